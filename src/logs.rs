@@ -1,6 +1,7 @@
 //! Standard error: logs as text for people or as JSON for programs, and whether to show progress.
 
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::io::IsTerminal as _;
 
 use clap::{Args, ValueEnum};
@@ -34,6 +35,16 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Format {
+    /// Prints a line for people to standard error; in JSON, as a line of the log.
+    pub(crate) fn note(self, line: impl Display) {
+        match self {
+            Self::Text => out::note(line),
+            Self::Json => tracing::info!("{line}"),
+        }
+    }
+}
+
 impl Logs {
     /// Starts logging.
     pub(crate) fn start(&self) -> Result<(), String> {
@@ -43,7 +54,10 @@ impl Logs {
             builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
         match self.log_format {
             Format::Text => builder.with_target(false).try_init(),
-            Format::Json => builder.json().flatten_event(true).try_init(),
+            Format::Json => {
+                std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+                builder.json().flatten_event(true).try_init()
+            }
         }
         .map_err(|e| format!("logs cannot be started: {e}"))
     }

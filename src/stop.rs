@@ -3,7 +3,6 @@
 //! `timeout` and some schedulers send a signal to a process and to its process group, so it comes twice: signals that come
 //! within [`ONE_SIGNAL`] of the first are the first.
 
-use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::Fault;
 
+use crate::logs::Format;
 use crate::{exit, out};
 
 /// Signals that come within this time after the first are no second signal.
@@ -55,24 +55,24 @@ enum Asks {
 
 impl Stop {
     /// Installs a signal handler that ends the program at the second signal.
-    pub(crate) fn listen() -> Result<Self, Fault> {
-        Self::listen_with(TRAINING_STOPS, |signals| {
+    pub(crate) fn listen(format: Format) -> Result<Self, Fault> {
+        Self::listen_with(format, TRAINING_STOPS, move |signals| {
             let saving = lock(&signals.saving);
             let model = match *saving {
                 Saving::NotBegun => "nothing saved",
                 Saving::Begun => "while the model was saved: it is there whole, or not at all",
                 Saving::Done => "the model is saved",
             };
-            say(format_args!("\nstopped at once, {model}"));
+            say(format, &format!("stopped at once, {model}"));
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
     }
 
     /// Installs a signal handler for a program that looks at [`at_once`](Self::at_once) and then ends by itself, or is ended if it
     /// does not.
-    pub(crate) fn listen_and_tell() -> Result<Self, Fault> {
+    pub(crate) fn listen_and_tell(format: Format) -> Result<Self, Fault> {
         #[allow(clippy::disallowed_methods, reason = "the thread of the signal handler may sleep")]
-        Self::listen_with(TRAINING_STOPS, |_| {
+        Self::listen_with(format, TRAINING_STOPS, |_| {
             std::thread::sleep(BY_ITSELF);
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
@@ -80,21 +80,23 @@ impl Stop {
 
     /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at
     /// the second.
-    pub(crate) fn listen_and_say(first: &'static str) -> Result<Self, Fault> {
-        Self::listen_with(first, |_| {
-            say("\nstopped at once");
+    pub(crate) fn listen_and_say(format: Format, first: &'static str) -> Result<Self, Fault> {
+        Self::listen_with(format, first, move |_| {
+            say(format, "stopped at once");
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
     }
 
-    fn listen_with(first: &'static str, second: impl Fn(&Signals) + Send + 'static) -> Result<Self, Fault> {
+    fn listen_with(
+        format: Format,
+        first: &'static str,
+        second: impl Fn(&Signals) + Send + 'static,
+    ) -> Result<Self, Fault> {
         let stop = Self::default();
         let signals = Arc::clone(&stop.0);
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
-            Asks::ToDrain => {
-                say(format_args!("\nstopping: {first} (once more to stop at once)"));
-            }
+            Asks::ToDrain => say(format, &format!("stopping: {first} (once more to stop at once)")),
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),
         })
@@ -139,10 +141,14 @@ impl Signals {
 }
 
 /// Prints a line for people. If standard error is not read, it does not wait for it: the next signal must find its handler.
-fn say(line: impl Display) {
-    let (line, (said, until_said)) = (line.to_string(), channel());
+fn say(format: Format, line: &str) {
+    let (line, (said, until_said)) = (line.to_owned(), channel());
     let print = move || {
-        out::note(line);
+        match format {
+            // A terminal shows ^C at the beginning of the line.
+            Format::Text => out::note(format_args!("\n{line}")),
+            Format::Json => tracing::warn!("{line}"),
+        }
         let _ = said.send(());
     };
     if std::thread::Builder::new().name("say".into()).spawn(print).is_ok() {

@@ -1,8 +1,8 @@
-//! CPU seconds and memory of this process, from /proc.
-
-use std::fs;
+//! CPU seconds and memory of this process, from /proc, and of the others of a run.
 
 use serde_json::{Value, json};
+
+use crate::actors::Machine;
 
 /// CPU seconds and memory of this process so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -16,33 +16,41 @@ pub(crate) struct Usage {
 impl Usage {
     /// The usage up to now, or `None` without /proc.
     pub(crate) fn now() -> Option<Self> {
-        let peak_bytes = peak_bytes(&fs::read_to_string("/proc/self/status").ok()?)?;
+        let peak_bytes = forebay_base::resident_memory()?.peak;
         Some(Self { cpu_seconds: forebay_base::cpu_seconds()?, peak_bytes })
     }
 
-    /// As JSON: the CPU seconds from `before` to now, and the most memory until now.
-    pub(crate) fn since(before: Option<Self>) -> Value {
+    /// Of a run, as JSON: the CPU seconds of this process from `before` to now and those of the `others`; the most memory that this
+    /// process and each of the others had at one time, together.
+    pub(crate) fn of_run<'a>(before: Option<Self>, others: impl IntoIterator<Item = &'a Machine>) -> Value {
+        let (mut cpu, mut peak) = (0.0, 0);
+        for machine in others {
+            cpu += machine.cpu.as_secs_f64();
+            peak += machine.peak_bytes;
+        }
         let used = before.zip(Self::now());
         json!({
-            "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
-            "peak_bytes": used.map(|(_, after)| after.peak_bytes),
+            "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds + cpu),
+            "peak_bytes": used.map(|(_, after)| after.peak_bytes + peak),
         })
     }
 }
 
-fn peak_bytes(status: &str) -> Option<u64> {
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    let kib: u64 = peak.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib << 10)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
-    fn peak_memory_is_parsed_from_proc() {
-        assert_eq!(peak_bytes("Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n"), Some(2 << 20));
-        assert!(Usage::now().is_some_and(|u| u.peak_bytes > 0));
+    fn other_processes_count_with_their_cpu_seconds_and_the_most_memory_of_each() {
+        let machine = Machine { cpu: Duration::from_secs(3), peak_bytes: 1 << 40, ..Machine::default() };
+        let before = Usage::now();
+        let alone = Usage::of_run(before, []);
+        let usage = Usage::of_run(before, [&machine, &machine].into_iter());
+        let seconds = |usage: &Value| usage["cpu_seconds"].as_f64().unwrap();
+        assert!(seconds(&alone) < 6.0 && seconds(&usage) >= 6.0, "{alone}, {usage}");
+        assert!(alone["peak_bytes"].as_u64().unwrap() < 1 << 40, "{alone}");
+        assert!(usage["peak_bytes"].as_u64().unwrap() > 2 << 40, "{usage}");
     }
 }

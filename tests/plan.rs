@@ -71,6 +71,7 @@ fn what_cannot_be_planned_is_refused_by_name() {
     refused(&other.display().to_string(), &[], &["other.json", "no stages"]);
     refused(&path, &["--deadline", "soon"], &["deadline", "\"soon\"", "5h"]);
     refused(&path, &["--rows", "many"], &["rows", "\"many\"", "1e11"]);
+    refused(&path, &["--rows", "1e300"], &["rows", "1e300", "1 to 1e18"]);
     refused(&path, &["--machine", "gpu:cores=1"], &["no role `gpu`", "reader, ps, trainer"]);
     refused(&path, &["--assume", "latency=1ms"], &["no assumption `latency`", "round_trip"]);
     refused(&path, &["--set", "train.batch_rows=32"], &["train.batch_rows is 64 there and 32 here"]);

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -75,4 +76,111 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     // Rows and bytes per second, logloss, AUC and calibration, six stages, five links.
     assert_eq!(page.matches("<canvas").count(), 5 + 6 + 5, "{page}");
     assert!(page.contains("60,000") && page.contains(&format!("AUC {auc:.5}")));
+}
+
+/// Begin and end in microseconds, and epoch, window and number of the batch if it has these.
+type Slice = (f64, f64, Option<[u64; 3]>);
+
+/// What the events of a trace say about one process: its name, and the slices of each thread.
+#[derive(Default)]
+struct TracedProcess {
+    name: String,
+    slices: BTreeMap<u64, Vec<Slice>>,
+}
+
+fn number(event: &Value, field: &str) -> u64 {
+    event[field].as_u64().unwrap_or_else(|| panic!("no {field}: {event}"))
+}
+
+fn traced(events: &[Value]) -> BTreeMap<u64, TracedProcess> {
+    let mut processes = BTreeMap::<u64, TracedProcess>::new();
+    for event in events {
+        let process = processes.entry(number(event, "pid")).or_default();
+        match event["ph"].as_str().unwrap() {
+            "M" if event["name"] == "process_name" => {
+                event["args"]["name"].as_str().unwrap().clone_into(&mut process.name)
+            }
+            "X" => {
+                let (began, took) = (event["ts"].as_f64().unwrap(), event["dur"].as_f64().unwrap());
+                assert!(began >= 0.0 && took >= 0.0, "{event}");
+                let args = &event["args"];
+                let batch = args["index"].as_u64().map(|index| [number(args, "epoch"), number(args, "window"), index]);
+                process.slices.entry(number(event, "tid")).or_default().push((began, began + took, batch));
+            }
+            _ => {}
+        }
+    }
+    processes
+}
+
+#[test]
+fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the_report_has_every_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 20_000);
+    let (data, report) = (format!("data.train={}", rows.display()), dir.path().join("report"));
+    let output = common::forebay(&["launch", "--report", report.to_str().unwrap(), "--set", &data])
+        .args(["--set", "model.kind=lr", "--set", "train.batch_rows=256", "--set", "data.shuffle_rows=0"])
+        .args(["--set", "placement.readers=2", "--set", "placement.ps=2", "--set", "placement.lease_rows=1024"])
+        .output()
+        .unwrap();
+    let (code, text) = common::code_and_output(&output);
+    assert_eq!(code, Some(0), "{text}");
+
+    let trace: Value = serde_json::from_str(&fs::read_to_string(report.join("trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let processes = traced(events);
+    let mut names: Vec<&str> = processes.values().map(|process| process.name.as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["reader 0", "reader 1", "trainer 0"]);
+    // Each arrow has one begin and one end, goes forward in time, and each of its points lies in a slice.
+    let mut arrows = BTreeMap::<u64, Vec<(&Value, u64)>>::new();
+    for event in events.iter().filter(|event| matches!(event["ph"].as_str(), Some("s" | "t" | "f"))) {
+        arrows.entry(number(event, "id")).or_default().push((event, number(event, "pid")));
+    }
+    let mut followed = std::collections::BTreeSet::new();
+    for points in arrows.values() {
+        let phases: String = points.iter().map(|(event, _)| event["ph"].as_str().unwrap()).collect();
+        assert!(
+            phases.starts_with('s') && phases.ends_with('f') && phases.matches('t').count() == phases.len() - 2,
+            "{phases}"
+        );
+        let times: Vec<f64> = points.iter().map(|(event, _)| event["ts"].as_f64().unwrap()).collect();
+        assert!(times.is_sorted(), "{points:?}");
+        let mut batches = Vec::new();
+        for ((event, process), at) in points.iter().zip(times) {
+            let slices = &processes[process].slices[&number(event, "tid")];
+            let around: Vec<_> = slices.iter().filter(|(began, ended, _)| (*began..=*ended).contains(&at)).collect();
+            assert!(!around.is_empty(), "no slice around {event}");
+            batches.push((
+                processes[process].name.as_str(),
+                around.iter().filter_map(|slice| slice.2).collect::<Vec<_>>(),
+            ));
+        }
+        let of = |role: &str| {
+            batches.iter().find(|(name, _)| name.starts_with(role)).map(|(name, found)| (*name, found.clone()))
+        };
+        if let (Some((reader, sent)), Some((_, taken))) = (of("reader"), of("trainer")) {
+            let same: Vec<_> = sent.iter().filter(|batch| taken.contains(batch)).collect();
+            assert!(!same.is_empty(), "{sent:?} became {taken:?}");
+            followed.extend(same.into_iter().map(|batch| (reader.to_owned(), *batch)));
+        }
+    }
+    // 20,000 rows in windows of 1,024 rows or less.
+    assert!(followed.len() >= 79, "{} batches are followed from a reader to the trainer", followed.len());
+
+    let report: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let of = |field: &str| -> Vec<f64> {
+        report["processes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|process| process["machine"][field].as_f64().unwrap())
+            .collect()
+    };
+    let peaks = of("peak_bytes");
+    assert!(peaks.len() == 5 && peaks.iter().all(|peak| *peak > 1e6), "{peaks:?}");
+    // The first trainer saves and evaluates after its last meters.
+    assert!(report["peak_bytes"].as_f64().unwrap() >= peaks.iter().sum(), "{} of {peaks:?}", report["peak_bytes"]);
+    assert!(report["cpu_seconds"].as_f64().unwrap() >= of("cpu")[1..].iter().sum(), "{}", report["cpu_seconds"]);
+    assert!(text.contains("all processes used "), "{text}");
 }

@@ -1,4 +1,5 @@
-//! The machine that a run uses: its name, the cores that this process may use, and the CPU time that the run took, also by thread.
+//! The machine that a run uses: its name, the cores that this process may use, the CPU time that the run took, also by thread, and
+//! memory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -17,6 +18,12 @@ pub struct Machine {
     /// CPU time of all threads of the process since the run began; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub cpu: Duration,
+    /// Memory of the process that is in RAM now, in bytes; 0 if it is not known.
+    #[serde(default)]
+    pub resident_bytes: u64,
+    /// The most memory of the process that was in RAM at one time, in bytes.
+    #[serde(default)]
+    pub peak_bytes: u64,
     /// The parts of `cpu` by the names of threads, without their numbers, in seconds: `read-decode` for all of `read-decode-0`,
     /// `read-decode-1`. Threads are looked at twice a second, so the last half second of a thread that has ended is missing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -57,7 +64,9 @@ impl MachineMeter {
     /// The machine, with the CPU time since the start.
     pub(crate) fn read(&self) -> Machine {
         let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).read();
-        Machine { cpu: cpu_time().saturating_sub(self.cpu_before), threads, ..self.machine.clone() }
+        let cpu = cpu_time().saturating_sub(self.cpu_before);
+        let memory = forebay_base::resident_memory().unwrap_or_default();
+        Machine { cpu, threads, resident_bytes: memory.now, peak_bytes: memory.peak, ..self.machine.clone() }
     }
 }
 
@@ -113,6 +122,12 @@ mod tests {
         let looked = Some(Instant::now() + Duration::from_secs(3600));
         let mut threads = Threads { seen: seen.into(), looked };
         assert_eq!(threads.read(), BTreeMap::from([("dense".to_owned(), 2.5)]));
+    }
+
+    #[test]
+    fn a_machine_says_what_memory_the_process_has() {
+        let machine = MachineMeter::start().read();
+        assert!(machine.resident_bytes > 0 && machine.resident_bytes <= machine.peak_bytes, "{machine:?}");
     }
 
     #[test]

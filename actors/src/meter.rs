@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, Lineage};
+use crate::batch::{Batch, BatchName, Lineage};
 use crate::clock::{Activity, Clock};
 use crate::stage_report::{Reading, WaitKind, WaitReport};
 use crate::timeline::{Recorder, Watched};
@@ -126,7 +126,8 @@ impl StageMeter {
         let (lineage, rows) = (batch.lineage().clone(), batch.rows());
         self.took(rows, batch.bytes());
         self.recorder.takes(batch);
-        Work { recorder: &self.recorder, began: Instant::now(), lineage, rows }
+        let name = batch.name();
+        Work { recorder: &self.recorder, began: Instant::now(), lineage, rows, name }
     }
 
     /// Records what the replica does when.
@@ -200,11 +201,12 @@ pub(crate) struct Work<'a> {
     began: Instant,
     lineage: Lineage,
     rows: usize,
+    name: Option<BatchName>,
 }
 
 impl Work<'_> {
     pub(crate) fn done(self) {
-        self.recorder.worked(self.began, self.lineage, self.rows, None);
+        self.recorder.worked(self.began, self.lineage, self.rows, self.name);
     }
 }
 

@@ -37,6 +37,8 @@ pub enum Doing {
         lineage: Lineage,
         /// Its rows.
         rows: usize,
+        /// What it is called in its run, if it is a part of a window.
+        name: Option<BatchName>,
     },
     /// It waited for this within its work on a batch.
     Wait(String),
@@ -155,9 +157,9 @@ impl Recorder {
         }
     }
 
-    /// Records the work on a batch that began at `began` and ends now. `name`: of the batch of a source.
+    /// Records the work on a batch that began at `began` and ends now. `name`: of the batch.
     pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize, name: Option<BatchName>) {
-        let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows });
+        let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows, name });
         if let Some((Watched { observer, stage, replica }, under_way)) = &self.watched {
             let UnderWay { name: taken, waits, made } = std::mem::take(&mut *lock(under_way));
             if let Some(name) = taken.or(name) {
@@ -229,7 +231,7 @@ mod tests {
             .slices
             .iter()
             .map(|slice| match &slice.what {
-                Doing::Batch { lineage, rows: 5 } => lineage.seq,
+                Doing::Batch { lineage, rows: 5, .. } => lineage.seq,
                 other => panic!("{other:?}"),
             })
             .collect();

@@ -4,22 +4,27 @@
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
+//! - [`resident_memory`], [`free_memory`]: memory that this process has, and what it may still take
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
 
 mod backoff;
 mod cpu;
+mod free_memory;
 mod hex;
 mod learning_rate;
+mod memory;
 mod names;
 mod panic;
 mod random;
 
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
+pub use free_memory::free_memory;
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
+pub use memory::{ResidentMemory, resident_memory};
 pub use names::nearest;
 pub use panic::panic_message;
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};

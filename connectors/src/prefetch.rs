@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_actors::fault::Fault;
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::decode_pool::{JobOutput, JobQueue, Stop};
 
@@ -41,14 +43,28 @@ const FIRST_WINDOW: u64 = 4 << 20;
 /// How many bytes may be under way. They share the line to the store, so the first split would come last if all were asked for at
 /// once. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip, until
 /// only the budget limits it.
+///
+/// After a wait for a lease the first split is again the one that the decoding waits for. So the window is halved for every
+/// [`HALVED_AFTER`] in which nothing was under way, as that of a TCP connection (RFC 2861, Handley, Padhye and Floyd, 2000).
 struct Window {
     bytes: u64,
     under_way: u64,
+    /// The budget: a wider window means nothing.
+    most: u64,
 }
 
+/// The window is halved for every such time without a fetch.
+const HALVED_AFTER: Duration = Duration::from_millis(100);
+
 impl Window {
-    fn new() -> Self {
-        Self { bytes: FIRST_WINDOW, under_way: 0 }
+    fn new(most: u64) -> Self {
+        Self { bytes: FIRST_WINDOW, under_way: 0, most: most.max(FIRST_WINDOW) }
+    }
+
+    /// Nothing was under way for this time.
+    fn idle(&mut self, time: Duration) {
+        let halvings = u32::try_from(time.as_nanos() / HALVED_AFTER.as_nanos()).unwrap_or(u32::MAX);
+        self.bytes = self.bytes.checked_shr(halvings).unwrap_or(0).max(FIRST_WINDOW);
     }
 
     /// Whether another split may be fetched, of whatever size.
@@ -62,7 +78,7 @@ impl Window {
 
     fn end(&mut self, bytes: u64) {
         self.under_way -= bytes;
-        self.bytes = self.bytes.saturating_add(bytes);
+        self.bytes = self.bytes.saturating_add(bytes).min(self.most);
     }
 }
 
@@ -85,7 +101,8 @@ where
     let splits = splits_known(splits, move |is_known| known.needs_lease(!is_known));
     Prefetch(tokio::spawn(async move {
         let mut splits = pin!(admitted(budget_bytes, splits));
-        let (mut running, mut window) = (FuturesUnordered::new(), Window::new());
+        let (mut running, mut window) = (FuturesUnordered::new(), Window::new(budget_bytes as u64));
+        let mut idle_since = Instant::now();
         // Splits that came before those in front of them, and the number of the next one to hand on.
         let (mut early, mut next, mut asked, mut more) = (BTreeMap::new(), 0_u64, 0_u64, true);
         while more || !running.is_empty() {
@@ -93,6 +110,7 @@ where
                 biased;
                 Some((number, bytes, job)) = running.next() => {
                     window.end(bytes);
+                    idle_since = Instant::now();
                     early.insert(number, job);
                     while let Some(job) = early.remove(&next) {
                         next += 1;
@@ -112,6 +130,9 @@ where
                     };
                     let bytes = admitted.as_ref().map_or(0, |(bytes, ..)| *bytes);
                     more = admitted.is_ok();
+                    if running.is_empty() {
+                        window.idle(idle_since.elapsed());
+                    }
                     window.begin(bytes);
                     // A split that is fetched and waits for those before it is still under way.
                     let under_way = fetches.begin();
@@ -170,7 +191,7 @@ mod tests {
     use std::sync::Mutex;
 
     use forebay_actors::StageCx;
-    use tokio::sync::oneshot;
+    use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
     use super::*;
     use crate::decode_pool::DecodePool;
@@ -180,11 +201,13 @@ mod tests {
     /// The fetches under way, by number, each with what ends it.
     type Under = Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>;
 
-    /// Fetches `count` splits of `bytes`; each lasts until its sender is used.
-    fn fetching(count: u64, bytes: u64, budget: u64) -> (DecodePool<u64>, Prefetch, Under) {
+    /// Fetches `splits`; each lasts until its sender is used.
+    fn fetching(
+        splits: impl Stream<Item = Result<(u64, u64), Fault>> + Send + 'static,
+        budget: u64,
+    ) -> (DecodePool<u64>, Prefetch, Under) {
         let (pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1 << 20).unwrap();
         let under = Under::default();
-        let splits = stream::iter((0..count).map(move |number| Ok((bytes, number))));
         let gates = Arc::clone(&under);
         let fetch = move |number: u64, permit: BudgetPermit| {
             let (end, ended) = oneshot::channel();
@@ -201,6 +224,11 @@ mod tests {
         (pool, prefetch, under)
     }
 
+    /// `count` splits of `bytes`.
+    fn splits(count: u64, bytes: u64) -> impl Stream<Item = Result<(u64, u64), Fault>> + Send + 'static {
+        stream::iter((0..count).map(move |number| Ok((bytes, number))))
+    }
+
     async fn numbers(under: &Under) -> Vec<u64> {
         // One thread runs all tasks, so each has come as far as it can.
         for _ in 0..50 {
@@ -215,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_split_has_the_line_to_itself_and_more_follow_with_each_that_comes() {
-        let (mut pool, _prefetch, under) = fetching(40, 5 * MIB, 64 * MIB);
+        let (mut pool, _prefetch, under) = fetching(splits(40, 5 * MIB), 64 * MIB);
         assert_eq!(numbers(&under).await, [0]);
         end(&under, 0);
         assert_eq!(pool.next().await.unwrap(), Some(0));
@@ -232,9 +260,32 @@ mod tests {
         assert_eq!(numbers(&under).await.len(), 12, "the budget holds twelve");
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn after_a_wait_for_a_lease_the_first_split_has_the_line_to_itself_again() {
+        let (leases, lease) = unbounded_channel::<u64>();
+        let splits =
+            stream::unfold(lease, |mut lease| async move { Some((Ok((5 * MIB, lease.recv().await?)), lease)) });
+        let (mut pool, _prefetch, under) = fetching(splits, 64 * MIB);
+        // After twenty splits the window has grown to the budget of twelve. It stays so if the next lease comes at once.
+        for (lease, idle, at_first) in [(0, 0, 1), (1, 0, 12), (2, 150, 7), (3, 2000, 1)] {
+            tokio::time::advance(Duration::from_millis(idle)).await;
+            let splits = 20 * lease..20 * (lease + 1);
+            splits.clone().for_each(|number| leases.send(number).unwrap());
+            assert_eq!(numbers(&under).await.len(), at_first, "after {idle} ms");
+            for number in splits {
+                assert!(numbers(&under).await.contains(&number), "{number} is not fetched");
+                end(&under, number);
+                assert_eq!(pool.next().await.unwrap(), Some(number));
+            }
+        }
+        let mut window = Window::new(64 * MIB);
+        window.idle(Duration::MAX);
+        assert_eq!(window.bytes, FIRST_WINDOW);
+    }
+
     #[tokio::test]
     async fn small_splits_are_fetched_side_by_side_and_come_in_order() {
-        let (mut pool, _prefetch, under) = fetching(200, MIB / 64, 64 * MIB);
+        let (mut pool, _prefetch, under) = fetching(splits(200, MIB / 64), 64 * MIB);
         assert_eq!(numbers(&under).await.len(), AT_ONCE);
         for number in (0..AT_ONCE as u64).rev() {
             end(&under, number);

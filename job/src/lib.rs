@@ -124,6 +124,7 @@ impl Job {
             ("pipeline.links.train", train),
             ("pipeline.links.push", push),
             ("pipeline.links.bytes", bytes.0),
+            ("pipeline.memory", self.pipeline.memory.map_or(1, |memory| memory.0)),
         ] {
             if value == 0 {
                 return Err(Fault::user(format!("{name} is 0, expected at least 1")));

@@ -13,6 +13,10 @@ pub struct PipelineOptions {
     /// Cores that the run may use in each process. "auto": those that the affinity and the cgroup of the process allow;
     /// `forebay launch` gives each process its part. All other fields that say "auto" follow from this number.
     pub cores: Knob,
+    /// Bytes of memory that the process may have with the replicas that "auto" adds, for instance `"8GiB"`: none is added that would
+    /// need more. Without a value: what the cgroup of the process and the machine have free.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<ByteSize>,
     /// Replicas of the parse stage. "auto": a training begins with one, and changes the number while it goes on. The order of
     /// rows does not depend on it.
     pub parse_replicas: Knob,
@@ -58,6 +62,7 @@ impl Default for PipelineOptions {
     fn default() -> Self {
         Self {
             cores: Knob::AUTO,
+            memory: None,
             parse_replicas: Knob::AUTO,
             batch_replicas: Knob::AUTO,
             links: Links::default(),

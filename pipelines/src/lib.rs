@@ -80,7 +80,9 @@ mod wiring;
 
 pub use analysis::{Analysis, Certainty, Change, Limit, LimitKind, Load};
 pub use builder::TrainingBuilder;
-pub use checkpoint::{CheckpointFolder, CheckpointManifest, TableLayer, TableLayers, check_checkpoints};
+pub use checkpoint::{
+    CheckpointFolder, CheckpointManifest, NewestCheckpoint, TableLayer, TableLayers, check_checkpoints,
+};
 pub use column_type::ColumnType;
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest};

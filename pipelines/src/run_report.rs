@@ -40,6 +40,11 @@ impl RunReport {
         Self { report: merged(&processes, job), analysis, processes }
     }
 
+    /// The machines of the other processes; none of one process.
+    pub fn other_machines(&self) -> impl Iterator<Item = &Machine> {
+        self.processes.iter().skip(1).map(|process| &process.report.machine)
+    }
+
     /// Rows that this process trained on. After `--resume` without those of the earlier process.
     pub fn own_rows(&self) -> u64 {
         self.processes.first().map_or(&self.report, |own| &own.report).ledger.delivered
@@ -98,11 +103,13 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
     for (name, cpu) in processes.iter().flat_map(|process| &process.report.machine.threads) {
         *threads.entry(name.clone()).or_insert(0.0) += cpu;
     }
+    let memory = |bytes: fn(&Machine) -> u64| processes.iter().map(|process| bytes(&process.report.machine)).sum();
+    let (resident_bytes, peak_bytes) = (memory(|machine| machine.resident_bytes), memory(|machine| machine.peak_bytes));
     Report {
         name: "run".into(),
         verdict: first.verdict.clone(),
         wall: first.wall,
-        machine: Machine { cpu, threads, ..first.machine.clone() },
+        machine: Machine { cpu, threads, resident_bytes, peak_bytes, ..first.machine.clone() },
         stages,
         links,
         services: processes.iter().flat_map(|process| process.report.services.iter().cloned()).collect(),

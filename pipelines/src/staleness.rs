@@ -16,6 +16,7 @@ pub struct Staleness {
     bound: usize,
     applied: Arc<watch::Sender<InOrder>>,
     observed: Arc<AtomicU64>,
+    newest: Arc<AtomicU64>,
 }
 
 /// Numbers that come in any order, and how far they are complete: which batches are applied, for instance.
@@ -70,7 +71,12 @@ impl InOrder {
 impl Staleness {
     /// When a batch is looked up, at most `k` earlier batches may be unapplied.
     pub fn new(k: usize) -> Self {
-        Self { bound: k, applied: Arc::new(watch::Sender::new(InOrder::default())), observed: Arc::default() }
+        Self {
+            bound: k,
+            applied: Arc::new(watch::Sender::new(InOrder::default())),
+            observed: Arc::default(),
+            newest: Arc::default(),
+        }
     }
 
     /// Waits until batch `number`, counted from 0, may be looked up. Each number takes one ticket, in any order. Cancel safe.
@@ -91,11 +97,17 @@ impl Staleness {
     /// A batch was looked up while `ahead` earlier ones were unapplied.
     pub(crate) fn observe(&self, ahead: u64) {
         self.observed.fetch_max(ahead, Ordering::Relaxed);
+        self.newest.store(ahead, Ordering::Relaxed);
     }
 
     /// The bound `k`.
     pub fn bound(&self) -> usize {
         self.bound
+    }
+
+    /// The staleness of the newest look-up: how many earlier batches were unapplied.
+    pub fn newest(&self) -> u64 {
+        self.newest.load(Ordering::Relaxed)
     }
 
     /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
@@ -120,8 +132,9 @@ mod tests {
             let mut held: Vec<Ticket> = (0..=k).map(|n| now(&staleness, n as u64).expect("free")).collect();
             assert!(now(&staleness, k as u64 + 1).is_none(), "ticket {} of {}", k + 2, k + 1);
             assert_eq!(staleness.observed(), k as u64);
-            held.remove(0);
+            held.clear();
             assert!(now(&staleness, k as u64 + 1).is_some());
+            assert_eq!((staleness.newest(), staleness.observed()), (0, k as u64), "all before it are applied");
         }
     }
 

@@ -8,8 +8,8 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, KeptWriter};
-use crate::cluster::meters::MeterSender;
+use crate::checkpoint::{Checkpointer, KeptWriter, NewestCheckpoint};
+use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
@@ -140,7 +140,7 @@ pub struct Trained {
     pub model: Model,
     /// Meters of every stage and link of the run, the ledger, and what limited the run.
     pub report: RunReport,
-    /// What each stage of this process did when.
+    /// What each stage of this process did when; in a cluster by the clock of the coordinator.
     pub timeline: Vec<Track>,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
@@ -193,6 +193,11 @@ impl RunningTraining {
         self.resources.session.as_ref().map(ClusterSession::status)
     }
 
+    /// The staleness of the newest look-up: how many earlier batches were unapplied.
+    pub fn staleness_now(&self) -> u64 {
+        self.resources.staleness.newest()
+    }
+
     /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
     pub fn staleness_observed(&self) -> u64 {
         self.resources.staleness.observed()
@@ -203,8 +208,8 @@ impl RunningTraining {
         self.resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report())
     }
 
-    /// The number of the newest checkpoint that this process has made, if there is any.
-    pub fn newest_checkpoint(&self) -> Option<u64> {
+    /// The newest checkpoint that this process has made, if there is any.
+    pub fn newest_checkpoint(&self) -> Option<NewestCheckpoint> {
         self.checkpointer.as_ref().and_then(Checkpointer::newest)
     }
 
@@ -282,7 +287,7 @@ impl RunningTraining {
             evaluator.end();
         }
         let newest = checkpointer.and_then(Checkpointer::end);
-        if let (Some(number), Err(fault)) = (newest, &outcome.result)
+        if let (Some(NewestCheckpoint { number, .. }), Err(fault)) = (newest, &outcome.result)
             && fault.kind != FaultKind::Drained
         {
             tracing::info!("checkpoint {number} has what was trained on up to it");
@@ -298,9 +303,10 @@ impl RunningTraining {
             None => Err(Fault::internal("the train stage left no parameters")),
         });
         // After the others: their last meters have come.
-        let others = match (meters, &result) {
-            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone()),
-            _ => Vec::new(),
+        let timeline = control.timeline();
+        let LastMeters { others, offset } = match (meters, &result) {
+            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone(), &timeline),
+            _ => LastMeters::default(),
         };
         let training = resources.summary();
         let result = match result {
@@ -314,7 +320,7 @@ impl RunningTraining {
             Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),
                 report: resources.run_report(outcome.report, others),
-                timeline: control.timeline(),
+                timeline: offset.corrected_tracks(timeline),
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),

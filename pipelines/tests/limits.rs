@@ -212,7 +212,7 @@ impl Sink for Take {
 }
 
 #[test]
-fn a_source_that_waits_for_leases_is_starved_and_neither_busy_nor_waiting_for_a_store() {
+fn a_source_that_waits_for_leases_is_starved_and_the_leases_are_the_limit() {
     let options = ReadOptions { window_rows: 100, batch_rows: 100, ..ReadOptions::default() };
     let what = Synthetic { rows: 1_000, ..Synthetic::default() };
     let leases = Arc::new(LateLeases(LocalLeases::new(1)));
@@ -225,5 +225,8 @@ fn a_source_that_waits_for_leases_is_starved_and_neither_busy_nor_waiting_for_a_
     let lease = read.waits["lease"];
     assert_eq!(lease.kind, WaitKind::Starved, "{report}");
     assert!(lease.total > read.busy + read.waiting, "{report}");
-    assert_ne!(analysed(report).analysis.certainty, Certainty::Sure);
+    let report = analysed(report);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "leases"), "{report}");
+    assert_ne!(report.analysis.certainty, Certainty::Unclear, "{report}");
 }

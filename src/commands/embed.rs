@@ -73,7 +73,7 @@ fn tower(text: &str) -> Result<TowerSide, String> {
 impl Embed {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
-        let stop = Stop::listen_and_say("no vectors are written")?;
+        let stop = Stop::listen_and_say(logs.log_format, "no vectors are written")?;
         StagedFolder::probe(&folder, self.replace)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();

@@ -60,7 +60,7 @@ pub(crate) fn run(
         Command::Role(role) => return role.run(logs, context),
         Command::Predict(predict) => return predict.run(logs, context),
         Command::Embed(embed) => return embed.run(logs, context),
-        Command::Serve(serve) => return serve.run(context),
+        Command::Serve(serve) => return serve.run(logs, context),
         Command::Eval(eval) => eval.run(context),
         Command::Export(export) => export.run(context),
         Command::Plan(plan) => plan.run(context),

@@ -9,6 +9,7 @@ use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Predictions};
 use arrow::array::RecordBatch;
 use clap::Args;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::bar::Bar;
@@ -71,8 +72,8 @@ impl Predict {
             )));
         }
         let folder = (self.out != STDOUT).then(|| Folder::from(&self.out).with_stores(&context.stores));
-        let stop =
-            Stop::listen_and_say(if folder.is_some() { "no scores are written" } else { "no more scores follow" })?;
+        let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
+        let stop = Stop::listen_and_say(logs.log_format, stopped)?;
         if let Some(folder) = &folder {
             StagedFolder::probe(folder, self.replace)?;
         }
@@ -86,7 +87,11 @@ impl Predict {
             }
         });
         if self.report {
-            out::note(predictions.report());
+            let report = predictions.report();
+            match logs.is_json() {
+                true => out::note(json!({ "report": report })),
+                false => out::note(report),
+            }
         }
         ended
     }
@@ -126,7 +131,7 @@ impl Predict {
         }
         let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
         if !logs.quiet {
-            counts.iter().for_each(out::note);
+            counts.iter().for_each(|line| logs.log_format.note(line));
         }
         Ok(Ended::Done)
     }

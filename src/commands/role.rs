@@ -84,7 +84,7 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
-        let stop = Stop::listen()?;
+        let stop = Stop::listen(logs.log_format)?;
         let args = &self.run_args;
         let job = args.load()?;
         let process = {
@@ -95,8 +95,8 @@ impl RoleCommand {
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
         let security = || Security::load(&process.config().security);
-        let dashboard =
-            args.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
+        let dashboard = args.dashboard.filter(|_| shows).map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
         #[cfg(feature = "otel")]

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use crate::actors::commas;
 use crate::connectors::convert::block_on;
-use crate::pipelines::cluster::RunStatus;
+use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
 use crate::pipelines::{Evaluation, EvaluationHistory, Model, Trained};
 use crate::ps::GroupStats;
 
@@ -22,6 +22,8 @@ pub(crate) struct Summary<'a> {
     pub(crate) before: Option<Usage>,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
+    /// What the stages of each process did when, for the trace.
+    pub(crate) timelines: Vec<ProcessTimeline>,
     /// The model folder, once it is saved.
     pub(crate) saved: OnceCell<SavedFolder>,
     /// Print one JSON object.
@@ -52,12 +54,18 @@ impl Summary<'_> {
             last.logloss,
             last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
         ));
-        if let (Some(before), Some(after)) = (self.before, Usage::now()) {
-            let cpu = after.cpu_seconds - before.cpu_seconds;
+        let usage = self.usage();
+        if let (Some(cpu), Some(peak)) = (usage["cpu_seconds"].as_f64(), usage["peak_bytes"].as_u64()) {
+            let report = &self.trained.report;
+            // Those of a run that was resumed are of this part of it.
+            let (who, rows) = match report.processes.is_empty() {
+                true => ("", report.own_rows()),
+                false => ("all processes ", report.ledger.delivered),
+            };
             out::tell(format_args!(
-                "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
-                cpu / self.trained.report.own_rows().max(1) as f64 * 1e6,
-                after.peak_bytes >> 20
+                "{who}used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
+                cpu / rows.max(1) as f64 * 1e6,
+                peak >> 20
             ));
         }
         if let Some(ahead) = self.trained.look_ahead {
@@ -117,9 +125,13 @@ impl Summary<'_> {
     fn to_json(&self) -> Value {
         let Trained { report, .. } = self.trained;
         let mut trained = self.counts();
-        add_fields(&mut trained, Usage::since(self.before));
+        add_fields(&mut trained, self.usage());
         trained["report"] = json!(report);
         json!({ "trained": trained })
+    }
+
+    fn usage(&self) -> Value {
+        Usage::of_run(self.before, self.trained.report.other_machines())
     }
 
     /// What the text says besides the report of the run and the CPU seconds.
@@ -142,7 +154,7 @@ impl Summary<'_> {
                 json!({ "path": path, "evaluation": evaluation, "text": format!("{path}: {evaluation}") })
             }),
         });
-        contents(report, &model.job, [self.counts(), Usage::since(self.before), more])
+        contents(report, &model.job, [self.counts(), self.usage(), more])
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::actors::{Domain, FaultKind, commas};
 use crate::connectors::convert::block_on;
-use crate::pipelines::cluster::ClusterSession;
+use crate::pipelines::cluster::{ClusterSession, ProcessTimeline};
 use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
 use crate::ps::GroupStats;
 use crate::{Fault, Training};
@@ -50,7 +50,7 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let Self { run: args } = self;
-        let stop = Stop::listen()?;
+        let stop = Stop::listen(logs.log_format)?;
         let job = args.load()?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
@@ -66,7 +66,8 @@ impl Train {
         };
         let report = ReportFiles::new(args.report)?;
         let security = || Security::load(&job.network.security_files());
-        let dashboard = args.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
+        let dashboard = args.dashboard.map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
         let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
@@ -100,9 +101,8 @@ impl AtEnd<'_> {
 
     /// Writes the report, so far without an evaluation.
     fn write(&self, of: &Summary<'_>, history: Option<&History>) -> Result<(), Fault> {
-        let Trained { report, timeline, .. } = of.trained;
         self.report.write(&of.file(history, None))?;
-        self.report.write_trace(&report.name, timeline)
+        self.report.write_trace(&of.timelines)
     }
 }
 
@@ -154,7 +154,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     };
     let session = trained.session.take();
     let status = session.as_ref().map(ClusterSession::status);
-    let summary = Summary { trained: &trained, before, status, saved: OnceCell::new(), json: logs.is_json() };
+    let timelines =
+        if end.report.has_trace() { timelines(&mut trained, session.as_ref(), end.saves) } else { Vec::new() };
+    let saved = OnceCell::new();
+    let summary = Summary { trained: &trained, before, status, timelines, saved, json: logs.is_json() };
     if !end.saves {
         // The first trainer has the meters of all processes.
         match logs.is_json() {
@@ -179,6 +182,14 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             None => fault,
         }),
     }
+}
+
+/// What the stages of this process did when, and if `all`, those of the others.
+fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool) -> Vec<ProcessTimeline> {
+    let process = session.map_or_else(|| trained.report.name.clone(), ClusterSession::name);
+    let own = ProcessTimeline { process, tracks: std::mem::take(&mut trained.timeline) };
+    let others = session.filter(|_| all).map(ClusterSession::timelines).unwrap_or_default();
+    [vec![own], others].concat()
 }
 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model.

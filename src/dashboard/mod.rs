@@ -14,9 +14,9 @@ use tokio::sync::watch;
 
 use crate::Fault;
 use crate::actors::{IoRuntime, Report};
+use crate::logs::Format;
 use crate::metrics::{OPEN_METRICS, RunMetrics};
 use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, Security};
-use crate::out;
 use crate::pipelines::RunningTraining;
 use crate::report::{History, live_page, running_contents};
 use crate::usage::Usage;
@@ -69,7 +69,7 @@ impl Dashboard {
     ///
     /// # Errors
     /// User: the address cannot be listened at, or other machines could reach it and `security` does not protect it.
-    pub(crate) fn start(listen: SocketAddr, security: &Security) -> Result<Self, Fault> {
+    pub(crate) fn start(listen: SocketAddr, security: &Security, format: Format) -> Result<Self, Fault> {
         // What is on this machine needs no token: a browser asks for one only because of TLS.
         let open = Security::none();
         let security = if listen.ip().is_loopback() { &open } else { security };
@@ -82,7 +82,7 @@ impl Dashboard {
         health.ready();
         let server = HttpServer::start(&io, listen, security, &limits, health, refusal, answer)?;
         let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
-        out::note(format_args!("dashboard at {scheme}://{}", server.address()));
+        format.note(format_args!("dashboard at {scheme}://{}", server.address()));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Ok(Self { shared, _server: server, started })
     }

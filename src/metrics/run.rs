@@ -1,15 +1,16 @@
 //! The meters of a training. docs/metrics.md lists them.
 
 use std::fmt::Error;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::{Labelled, Labels, counter, gauge, one, text, write};
-use crate::actors::{Report, StageReport};
+use crate::actors::{Machine, Report, StageReport};
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
+use crate::pipelines::{NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
 
 /// What a process is called that is alone.
 const ALONE: &str = "trainer 0";
@@ -22,7 +23,9 @@ pub(crate) struct RunMetrics {
     status: Option<RunStatus>,
     /// How much of the rows is trained on, 0 to 1, if that is known.
     share: Option<f64>,
-    checkpoint: Option<u64>,
+    checkpoint: Option<NewestCheckpoint>,
+    /// Of the newest look-up, while the run goes on, and the largest.
+    staleness: (Option<u64>, u64),
 }
 
 impl RunMetrics {
@@ -34,6 +37,7 @@ impl RunMetrics {
             status: running.status(),
             share: running.position().share,
             checkpoint: running.newest_checkpoint(),
+            staleness: (Some(running.staleness_now()), running.staleness_observed()),
         }
     }
 
@@ -45,6 +49,7 @@ impl RunMetrics {
             status: status.cloned(),
             share: None,
             checkpoint: None,
+            staleness: (None, trained.staleness_observed),
         }
     }
 
@@ -104,8 +109,12 @@ impl Collector for RunMetrics {
             ),
             one(stall),
         )?;
-        let number = self.checkpoint.map(|number| number as f64);
-        write(e, gauge("checkpoint_number", "The newest checkpoint of this process", None), one(number))?;
+        let (now, most) = self.staleness;
+        let staleness = "Batches not applied yet at the newest look-up of the first trainer";
+        write(e, gauge("train_staleness_batches", staleness, None), one(now.map(|now| now as f64)))?;
+        let staleness = "The most batches not applied yet at a look-up of the first trainer";
+        write(e, gauge("train_staleness_max_batches", staleness, None), one(most as f64))?;
+        self.checkpoints(e)?;
 
         let ledger = &report.ledger;
         write(e, counter("rows_read", "Rows read", None), one(ledger.read as f64))?;
@@ -129,11 +138,31 @@ impl Collector for RunMetrics {
 }
 
 impl RunMetrics {
+    fn checkpoints(&self, e: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
+        let Some(NewestCheckpoint { number, seconds, age, .. }) = self.checkpoint else { return Ok(()) };
+        write(e, gauge("checkpoint_number", "The newest checkpoint of this process", None), one(number as f64))?;
+        let took = "Time that the newest checkpoint took";
+        write(e, gauge("checkpoint_duration", took, Some(Unit::Seconds)), one(seconds))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let written = "When the newest checkpoint was written, in seconds since 1970";
+        write(e, gauge("checkpoint_timestamp", written, Some(Unit::Seconds)), one(now - age))
+    }
+
     fn stages(&self, e: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let processes = self.processes();
         let cpu =
             processes.iter().map(|(process, report)| (vec![("process", *process)], report.machine.cpu.as_secs_f64()));
         write(e, counter("process_cpu", "CPU time of a process", Some(Unit::Seconds)), cpu)?;
+        let machines = |bytes: fn(&Machine) -> u64| {
+            let known = processes.iter().map(move |(process, report)| (*process, bytes(&report.machine)));
+            known.filter(|(_, bytes)| *bytes > 0).map(|(process, bytes)| (vec![("process", process)], bytes as f64))
+        };
+        let (resident, peak) =
+            ("Memory of a process that is in RAM", "The most memory of a process that was in RAM at one time");
+        let resident_bytes = machines(|machine| machine.resident_bytes);
+        write(e, gauge("process_resident_memory", resident, Some(Unit::Bytes)), resident_bytes)?;
+        let peak_bytes = machines(|machine| machine.peak_bytes);
+        write(e, gauge("process_peak_memory", peak, Some(Unit::Bytes)), peak_bytes)?;
         let stages = || in_each(&processes, |report| &report.stages, |stage| vec![("stage", stage.name.as_str())]);
         let each =
             |value: fn(&StageReport) -> f64| stages().into_iter().map(move |(labels, stage)| (labels, value(stage)));
@@ -145,6 +174,9 @@ impl RunMetrics {
             counter("stage_out", "Bytes that a stage passed on", Some(Unit::Bytes)),
             each(|stage| stage.bytes_out as f64),
         )?;
+        let fetched = stages().into_iter().filter(|(_, stage)| stage.bytes_fetched > 0);
+        let fetched = fetched.map(|(labels, stage)| (labels, stage.bytes_fetched as f64));
+        write(e, counter("store_read", "Bytes that a source fetched from its store", Some(Unit::Bytes)), fetched)?;
         let times = stages().into_iter().flat_map(|(labels, stage)| states(labels, stage));
         write(e, counter("stage", "Time of a stage by what it did, over its replicas", Some(Unit::Seconds)), times)?;
         let waits = stages().into_iter().flat_map(|(labels, stage)| {
@@ -177,6 +209,8 @@ impl RunMetrics {
         let shards = || self.report.services.iter().map(|shard| (vec![("shard", shard.name.as_str())], shard));
         let requests = shards().map(|(labels, shard)| (labels, shard.items_in as f64));
         write(e, counter("shard_requests", "Pulls, pushes and others that a shard answered", None), requests)?;
+        let rows = shards().filter_map(|(labels, shard)| Some((labels, shard.rows_held? as f64)));
+        write(e, gauge("shard_rows", "Rows of the table that a shard holds", None), rows)?;
         let busy = shards().map(|(labels, shard)| (labels, shard.busy.as_secs_f64()));
         write(e, counter("shard_busy", "Time that a shard worked", Some(Unit::Seconds)), busy)
     }

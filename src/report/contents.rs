@@ -36,9 +36,11 @@ pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>,
         "run": running.status(),
         "checkpoint": running.newest_checkpoint(),
         "staleness_observed": running.staleness_observed(),
+        "staleness_now": running.staleness_now(),
         "look_ahead": running.look_ahead(),
         "history": history,
         "evaluations": running.evaluations(),
     });
-    contents(&running.run_report(), running.job(), [more, Usage::since(before)])
+    let report = running.run_report();
+    contents(&report, running.job(), [more, Usage::of_run(before, report.other_machines())])
 }

@@ -82,6 +82,7 @@ impl Serialize for History {
             "seconds": self.each(|sample| sample.seconds),
             "rows": self.each(|sample| sample.rows),
             "bytes": self.each(|sample| sample.bytes),
+            "store_bytes": self.each(|sample| sample.store_bytes),
             "table_rows": self.each(|sample| sample.table_rows),
             "logloss": self.each(|sample| sample.logloss),
             "auc": self.each(|sample| sample.auc),
@@ -112,6 +113,7 @@ mod tests {
             seconds: number as f64,
             rows: number as u64,
             bytes: 10 * number as u64,
+            store_bytes: 4 * number as u64,
             table_rows: 5 * number as u64,
             logloss: 0.5,
             auc: None,
@@ -141,6 +143,7 @@ mod tests {
         let json = serde_json::to_value(&history).unwrap();
         assert_eq!(json["seconds"], json!([0.0, 1.0, 2.0, 3.0]));
         assert_eq!(json["bytes"], json!([0, 10, 20, 30]));
+        assert_eq!(json["store_bytes"], json!([0, 4, 8, 12]));
         assert_eq!(json["table_rows"], json!([0, 5, 10, 15]));
         assert_eq!(json["stages"][0]["name"], "read");
         assert_eq!(json["stages"][0]["busy"], json!([0.0, 0.0, 2.0, 3.0]));

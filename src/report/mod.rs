@@ -11,8 +11,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::Fault;
-use crate::actors::Track;
 use crate::connectors::staged;
+use crate::pipelines::cluster::ProcessTimeline;
 use serde_json::Value;
 
 pub(crate) use contents::{add_fields, contents, running_contents};
@@ -51,13 +51,13 @@ impl ReportFiles {
         Ok(files)
     }
 
-    /// Writes what each stage of this process did when.
+    /// Writes what the stages of each process did when.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(crate) fn write_trace(&self, name: &str, tracks: &[Track]) -> Result<(), Fault> {
+    pub(crate) fn write_trace(&self, processes: &[ProcessTimeline]) -> Result<(), Fault> {
         let Some(file) = &self.trace else { return Ok(()) };
-        fs::write(file, trace::trace(name, tracks).to_string()).map_err(|e| cannot_write(file, e))
+        fs::write(file, trace::trace(processes).to_string()).map_err(|e| cannot_write(file, e))
     }
 
     /// Writes the report.
@@ -72,6 +72,11 @@ impl ReportFiles {
             fs::write(file, page::report_page(report)).map_err(|e| cannot_write(file, e))?;
         }
         Ok(())
+    }
+
+    /// Whether there is a trace.
+    pub(crate) fn has_trace(&self) -> bool {
+        self.trace.is_some()
     }
 
     /// Whether there is any.

@@ -19,6 +19,10 @@ fn page(run: &str) -> String {
         ("{uplot.css}", include_str!("page/uplot/uPlot.min.css")),
         ("{uplot.js}", include_str!("page/uplot/uPlot.iife.min.js")),
         ("{page.css}", include_str!("page/page.css")),
+        ("{text.js}", include_str!("page/text.js")),
+        ("{graph.js}", include_str!("page/graph.js")),
+        ("{charts.js}", include_str!("page/charts.js")),
+        ("{tables.js}", include_str!("page/tables.js")),
         ("{page.js}", include_str!("page/page.js")),
         ("{run.json}", run),
     ];
@@ -35,7 +39,7 @@ mod tests {
         let page = report_page(&json!({ "job": "</script><script>alert(1)</script>" }));
         assert!(!page.contains("alert(1)</script>"), "a name ended the script");
         assert!(page.contains("\\u003c/script>\\u003cscript>alert(1)"));
-        for outside in ["src=", "href=", "@import", "{page.", "{uplot."] {
+        for outside in ["src=", "href=", "@import", "{page.", "{uplot.", ".js}"] {
             assert!(!page.contains(outside), "{outside}");
         }
     }

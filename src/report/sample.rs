@@ -11,6 +11,8 @@ pub(crate) struct Sample {
     pub(crate) rows: u64,
     /// Bytes that the source passed on.
     pub(crate) bytes: u64,
+    /// Bytes that the source fetched from its store.
+    pub(crate) store_bytes: u64,
     pub(crate) logloss: f64,
     pub(crate) auc: Option<f64>,
     pub(crate) stages: Vec<StageTimes>,
@@ -48,6 +50,7 @@ impl Sample {
             seconds: report.wall.as_secs_f64(),
             rows: progress.rows,
             bytes: report.stages.first().map_or(0, |source| source.bytes_out),
+            store_bytes: report.stages.first().map_or(0, |source| source.bytes_fetched),
             logloss: progress.logloss,
             auc: progress.auc,
             stages: stages.collect(),

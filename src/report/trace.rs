@@ -1,97 +1,205 @@
-//! `trace.json`: what each stage did when, in the Trace Event Format, which Perfetto and Chrome open.
+//! `trace.json`: what the stages of each process did when, in the Trace Event Format, which Perfetto and Chrome open.
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::actors::{Doing, Lineage, Track, TrackSlice};
+use crate::actors::{BatchName, Doing, Lineage, Track, TrackSlice};
+use crate::pipelines::cluster::ProcessTimeline;
 
-/// The process of the trace: the format asks for one.
-const PROCESS: u32 = 1;
+/// What an arrow follows.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Followed {
+    /// A batch by its name: all processes call it so.
+    Batch { epoch: u32, window: u64, index: u32 },
+    /// Rows that are not cut into batches yet, by their process and their lineage there.
+    Rows { process: usize, epoch: u32, split: u32, row: u64, seq: u64 },
+}
 
-/// The trace of a run: a track for each replica of each stage, a slice for each batch, in it a slice for each wait, and arrows
-/// that follow each batch from stage to stage.
-pub(crate) fn trace(name: &str, tracks: &[Track]) -> Value {
-    let mut events = vec![json!({ "ph": "M", "name": "process_name", "pid": PROCESS, "args": { "name": name } })];
-    let begin = tracks.iter().flat_map(|track| &track.slices).map(|slice| slice.began).min().unwrap_or_default();
-    // Microseconds since the first slice, so that a double holds them exactly.
-    let at = |slice: &TrackSlice| slice.began.saturating_sub(begin).as_nanos() as f64 / 1e3;
-    // By epoch, split, row and number of the batch: the tracks that worked on it, and when.
-    let mut journeys = BTreeMap::<_, Vec<(usize, f64)>>::new();
-    for (number, track) in tracks.iter().enumerate() {
-        let Track { stage, replica, left_out, .. } = track;
-        let thread = number + 1;
-        let left_out = if *left_out > 0 { format!(" ({left_out} slices left out)") } else { String::new() };
-        let label = format!("{stage} {replica}{left_out}");
-        events.push(
-            json!({ "ph": "M", "name": "thread_name", "pid": PROCESS, "tid": thread, "args": { "name": label } }),
-        );
-        let order = json!({ "sort_index": thread });
-        events.push(json!({ "ph": "M", "name": "thread_sort_index", "pid": PROCESS, "tid": thread, "args": order }));
-        for slice in &track.slices {
-            let (name, category, details) = match &slice.what {
-                Doing::Batch { lineage: Lineage { epoch, split, seq, row }, rows } => {
-                    let details = json!({ "epoch": epoch, "split": split, "row": row, "batch": seq, "rows": rows });
-                    journeys.entry((*epoch, *split, *row, *seq)).or_default().push((thread, at(slice)));
-                    (stage.as_str(), "batch", details)
-                }
-                Doing::Wait(what) => (what.as_str(), "wait", json!({})),
-            };
-            events.push(json!({
-                "ph": "X", "name": name, "cat": category, "pid": PROCESS, "tid": thread, "ts": at(slice),
-                "dur": slice.took.as_nanos() as f64 / 1e3, "args": details,
-            }));
+/// The work of a replica on what is followed.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Hop {
+    /// Trainers work on what readers sent.
+    after_readers: bool,
+    process: usize,
+    thread: usize,
+    /// Begin and end in microseconds.
+    began: f64,
+    ended: f64,
+}
+
+/// The trace of a run: for each process a track for each replica of each stage, a slice for each batch, in it a slice for each wait,
+/// and arrows that follow each batch from stage to stage and from process to process.
+pub(crate) fn trace(processes: &[ProcessTimeline]) -> Value {
+    let slices = processes.iter().flat_map(|process| &process.tracks).flat_map(|track| &track.slices);
+    let begin = slices.map(|slice| slice.began).min().unwrap_or_default();
+    let mut events = Vec::new();
+    let mut journeys = BTreeMap::<_, Vec<Hop>>::new();
+    for (at, ProcessTimeline { process, tracks }) in processes.iter().enumerate() {
+        let number = at + 1;
+        events.push(json!({ "ph": "M", "name": "process_name", "pid": number, "args": { "name": process } }));
+        events
+            .push(json!({ "ph": "M", "name": "process_sort_index", "pid": number, "args": { "sort_index": number } }));
+        let after_readers = !tracks.iter().any(|track| track.stage == "ship");
+        for (thread, track) in tracks.iter().enumerate() {
+            let thread = thread + 1;
+            track_events(&mut events, number, thread, track, begin);
+            for slice in &track.slices {
+                let Doing::Batch { lineage, name, .. } = &slice.what else { continue };
+                let (began, ended) = micros(slice, begin);
+                let hop = Hop { after_readers, process: number, thread, began, ended };
+                journeys.entry(followed(number, lineage, *name)).or_default().push(hop);
+            }
         }
     }
-    for (id, journey) in journeys.values_mut().filter(|journey| journey.len() > 1).enumerate() {
-        journey.sort_by(|a, b| a.1.total_cmp(&b.1));
-        for (step, (thread, at)) in journey.iter().enumerate() {
-            let phase = if step == 0 {
-                "s"
-            } else if step + 1 == journey.len() {
-                "f"
-            } else {
-                "t"
-            };
-            // An arrow ends at the slice around it.
-            events.push(json!({
-                "ph": phase, "name": "batch", "cat": "batch", "id": id, "pid": PROCESS, "tid": thread, "ts": at, "bp": "e",
-            }));
-        }
-    }
+    let arrows = journeys.into_values().map(points).filter(|points| points.len() > 1);
+    events.extend(arrows.enumerate().flat_map(|(id, points)| arrow(id, points)));
     json!({ "traceEvents": events, "displayTimeUnit": "ms" })
+}
+
+/// Begin and end since `begin`: a double holds these microseconds exactly.
+fn micros(slice: &TrackSlice, begin: Duration) -> (f64, f64) {
+    let began = slice.began.saturating_sub(begin);
+    (began.as_nanos() as f64 / 1e3, (began + slice.took).as_nanos() as f64 / 1e3)
+}
+
+fn followed(process: usize, lineage: &Lineage, name: Option<BatchName>) -> Followed {
+    let Lineage { epoch, split, seq, row } = *lineage;
+    match name {
+        Some(BatchName { epoch, window, index: Some(index) }) => Followed::Batch { epoch, window, index },
+        _ => Followed::Rows { process, epoch, split, row, seq },
+    }
+}
+
+/// The name of a track, and its slices.
+fn track_events(events: &mut Vec<Value>, process: usize, thread: usize, track: &Track, begin: Duration) {
+    let Track { stage, replica, left_out, slices } = track;
+    let left_out = if *left_out > 0 { format!(" ({left_out} slices left out)") } else { String::new() };
+    let label = json!({ "name": format!("{stage} {replica}{left_out}") });
+    events.push(json!({ "ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": label }));
+    let order = json!({ "sort_index": thread });
+    events.push(json!({ "ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": order }));
+    for slice in slices {
+        let (name, category, details) = match &slice.what {
+            Doing::Batch { lineage: Lineage { epoch, split, seq, row }, rows, name } => {
+                let (window, index) = (name.map(|name| name.window), name.and_then(|name| name.index));
+                let details = json!({
+                    "epoch": epoch, "window": window, "index": index, "split": split, "row": row, "batch": seq, "rows": rows,
+                });
+                (stage.as_str(), "batch", details)
+            }
+            Doing::Wait(what) => (what.as_str(), "wait", json!({})),
+        };
+        let (began, _) = micros(slice, begin);
+        events.push(json!({
+            "ph": "X", "name": name, "cat": category, "pid": process, "tid": thread, "ts": began,
+            "dur": slice.took.as_nanos() as f64 / 1e3, "args": details,
+        }));
+    }
+}
+
+/// Where an arrow passes, in the order of the graph: process, thread and time. A point lies within its slice, and none is earlier than
+/// the one before it: a source's slice begins when it starts to wait for the batch. Hops that clocks of machines put before the ones
+/// that they follow are left out.
+fn points(mut hops: Vec<Hop>) -> Vec<(usize, usize, f64)> {
+    hops.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
+    let mut last = 0.0_f64;
+    let points = hops.into_iter().filter_map(|Hop { process, thread, began, ended, .. }| {
+        let at = began.max(last);
+        (at <= ended).then(|| {
+            last = at;
+            (process, thread, at)
+        })
+    });
+    points.collect()
+}
+
+fn arrow(id: usize, points: Vec<(usize, usize, f64)>) -> impl Iterator<Item = Value> {
+    let last = points.len() - 1;
+    points.into_iter().enumerate().map(move |(step, (process, thread, at))| {
+        let phase = match step {
+            0 => "s",
+            step if step == last => "f",
+            _ => "t",
+        };
+        // An arrow ends at the slice around it.
+        json!({
+            "ph": phase, "name": "batch", "cat": "batch", "id": id, "pid": process, "tid": thread, "ts": at, "bp": "e",
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    fn slice(seq: u64, name: Option<BatchName>, began: u64, took: u64) -> TrackSlice {
+        TrackSlice {
+            began: Duration::from_millis(1_700_000_000_000 + began),
+            took: Duration::from_millis(took),
+            what: Doing::Batch { lineage: Lineage { seq, ..Lineage::default() }, rows: 7, name },
+        }
+    }
+
+    fn track(stage: &str, slices: Vec<TrackSlice>, left_out: u64) -> Track {
+        Track { stage: stage.into(), replica: 0, slices, left_out }
+    }
+
+    fn process(name: &str, tracks: Vec<Track>) -> ProcessTimeline {
+        ProcessTimeline { process: name.into(), tracks }
+    }
+
+    /// Process, thread and time of the events of a phase.
+    fn of(trace: &Value, phase: &str) -> Vec<(u64, u64, f64)> {
+        let number = |event: &Value, field: &str| event[field].as_u64().unwrap();
+        let events = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase);
+        events.map(|event| (number(event, "pid"), number(event, "tid"), event["ts"].as_f64().unwrap())).collect()
+    }
 
     #[test]
     fn a_batch_has_a_slice_on_each_track_and_arrows_between_them() {
-        let batch = |seq, began: u64| TrackSlice {
-            began: Duration::from_millis(1_700_000_000_000 + began),
-            took: Duration::from_millis(3),
-            what: Doing::Batch { lineage: Lineage { seq, ..Lineage::default() }, rows: 7 },
-        };
-        let wait = TrackSlice { what: Doing::Wait("store".into()), took: Duration::from_millis(1), ..batch(0, 1) };
-        let track = |stage: &str, slices, left_out| Track { stage: stage.into(), replica: 0, slices, left_out };
-        let tracks = [
-            track("read", vec![batch(0, 0), wait, batch(1, 5)], 0),
-            track("parse", vec![batch(0, 4)], 9),
-            track("sink", vec![batch(0, 8)], 0),
+        let wait = TrackSlice { what: Doing::Wait("store".into()), ..slice(0, None, 1, 1) };
+        let tracks = vec![
+            track("read", vec![slice(0, None, 0, 3), wait, slice(1, None, 5, 3)], 0),
+            track("parse", vec![slice(0, None, 4, 3)], 9),
+            track("sink", vec![slice(0, None, 8, 3)], 0),
         ];
-        let trace = trace("train", &tracks);
-        let of = |phase: &str| -> Vec<(u64, f64)> {
-            let events = trace["traceEvents"].as_array().unwrap().iter().filter(|event| event["ph"] == phase);
-            events.map(|event| (event["tid"].as_u64().unwrap(), event["ts"].as_f64().unwrap())).collect()
-        };
-        assert_eq!(of("X"), [(1, 0.0), (1, 1000.0), (1, 5000.0), (2, 4000.0), (3, 8000.0)]);
-        assert_eq!((of("s"), of("t"), of("f")), (vec![(1, 0.0)], vec![(2, 4000.0)], vec![(3, 8000.0)]));
+        let trace = trace(&[process("train", tracks)]);
+        let slices = [(1, 1, 0.0), (1, 1, 1000.0), (1, 1, 5000.0), (1, 2, 4000.0), (1, 3, 8000.0)];
+        assert_eq!(of(&trace, "X"), slices);
+        let arrows = (of(&trace, "s"), of(&trace, "t"), of(&trace, "f"));
+        assert_eq!(arrows, (vec![(1, 1, 0.0)], vec![(1, 2, 4000.0)], vec![(1, 3, 8000.0)]));
         let text = trace.to_string();
         assert!(text.contains("parse 0 (9 slices left out)") && text.contains("\"rows\":7"), "{text}");
+    }
+
+    #[test]
+    fn an_arrow_follows_a_batch_from_the_reader_to_the_trainer_that_waited_for_it() {
+        let name = Some(BatchName { epoch: 0, window: 3, index: Some(1) });
+        // The trainer is listed first, counts its batches itself, and began to wait before the reader sent.
+        let trainer =
+            vec![track("receive", vec![slice(0, name, 1, 9)], 0), track("train", vec![slice(0, name, 10, 5)], 0)];
+        let reader = vec![track("batch", vec![slice(7, None, 0, 4)], 0), track("ship", vec![slice(8, name, 5, 2)], 0)];
+        let trace = trace(&[process("trainer 0", trainer), process("reader 0", reader)]);
+        let arrows = (of(&trace, "s"), of(&trace, "t"), of(&trace, "f"));
+        assert_eq!(arrows, (vec![(2, 2, 5000.0)], vec![(1, 1, 5000.0)], vec![(1, 2, 10_000.0)]));
+    }
+
+    #[test]
+    fn a_slice_that_ended_before_the_one_that_it_follows_has_no_arrow() {
+        let name = Some(BatchName { epoch: 0, window: 3, index: Some(1) });
+        let trainer =
+            vec![track("receive", vec![slice(0, name, 0, 1)], 0), track("train", vec![slice(0, name, 9, 5)], 0)];
+        let trace = trace(&[
+            process("reader 0", vec![track("ship", vec![slice(8, name, 5, 2)], 0)]),
+            process("trainer 0", trainer),
+        ]);
+        assert_eq!(
+            (of(&trace, "s"), of(&trace, "t"), of(&trace, "f")),
+            (vec![(1, 1, 5000.0)], vec![], vec![(2, 2, 9000.0)])
+        );
     }
 }

@@ -40,7 +40,7 @@ impl Converter {
         let (trace, first) = self.names.trace(name);
         let mut attributes = name_attributes(name);
         attributes.push(KeyValue::new("forebay.replica", replica as i64));
-        if let Doing::Batch { lineage, rows } = &work.what {
+        if let Doing::Batch { lineage, rows, .. } = &work.what {
             attributes.push(KeyValue::new("forebay.rows", *rows as i64));
             attributes.push(KeyValue::new("forebay.split", i64::from(lineage.split)));
             attributes.push(KeyValue::new("forebay.split.row", lineage.row as i64));

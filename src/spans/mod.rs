@@ -170,7 +170,7 @@ mod tests {
     use crate::actors::{Doing, Lineage, TrackSlice};
 
     fn work(window: u64) -> Observed {
-        let what = Doing::Batch { lineage: Lineage::default(), rows: 1 };
+        let what = Doing::Batch { lineage: Lineage::default(), rows: 1, name: None };
         let work = TrackSlice { began: Duration::from_secs(1), took: Duration::from_secs(1), what };
         let name = BatchName { epoch: 0, window, index: Some(0) };
         Observed { stage: "train".into(), replica: 0, is_source: false, name, work, waits: vec![], made: vec![] }

@@ -180,6 +180,7 @@ fn since(before: &Sample, now: &Sample) -> Vec<(String, f64)> {
     let mut scalars = vec![
         ("speed/rows per second".into(), rate(now.rows, before.rows)),
         ("speed/bytes read per second".into(), rate(now.bytes, before.bytes)),
+        ("speed/store bytes per second".into(), rate(now.store_bytes, before.store_bytes)),
     ];
     for now in &now.stages {
         let Some(before) = before.stages.iter().find(|stage| stage.name == now.name) else { continue };
@@ -223,13 +224,25 @@ mod tests {
             let [busy, starved, blocked, wall] = times;
             let name = "parse".to_owned();
             let stages = vec![StageTimes { name, replicas: 1, busy, waiting: 0.0, starved, blocked, wall }];
-            Sample { seconds, rows, bytes, table_rows: 0, logloss: 0.0, auc: None, stages, links: Vec::new() }
+            let links = Vec::new();
+            Sample {
+                seconds,
+                rows,
+                bytes,
+                store_bytes: 2 * bytes,
+                table_rows: 0,
+                logloss: 0.0,
+                auc: None,
+                stages,
+                links,
+            }
         };
         let before = sample(0.0, 100, 0, [1.0, 0.0, 0.0, 1.0]);
         let scalars = since(&before, &sample(2.0, 400, 50, [2.0, 3.0, 0.0, 5.0]));
         let expected = [
             ("speed/rows per second", 150.0),
             ("speed/bytes read per second", 25.0),
+            ("speed/store bytes per second", 50.0),
             ("occupied/parse", 0.25),
             ("starved/parse", 0.75),
             ("blocked/parse", 0.0),

@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 /// The deadline of every wait.
@@ -93,6 +95,34 @@ impl Page {
             let text = self.value("document.body.innerText");
             assert!(begun.elapsed() < LONG, "{expression} is still not true: {text}");
             std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Gives the page this many pixels, whatever the least width of a window is.
+    pub(crate) fn size(&mut self, (width, height): (u32, u32)) {
+        let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        self.call("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// The whole page as a PNG, from its top to its end, without scroll bars.
+    pub(crate) fn picture(&mut self) -> Vec<u8> {
+        let params = json!({ "format": "png", "captureBeyondViewport": true });
+        let picture = self.call("Page.captureScreenshot", params)["data"].take();
+        BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
+    }
+
+    /// What a screen reader is told: the role and the name of each node, in order, without those that it ignores.
+    pub(crate) fn accessibility_tree(&mut self) -> Vec<(String, String)> {
+        let nodes = self.call("Accessibility.getFullAXTree", json!({}))["nodes"].take();
+        let text = |value: &Value| value["value"].as_str().unwrap_or_default().to_owned();
+        let told = nodes.as_array().unwrap().iter().filter(|node| node["ignored"] == false);
+        told.map(|node| (text(&node["role"]), text(&node["name"]))).collect()
+    }
+
+    /// Presses the tab key.
+    pub(crate) fn tab(&mut self) {
+        for kind in ["keyDown", "keyUp"] {
+            self.call("Input.dispatchKeyEvent", json!({ "type": kind, "key": "Tab", "windowsVirtualKeyCode": 9 }));
         }
     }
 

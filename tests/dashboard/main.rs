@@ -6,6 +6,7 @@
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;
+mod many;
 mod prometheus;
 
 use std::io::{Read as _, Write as _};
@@ -193,6 +194,30 @@ fn the_page_draws_itself_again_in_the_colours_of_another_theme() {
         let ground = if theme == "dark" { "rgb(20, 24, 29)" } else { "rgb(255, 255, 255)" };
         page.until(&format!("getComputedStyle(document.body).backgroundColor === '{ground}'"));
         page.until("Number(document.body.dataset.drawn) > 1");
+    }
+}
+
+#[test]
+fn in_json_every_line_is_json_from_the_address_of_the_page_to_the_end_of_a_drained_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = rows(dir.path());
+    let data = format!("data.train={}", rows.display());
+    let settings = ["--set", &data, "--set", "data.epochs=1000000", "--set", "model.kind=lr"];
+    for command in ["train", "launch"] {
+        // `launch` passes the address on to its trainer.
+        let arguments = [&[command, "--log-format", "json", "--dashboard", "127.0.0.1:0"], &settings[..]].concat();
+        let mut run = common::Background::start(&mut common::forebay(&arguments));
+        run.wait_for("dashboard at http://127.0.0.1:", 1);
+        run.signal("-TERM");
+        let (code, output) = run.wait();
+        assert_eq!(code, Some(5), "{output}");
+        assert!(output.contains("stopping: trains on what was read"), "{output}");
+        for line in output.lines() {
+            assert!(
+                serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object()),
+                "{command}: no JSON: {line}"
+            );
+        }
     }
 }
 

@@ -36,6 +36,8 @@ pub enum LimitKind {
     Staleness,
     /// The line from readers to trainers, or a link whose capacity is too small for how unevenly batches come.
     Link,
+    /// Readers have no lease: all windows are given out, or the coordinator is slow to give more.
+    Lease,
     /// The cores of a machine.
     Cores,
 }
@@ -162,8 +164,8 @@ fn of_machine(machine: &MachineUse) -> Limit {
     }
 }
 
-/// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, or a link with a
-/// small capacity. `None` if a stage is occupied for nearly as large a share of the run.
+/// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
+/// or a link with a small capacity. `None` if a stage is occupied for nearly as large a share of the run.
 fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
     let limit = |kind, name: String, share: f64, replicas| {
         Some(Limit { kind, name, process: None, waits_for: None, share: share.min(1.0), replicas, skew: None })
@@ -186,6 +188,12 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
         mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));
     if line >= 0.3 {
         return limit(LimitKind::Link, "ship to receive".into(), line, job.placement.in_flight);
+    }
+    // If trainers have batches all the same, a stage there is occupied for longer.
+    let lease = mean("read", &|stage| stage.wait_share("lease"));
+    if lease >= 0.3 {
+        let readers = stages().filter(|stage| stage.name == "read").count();
+        return limit(LimitKind::Lease, "leases".into(), lease, readers);
     }
     let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
     let uneven = links.map(|(link, ends)| (link, ends[0].blocked_share().min(ends[1].starved_share())));
@@ -229,6 +237,7 @@ impl fmt::Display for Limit {
             (LimitKind::Link, _) => {
                 write!(f, "the link {name} ({n} batches) holds both ends up {percent} of the time")?
             }
+            (LimitKind::Lease, _) => write!(f, "read waits for leases {percent} of the time in {n} {replicas}")?,
             (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
         }
         if let Some(process) = &self.process {

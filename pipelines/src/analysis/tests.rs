@@ -240,6 +240,20 @@ fn a_reader_that_waits_for_leases_or_trainers_is_no_limit() {
 }
 
 #[test]
+fn leases_that_do_not_come_are_the_limit_if_trainers_have_no_batches_and_no_stage_is_occupied() {
+    let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 90)]))];
+    run.extend((0..2).map(|rank| reader(rank, stage("parse", 10, &[]))));
+    let found = analysis(&run);
+    let limit = found.limit.as_ref().unwrap();
+    assert_eq!((limit.kind, limit.name.as_str(), limit.replicas), (LimitKind::Lease, "leases", 2));
+    assert_eq!((found.certainty, change(&found)), (Certainty::Sure, None), "{found}");
+    assert_eq!(found.to_string(), "input-bound 90%: read waits for leases 90% of the time in 2 replicas");
+    // A stage that is occupied for as long is the limit.
+    run[1] = reader(0, stage("parse", 84, &[]));
+    assert_eq!(analysis(&run).limit.unwrap().name, "parse");
+}
+
+#[test]
 fn a_slow_reader_among_four_is_named() {
     // In the order of the data, the others wait for it.
     let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 80)]))];

@@ -4,9 +4,9 @@
 //! checkpoint, with all changes since the last one that succeeded.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use forebay_actors::{Control, Fault, FaultKind, commas};
 use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
+use serde::Serialize;
 
 use super::cut::{Cut, Kept};
 use super::cut_plan::CutPlan;
@@ -41,8 +42,21 @@ pub(crate) struct Checkpointer {
 struct Shared {
     /// The run is to end after one more checkpoint.
     last: AtomicBool,
-    /// The number of the newest checkpoint of this process; 0: none.
-    newest: AtomicU64,
+    /// The newest checkpoint of this process, and when it was written.
+    newest: Mutex<Option<(NewestCheckpoint, Instant)>>,
+}
+
+/// A checkpoint that a run has made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct NewestCheckpoint {
+    /// Its number.
+    pub number: u64,
+    /// Seconds that it took, from the start of the cut to the last file.
+    pub seconds: f64,
+    /// Bytes of the rows that were written.
+    pub bytes: u64,
+    /// Seconds since it was written.
+    pub age: f64,
 }
 
 impl Checkpoints {
@@ -89,9 +103,9 @@ impl Checkpointer {
     }
 
     /// Ends the thread, after the checkpoint that it is writing. Waits a while for that, but not for a store that does not
-    /// answer: the model is yet to be saved. Returns the number of the newest checkpoint.
+    /// answer: the model is yet to be saved. Returns the newest checkpoint.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
-    pub(crate) fn end(mut self) -> Option<u64> {
+    pub(crate) fn end(mut self) -> Option<NewestCheckpoint> {
         drop(std::mem::replace(&mut self.alive, channel().0));
         if let Some(thread) = self.thread.take() {
             let begun = Instant::now();
@@ -107,9 +121,10 @@ impl Checkpointer {
         self.newest()
     }
 
-    /// The number of the newest checkpoint of this process.
-    pub(crate) fn newest(&self) -> Option<u64> {
-        Some(self.shared.newest.load(Ordering::SeqCst)).filter(|number| *number > 0)
+    /// The newest checkpoint of this process.
+    pub(crate) fn newest(&self) -> Option<NewestCheckpoint> {
+        let newest = *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        newest.map(|(newest, written)| NewestCheckpoint { age: written.elapsed().as_secs_f64(), ..newest })
     }
 }
 
@@ -140,7 +155,6 @@ impl Worker {
             match self.checkpoint() {
                 Ok(None) => return,
                 Ok(Some(manifest)) => {
-                    self.shared.newest.store(manifest.number, Ordering::SeqCst);
                     if last {
                         let folder = &self.checkpoints.folder.folder;
                         let (number, rows) = (manifest.number, commas(manifest.rows_trained()));
@@ -174,13 +188,14 @@ impl Worker {
         let manifest = self.writer.write(&self.checkpoints, cut)?;
         let (rows, bytes) = self.writer.newest();
         let what = if plan.kind == SnapshotKind::Full { "table rows" } else { "changed table rows" };
-        let number = plan.number;
+        let (number, seconds) = (plan.number, begun.elapsed().as_secs_f64());
+        let newest = NewestCheckpoint { number, seconds, bytes, age: 0.0 };
+        *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
         tracing::info!(
-            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {:.1} s, cut in {} ms",
+            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {seconds:.1} s, cut in {} ms",
             commas(manifest.rows_trained()),
             commas(rows),
             bytes as f64 / 1e6,
-            begun.elapsed().as_secs_f64(),
             stood.as_millis()
         );
         if let Err(fault) = self.checkpoints.folder.prune(self.checkpoints.job.checkpoint.keep) {

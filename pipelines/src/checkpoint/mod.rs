@@ -41,6 +41,7 @@ mod tests;
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
 pub(crate) use batch_log::WindowLog;
+pub use checkpointer::NewestCheckpoint;
 pub(crate) use checkpointer::{Checkpointer, EndRun};
 pub(crate) use cut::{CutPoint, Shards};
 pub(crate) use cut_plan::CutPlan;

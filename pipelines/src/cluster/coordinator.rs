@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use super::members::{self, Role};
 use super::messages::{MemberId, MemberRequest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
+use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
 
@@ -37,6 +38,7 @@ const LONG_POLL: Duration = Duration::from_secs(2);
 pub(super) struct Coordinator {
     state: Arc<Mutex<RunState>>,
     meters: Arc<Mutex<MeterBook>>,
+    timelines: Arc<Mutex<TimelineBook>>,
     /// Notified when an order for a cut may have changed.
     changed: Arc<Notify>,
     /// Whether an attempt of this process has looked for a checkpoint.
@@ -49,6 +51,7 @@ impl Coordinator {
         Self {
             state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))),
             meters: Arc::default(),
+            timelines: Arc::default(),
             changed: Arc::default(),
             began: Arc::default(),
         }
@@ -141,7 +144,30 @@ impl Coordinator {
             }
             state.present()
         };
-        write(&self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request, &present)?)
+        let reply = self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request, &present)?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        write(&MetersReply { now: now.as_nanos() as u64, ..reply })
+    }
+
+    /// Keeps what the stages of a member did when. Those of an earlier attempt are dropped.
+    fn timeline(&self, body: &[u8]) -> Result<(), Fault> {
+        let most = timelines::MOST_BYTES + MAX_BYTES / 16;
+        if body.len() > most {
+            return Err(Fault::user(format!("a timeline of {} bytes, expected at most {most}", body.len())));
+        }
+        let request: TimelineRequest = read(NAME, "timeline", body)?;
+        if !self.state().is_current(&request.member) {
+            return Ok(());
+        }
+        self.timelines.lock().unwrap_or_else(PoisonError::into_inner).record(&request)
+    }
+
+    fn next_timeline(&self, body: &[u8]) -> Result<NextTimelineReply, Fault> {
+        let request: NextTimelineRequest = read(NAME, "next_timeline", body)?;
+        if !self.state().is_current(&request.member) {
+            return Ok(None);
+        }
+        Ok(self.timelines.lock().unwrap_or_else(PoisonError::into_inner).next(request))
     }
 
     /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
@@ -212,6 +238,8 @@ impl Handler for Coordinator {
             action("cannot_start", "a process cannot load what it is to go on from"),
             action("heartbeat", "a member is alive"),
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
+            action("timeline", "a member sends what its stages did when"),
+            action("next_timeline", "the first trainer asks what the stages of the next member did when"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of some windows is done"),
             action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
@@ -235,6 +263,12 @@ impl Handler for Coordinator {
         Author::of(kind, &body)?.check(identity)?;
         if kind == "meters" {
             return self.meters(&body);
+        }
+        if kind == "timeline" {
+            return write(&self.timeline(&body)?);
+        }
+        if kind == "next_timeline" {
+            return write(&self.next_timeline(&body)?);
         }
         if kind == "cut" {
             return write(&self.cut(&body).await?);

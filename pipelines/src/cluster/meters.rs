@@ -3,17 +3,19 @@
 //! The coordinator keeps the last report of each member, and passes them on without looking into them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use forebay_actors::{Adjustment, Fault, IoRuntime, Report, StageReport};
+use forebay_actors::{Adjustment, Fault, IoRuntime, Report, StageReport, Track};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::clock_offset::ClockOffset;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{MemberId, RunPhase};
+use super::timelines::{SentTimeline, TimelineRequest};
 use crate::process_report::ProcessReport;
 
 /// The time between two reports of a process.
@@ -54,6 +56,8 @@ pub(super) struct MetersReply {
     pub(super) others: Vec<ProcessReport>,
     /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
     pub(super) more_to_come: bool,
+    /// The coordinator's clock, in nanoseconds since 1970.
+    pub(super) now: u64,
 }
 
 /// What a member sent last.
@@ -101,7 +105,7 @@ impl MeterBook {
         let others = reports
             .map(|sent| ProcessReport { process: sent.member.to_string(), report: sent.report.clone() })
             .collect();
-        Ok(MetersReply { others, more_to_come })
+        Ok(MetersReply { others, more_to_come, now: 0 })
     }
 }
 
@@ -123,6 +127,7 @@ fn plausible(report: &Report) -> bool {
     report.wall <= MAX_TIME
         && report.adjustments.len() <= Adjustment::MOST_KEPT
         && report.machine.cpu <= MAX_TIME
+        && [report.machine.resident_bytes, report.machine.peak_bytes].into_iter().all(small)
         && report.machine.threads.values().all(|cpu| *cpu >= 0.0 && *cpu <= MAX_TIME.as_secs_f64())
         && stages().all(stage)
         && report.links.iter().all(link)
@@ -140,7 +145,17 @@ pub(crate) struct MeterSender {
     member: Member,
     io: IoRuntime,
     others: watch::Receiver<Vec<ProcessReport>>,
+    offset: Arc<Mutex<ClockOffset>>,
     task: AbortOnDropHandle<()>,
+}
+
+/// What is known of the other processes at the end of a run.
+#[derive(Default)]
+pub(crate) struct LastMeters {
+    /// Their reports.
+    pub(crate) others: Vec<ProcessReport>,
+    /// How far the clock of this process is from the coordinator's.
+    pub(crate) offset: ClockOffset,
 }
 
 impl MeterSender {
@@ -148,18 +163,20 @@ impl MeterSender {
     pub(crate) fn start(member: &Member, meters: impl Fn() -> Report + Send + Sync + 'static) -> Self {
         let (sender, others) = watch::channel(Vec::new());
         let (io, meters, to) = (member.io().clone(), Arc::new(meters), member.clone());
+        let offset = Arc::new(Mutex::new(ClockOffset::default()));
+        let measured = Arc::clone(&offset);
         let task = io.spawn(async move {
             loop {
                 if matches!(to.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
                     return;
                 }
-                if let Some(reply) = send(&to, meters(), false).await {
+                if let Some(reply) = send(&to, meters(), false, &measured).await {
                     sender.send_replace(reply.others);
                 }
                 tokio::time::sleep(INTERVAL).await;
             }
         });
-        Self { member: member.clone(), io, others, task: AbortOnDropHandle::new(task) }
+        Self { member: member.clone(), io, others, offset, task: AbortOnDropHandle::new(task) }
     }
 
     /// The meters of the other processes, as far as they are known.
@@ -167,14 +184,18 @@ impl MeterSender {
         self.others.borrow().clone()
     }
 
-    /// Sends the last report of this process. Returns those of the others, in the first trainer once every member that takes part
-    /// has sent its last one. Blocks for at most two seconds.
-    pub(crate) fn finish(self, report: Report) -> Vec<ProcessReport> {
-        let Self { member, io, others, task } = self;
+    /// Sends what the stages of this process did when, then its last report. Returns the reports of the others, in the first trainer
+    /// once every member that takes part has sent its last one. Blocks for at most two seconds.
+    pub(crate) fn finish(self, report: Report, tracks: &[Track]) -> LastMeters {
+        let Self { member, io, others, offset, task } = self;
         drop(task);
         let last = async {
+            // The first trainer writes the trace, and has its own slices.
+            if !is_first(member.id()) {
+                send_timeline(&member, SentTimeline::of(tracks, current(&offset))).await;
+            }
             loop {
-                if let Some(reply) = send(&member, report.clone(), true).await
+                if let Some(reply) = send(&member, report.clone(), true, &offset).await
                     && !reply.more_to_come
                 {
                     return reply.others;
@@ -183,8 +204,13 @@ impl MeterSender {
             }
         };
         let last = io.block_on(async { tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await });
-        last.unwrap_or_else(|_| others.borrow().clone())
+        let others = last.unwrap_or_else(|_| others.borrow().clone());
+        LastMeters { others, offset: current(&offset) }
     }
+}
+
+fn current(offset: &Mutex<ClockOffset>) -> ClockOffset {
+    *offset.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether this member gets the meters of all others.
@@ -193,15 +219,28 @@ fn is_first(id: MemberId) -> bool {
 }
 
 /// Sends a report. `None` if the coordinator did not take it: the next one will do.
-async fn send(member: &Member, report: Report, last: bool) -> Option<MetersReply> {
+async fn send(member: &Member, report: Report, last: bool, offset: &Mutex<ClockOffset>) -> Option<MetersReply> {
     let id = member.id();
     let request = MetersRequest { member: id, report, others: is_first(id), last };
-    match member.request_once("meters", &request).await {
-        Ok(reply) => Some(reply),
+    let (sent, began) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), Instant::now());
+    match member.request_once::<_, MetersReply>("meters", &request).await {
+        Ok(reply) => {
+            let theirs = Duration::from_nanos(reply.now);
+            offset.lock().unwrap_or_else(PoisonError::into_inner).observe(sent, began.elapsed(), theirs);
+            Some(reply)
+        }
         Err(fault) => {
             tracing::debug!(%fault, "the coordinator did not take the meters");
             None
         }
+    }
+}
+
+/// Sends slices. The trace is without them if the coordinator does not take them.
+async fn send_timeline(member: &Member, timeline: SentTimeline) {
+    let request = TimelineRequest { member: member.id(), timeline };
+    if let Err(fault) = member.request_once::<_, ()>("timeline", &request).await {
+        tracing::debug!(%fault, "the coordinator did not take the slices");
     }
 }
 
@@ -266,12 +305,13 @@ mod tests {
     fn meters_that_no_run_has_are_refused() {
         let mut book = MeterBook::default();
         let good = request(Role::Reader, 0, 1);
-        let mut bad = [good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
+        let mut bad = std::array::from_fn::<_, 6, _>(|_| good.clone());
         bad[0].report.wall = MAX_TIME * 2;
         bad[1].report.services = vec![StageReport { rows_in: u64::MAX, ..StageReport::default() }];
         bad[2].report.services = vec![StageReport { replicas: usize::MAX, ..StageReport::default() }];
         bad[3].report.services = vec![StageReport { rows_held: Some(u64::MAX), ..StageReport::default() }];
         bad[4].report.machine.threads = [("net".to_owned(), f64::NAN)].into();
+        bad[5].report.machine.peak_bytes = u64::MAX;
         for bad in bad {
             assert!(book.record(bad, &PLACES).unwrap_err().to_string().contains("that no run has"));
         }

@@ -46,6 +46,7 @@
 mod absent_readers;
 mod acknowledge;
 pub(crate) mod batches;
+mod clock_offset;
 mod coordinator;
 mod cuts;
 mod dense;
@@ -68,6 +69,7 @@ mod snapshot_handler;
 mod snapshot_turns;
 mod start_state;
 mod status_client;
+mod timelines;
 mod trainer;
 
 pub use crate::flow::RowCounts;
@@ -81,6 +83,7 @@ pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
 #[cfg(test)]
 pub(crate) use snapshot_handler::SnapshotHandler;
 pub use status_client::StatusClient;
+pub use timelines::ProcessTimeline;
 pub use trainer::trainer;
 
 use std::time::Duration;

@@ -23,6 +23,7 @@ use super::member::{Member, send_signs_of_life};
 use super::members::Role;
 use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
 use super::start_state::StartState;
+use super::timelines::{self, ProcessTimeline};
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
 
@@ -299,6 +300,17 @@ impl ClusterSession {
     /// The last status of the run that this process received.
     pub fn status(&self) -> RunStatus {
         self.member.status()
+    }
+
+    /// The role and the rank of this process: `trainer 0`.
+    pub fn name(&self) -> String {
+        self.member.id().to_string()
+    }
+
+    /// What the stages of the other processes did when, of those that have ended their part of the run. For the first trainer. Blocks
+    /// for a few seconds at most.
+    pub fn timelines(&self) -> Vec<ProcessTimeline> {
+        self.io.block_on(timelines::of_others(&self.member))
     }
 
     /// Kills a pipeline of this process when the run has failed: a look-up or a push may wait for a process that is gone.

@@ -44,7 +44,8 @@ fn report() -> Value {
     let batch = 4 + 52 + 26 * 4 + 80;
     let threads = [("parse", 4.0), ("ps0-embedding", 1.0), ("train", 5.0)];
     let threads = threads.map(|(name, cpu)| (name.to_owned(), cpu));
-    let machine = Machine { host: "h".into(), cores: 4, cpu: Duration::from_secs(10), threads: threads.into() };
+    let cpu = Duration::from_secs(10);
+    let machine = Machine { host: "h".into(), cores: 4, cpu, threads: threads.into(), ..Machine::default() };
     let report = Report {
         name: "train".into(),
         verdict: Verdict::Finished,

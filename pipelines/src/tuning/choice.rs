@@ -11,6 +11,31 @@ pub(super) struct Rates {
     pub(super) other_cpu_per_row: f64,
     /// Cores of the run.
     pub(super) cores: usize,
+    /// The memory of replicas.
+    pub(super) memory: Memory,
+}
+
+/// What replicas that are added may take.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// The replicas that are there.
+    pub(super) now: Vec<usize>,
+    /// For each scalable stage, bytes that one more replica needs.
+    pub(super) each: Vec<f64>,
+    /// Bytes that are free.
+    pub(super) free: f64,
+}
+
+/// Replicas take at most this share of the free memory: what they need is an estimate.
+const TAKEN: f64 = 0.8;
+
+impl Memory {
+    /// Whether there is memory for these replicas.
+    pub(super) fn holds(&self, replicas: &[usize]) -> bool {
+        let more = replicas.iter().zip(&self.now).map(|(&n, &now)| n.saturating_sub(now) as f64);
+        let needed: f64 = more.zip(&self.each).map(|(more, each)| more * each).sum();
+        needed == 0.0 || needed <= TAKEN * self.free
+    }
 }
 
 /// Stages get this much more than the others can do: rows do not come evenly.
@@ -27,7 +52,12 @@ impl Rates {
         replicas.iter().sum::<usize>() as f64 + self.other_cpu_per_row * self.rate(replicas)
     }
 
-    /// The replicas that make the run fastest within its cores, at least `least` of each, and no more than needed.
+    /// Whether these replicas stay within the cores and the memory of the run.
+    pub(super) fn fits(&self, replicas: &[usize]) -> bool {
+        self.cores_used(replicas) <= self.cores as f64 && self.memory.holds(replicas)
+    }
+
+    /// The replicas that make the run fastest within its cores and its memory, at least `least` of each, and no more than needed.
     ///
     /// The stage that limits gets one more, until another limit is reached. Each step raises the lowest rate, so no other way
     /// to spend as many replicas gives a higher one.
@@ -39,7 +69,7 @@ impl Rates {
             let Some((limit, _)) = each().enumerate().min_by(|a, b| a.1.total_cmp(&b.1)) else { break };
             let mut more = replicas.clone();
             more[limit] += 1;
-            if self.cores_used(&more) > self.cores as f64 {
+            if !self.fits(&more) {
                 break;
             }
             replicas = more;

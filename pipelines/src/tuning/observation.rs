@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use forebay_actors::{Report, StageReport};
+use forebay_base::free_memory;
 
 /// An interval of a run.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Observation {
     pub(super) starved_behind: f64,
     /// The share of the interval in which a checkpoint or an evaluation held the run up, 0 to 1.
     pub(super) paused: f64,
+    /// Bytes of memory that the process may still take; infinite if that is not known.
+    pub(super) free_bytes: f64,
 }
 
 /// What a stage did in an interval.
@@ -34,6 +37,8 @@ pub(super) struct StageLoad {
     pub(super) useful: f64,
     /// The part of `useful` in which their code ran.
     pub(super) busy: f64,
+    /// Bytes of memory that a replica is expected to need.
+    pub(super) replica_bytes: f64,
 }
 
 impl Observation {
@@ -70,12 +75,43 @@ const PAUSES: [&str; 2] = ["checkpoint", "evaluation"];
 pub(super) struct MeterReader {
     scalable: Vec<String>,
     before: Option<Report>,
+    memory: MemoryBudget,
+}
+
+/// The memory that a run may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MemoryBudget(Option<u64>);
+
+impl MemoryBudget {
+    /// So many bytes for the process; `None`: what its cgroup and its machine have free.
+    pub(super) fn new(bytes: Option<u64>) -> Self {
+        Self(bytes)
+    }
+
+    /// What is left, in a process that has `resident` bytes.
+    fn free(self, resident: u64) -> f64 {
+        let free = match self.0 {
+            Some(budget) => Some(budget.saturating_sub(resident)),
+            None => free_memory(),
+        };
+        free.map_or(f64::INFINITY, |free| free as f64)
+    }
+}
+
+/// A replica holds what it takes, which for `batch` is a window, and what it makes of it; and the allocator keeps as much again.
+const HELD: f64 = 2.0;
+
+/// Bytes of memory that a replica of this stage needs, by what it has taken and sent so far.
+fn replica_bytes(stage: &StageReport) -> f64 {
+    let per = |bytes: u64, of: u64| bytes as f64 / of.max(1) as f64;
+    let rows = per(stage.rows_in, stage.items_in);
+    HELD * (per(stage.bytes_in, stage.items_in) + rows * per(stage.bytes_out, stage.rows_out))
 }
 
 impl MeterReader {
     /// For these stages.
-    pub(super) fn new(scalable: Vec<String>) -> Self {
-        Self { scalable, before: None }
+    pub(super) fn new(scalable: Vec<String>, memory: MemoryBudget) -> Self {
+        Self { scalable, before: None, memory }
     }
 
     /// The interval up to this report, and begins the next one. `None`, and the interval goes on, if too little happened in it.
@@ -98,6 +134,7 @@ impl MeterReader {
                 replicas: stage.replicas.max(1),
                 useful: change.useful,
                 busy: change.busy,
+                replica_bytes: replica_bytes(stage),
             });
         }
         if seconds < SHORTEST || last.rows == 0.0 {
@@ -117,8 +154,10 @@ impl MeterReader {
         let held_up = |stage: &StageReport| change(before, stage).map_or(0.0, |change| change.paused);
         let paused = (report.stages.iter().map(held_up).fold(0.0, f64::max) / seconds).min(1.0);
         let cpu = report.machine.cpu.saturating_sub(before.machine.cpu).as_secs_f64();
+        let free_bytes = self.memory.free(report.machine.resident_bytes);
         self.before = Some(report.clone());
-        Some(Observation { seconds, rows: last.rows, cpu, scalable, others_occupied, starved_behind, paused })
+        let rows = last.rows;
+        Some(Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes })
     }
 }
 

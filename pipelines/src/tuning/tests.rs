@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_actors::{
-    Batch, Control, Fault, Lineage, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx, Topology,
+    Batch, Control, Fault, Lineage, Machine, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx,
+    StageReport, Topology,
 };
 use proptest::prelude::*;
 
-use super::observation::{Observation, StageLoad};
+use super::observation::{MemoryBudget, MeterReader, Observation, StageLoad};
 use super::tuner::Tuner;
 use super::tuning_thread::TuningThread;
 
@@ -28,7 +29,13 @@ struct Simulated {
     turns: bool,
     /// Measured rates are off by at most this share.
     noise: f64,
+    /// Bytes of a replica of each scalable stage, and of all together at most.
+    bytes: [f64; 2],
+    memory: f64,
 }
+
+/// Memory without a limit.
+const NO_LIMIT: f64 = f64::INFINITY;
 
 impl Simulated {
     fn cost(&self, stage: usize, replicas: &[usize]) -> f64 {
@@ -53,6 +60,11 @@ impl Simulated {
         replicas.iter().sum::<usize>() as f64 + others
     }
 
+    /// Bytes of all replicas.
+    fn bytes_used(&self, replicas: &[usize]) -> f64 {
+        replicas.iter().zip(&self.bytes).map(|(&n, bytes)| n as f64 * bytes).sum()
+    }
+
     fn allows(&self, replicas: &[usize]) -> bool {
         replicas.iter().all(|&n| n == 1) || self.cores_used(replicas) <= self.cores as f64 + 1e-6
     }
@@ -73,14 +85,17 @@ impl Simulated {
         let rate = self.rate(replicas) * (1.0 + self.noise * off);
         let load = |stage: usize| {
             let useful = rate * self.cost(stage, replicas);
-            StageLoad { name: format!("s{stage}"), replicas: replicas[stage], useful, busy: useful }
+            let (name, replica_bytes) = (format!("s{stage}"), self.bytes[stage]);
+            StageLoad { name, replicas: replicas[stage], useful, busy: useful, replica_bytes }
         };
         let scalable: Vec<StageLoad> = (0..replicas.len()).map(load).collect();
         let others: f64 = self.fixed.iter().sum::<f64>() * self.computes * rate;
         let cpu = others + scalable.iter().map(|stage| stage.busy).sum::<f64>();
         let others_occupied = self.fixed.iter().map(|cost| (cost * rate).min(1.0)).fold(0.0, f64::max);
         let starved_behind = 1.0 - self.fixed.first().map_or(0.0, |cost| (cost * rate).min(1.0));
-        Observation { seconds: 1.0, rows: rate, cpu, scalable, others_occupied, starved_behind, paused: 0.0 }
+        let free_bytes = self.memory - self.bytes_used(replicas);
+        let (seconds, rows, paused) = (1.0, rate, 0.0);
+        Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes }
     }
 }
 
@@ -121,7 +136,17 @@ fn simulated() -> impl Strategy<Value = Simulated> {
     (scalable, fixed, 0.0..=1.0, 3..=64_usize).prop_map(|(scalable, fixed, computes, cores)| {
         // The others are no faster than a core each.
         let fixed = fixed.into_iter().map(|cost| cost / 4.0).collect();
-        Simulated { scalable, fixed, computes, cores, contention: 0.0, turns: false, noise: 0.01 }
+        Simulated {
+            scalable,
+            fixed,
+            computes,
+            cores,
+            contention: 0.0,
+            turns: false,
+            noise: 0.01,
+            bytes: [1.0; 2],
+            memory: NO_LIMIT,
+        }
     })
 }
 
@@ -141,6 +166,25 @@ proptest! {
         prop_assert!(tuned.go_on(&run, 200) <= 4, "{:?}", tuned.tuner.adjustments());
         prop_assert!(run.rate(&tuned.replicas) >= 0.95 * best, "{:?}", tuned.replicas);
         prop_assert_eq!(tuned.go_on(&run, 200), 0);
+    }
+
+    /// Whatever a replica needs, also more than there is.
+    #[test]
+    fn the_replicas_never_need_more_than_the_memory_and_use_what_there_is(
+        run in simulated(), bytes in prop::array::uniform2(1.0..100.0_f64), memory in 50.0..2000.0_f64,
+    ) {
+        let bounded = Simulated { bytes, memory, ..run.clone() };
+        let mut tuned = Tuned::new(&bounded);
+        for _ in 0..SOON {
+            tuned.go_on(&bounded, 1);
+            prop_assert!(bounded.bytes_used(&tuned.replicas) <= memory || tuned.replicas == [1, 1], "{:?}", tuned.replicas);
+        }
+        // Memory for all that the cores allow is no bound.
+        let mut plenty = Tuned::new(&Simulated { memory: 1e9, ..bounded.clone() });
+        plenty.go_on(&Simulated { memory: 1e9, ..bounded.clone() }, SOON);
+        let mut free = Tuned::new(&run);
+        free.go_on(&run, SOON);
+        prop_assert_eq!(plenty.replicas, free.replicas);
     }
 
     #[test]
@@ -170,6 +214,41 @@ proptest! {
     }
 }
 
+#[test]
+fn a_replica_of_batch_is_expected_to_need_its_window_and_the_batches_made_of_it() {
+    let host = forebay_actors::Host::start("t").unwrap();
+    let stage = |name: &str, at: u64| StageReport {
+        name: name.into(),
+        replicas: 1,
+        items_in: 10 * at,
+        rows_in: 1000 * at,
+        bytes_in: 50_000 * at,
+        rows_out: 1000 * at,
+        bytes_out: 30_000 * at,
+        ..StageReport::default()
+    };
+    let report = |at: u64| {
+        let machine = Machine { resident_bytes: 600, ..Machine::default() };
+        Report {
+            wall: Duration::from_secs(at),
+            machine,
+            stages: vec![stage("batch", at), stage("train", at)],
+            ..host.meters().report()
+        }
+    };
+    let seen = |budget| {
+        let mut meters = MeterReader::new(vec!["batch".into()], MemoryBudget::new(budget));
+        assert!(meters.read(&report(1)).is_none());
+        meters.read(&report(2)).unwrap()
+    };
+    let budget = seen(Some(1000));
+    // Windows of 100 rows of 50 bytes, batches of 30 bytes a row.
+    assert_eq!((budget.scalable[0].replica_bytes, budget.free_bytes), (2.0 * (5000.0 + 3000.0), 400.0));
+    assert_eq!(seen(Some(100)).free_bytes, 0.0, "it has more than it may");
+    let machine = seen(None).free_bytes;
+    assert!(machine > 0.0 && machine.is_finite(), "{machine}");
+}
+
 /// Two stages on many cores. The one behind them does four million rows a second.
 fn two_stages() -> Simulated {
     Simulated {
@@ -180,6 +259,8 @@ fn two_stages() -> Simulated {
         contention: 0.0,
         turns: false,
         noise: 0.0,
+        bytes: [1.0; 2],
+        memory: NO_LIMIT,
     }
 }
 
@@ -207,6 +288,8 @@ fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
         contention: 0.0,
         turns: true,
         noise: 0.0,
+        bytes: [1.0; 2],
+        memory: NO_LIMIT,
     };
     let mut tuned = Tuned::new(&run);
     tuned.go_on(&run, SOON);
@@ -218,8 +301,13 @@ fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
 #[test]
 fn a_run_that_waits_for_something_behind_its_batches_gets_no_replica() {
     let starved = |share| {
-        let (mut tuner, load) =
-            (Tuner::new(16), |name: &str| StageLoad { name: name.into(), replicas: 1, useful: 0.5, busy: 0.5 });
+        let (mut tuner, load) = (Tuner::new(16), |name: &str| StageLoad {
+            name: name.into(),
+            replicas: 1,
+            useful: 0.5,
+            busy: 0.5,
+            replica_bytes: 1.0,
+        });
         let seen = Observation {
             seconds: 1.0,
             rows: 1e6,
@@ -228,6 +316,7 @@ fn a_run_that_waits_for_something_behind_its_batches_gets_no_replica() {
             others_occupied: 0.6,
             starved_behind: share,
             paused: 0.0,
+            free_bytes: NO_LIMIT,
         };
         (0..8).find_map(|second| tuner.observe(Duration::from_secs(second), &seen))
     };
@@ -271,6 +360,8 @@ fn an_attempt_that_made_it_slower_is_undone_and_a_smaller_one_made() {
         contention: 0.0,
         turns: false,
         noise: 0.0,
+        bytes: [1.0; 2],
+        memory: NO_LIMIT,
     };
     let mut tuned = Tuned::new(&run);
     for _ in 0..60 {
@@ -291,6 +382,8 @@ fn within_two_cores_nothing_changes() {
         contention: 0.0,
         turns: false,
         noise: 0.0,
+        bytes: [1.0; 2],
+        memory: NO_LIMIT,
     };
     assert_eq!(Tuned::new(&run).go_on(&run, 100), 0);
 }
@@ -373,7 +466,8 @@ fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_lose
         .start()
         .unwrap();
     let stages = vec!["parse".to_owned(), "batch".to_owned()];
-    let tuning = TuningThread::start(running.control(), stages, 64, Duration::from_millis(200));
+    let tuning =
+        TuningThread::start(running.control(), stages, 64, MemoryBudget::new(None), Duration::from_millis(200));
     let report = until(&running, |report| {
         report.adjustments.iter().any(|made| made.rows_per_second_after.is_some() && !made.rolled_back)
     });

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebay_actors::{Adjustment, ScaledStage};
 
-use super::choice::Rates;
+use super::choice::{Memory, Rates};
 use super::observation::Observation;
 
 /// From this share of its time on, a stage limits the run. It then never loses replicas.
@@ -185,6 +185,11 @@ impl Tuner {
             others_limit: seen.rate() / seen.others_occupied.max(1e-3),
             other_cpu_per_row: seen.other_cpu_per_row(),
             cores: self.cores,
+            memory: Memory {
+                now: now.clone(),
+                each: seen.scalable.iter().map(|stage| stage.replica_bytes).collect(),
+                free: seen.free_bytes,
+            },
         };
         let saturated: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= SATURATED).collect();
         let least: Vec<usize> =
@@ -233,7 +238,7 @@ impl Tuner {
             let same = |failed: &Failed| failed.before == now && failed.after == *more;
             self.failed.iter().any(|failed| same(failed) && failed.conditions.alike(conditions))
         };
-        let mut fitting = probes.filter(|more| rates.cores_used(more) <= self.cores as f64);
+        let mut fitting = probes.filter(|more| rates.fits(more));
         fitting.find(|more| !known(more))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebay_actors::Control;
 use forebay_job::Job;
 
-use super::observation::MeterReader;
+use super::observation::{MemoryBudget, MeterReader};
 use super::tuner::Tuner;
 
 /// The time between two looks at the meters.
@@ -25,14 +25,21 @@ impl TuningThread {
         let replicated =
             |name: &String| run.plan().stages.iter().any(|stage| stage.name == *name && stage.replicas.is_some());
         let stages: Vec<String> = job.tuned_stages().into_iter().filter(replicated).collect();
-        (!stages.is_empty()).then(|| Self::start(run, stages, job.cores(), EVERY))
+        let memory = MemoryBudget::new(job.pipeline.memory.map(|bytes| bytes.0 as u64));
+        (!stages.is_empty()).then(|| Self::start(run, stages, job.cores(), memory, EVERY))
     }
 
     /// Looks at the meters in this interval.
-    pub(super) fn start(run: Control, stages: Vec<String>, cores: usize, every: Duration) -> Self {
+    pub(super) fn start(
+        run: Control,
+        stages: Vec<String>,
+        cores: usize,
+        memory: MemoryBudget,
+        every: Duration,
+    ) -> Self {
         let (stop, stopped) = channel::<()>();
         let tune = move || {
-            let (mut meters, mut tuner) = (MeterReader::new(stages.clone()), Tuner::new(cores));
+            let (mut meters, mut tuner) = (MeterReader::new(stages.clone(), memory), Tuner::new(cores));
             while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) && !run.ended() {
                 let report = run.snapshot();
                 if let Some(seen) = meters.read(&report) {

@@ -61,7 +61,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
-        let stop = Stop::listen_and_tell()?;
+        let stop = Stop::listen_and_tell(logs.log_format)?;
         let job = self.run.load()?;
         job.check()?;
         // What must fail fails before any process starts.

@@ -8,11 +8,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::json;
 
 use self::routes::{Routes, refusal};
 use super::security_args::SecurityArgs;
 use crate::actors::{IoRuntime, commas};
 use crate::exit::Ended;
+use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
 use crate::net::{Health, HttpLimits, HttpServer, Security, SecurityFiles};
 use crate::pipelines::{Context, Followed, Follower, ScoringThreads};
@@ -67,14 +69,14 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    pub(crate) fn run(self, context: &Context) -> Result<Ended, Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let watch = self.watch_every()?;
         let mut files = self.security.files(None, SecurityFiles::default());
         // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
         // only accepts connections and never uses it.
         files.tls_ca.clone_from(&files.tls_cert);
         let security = Security::load(&files)?;
-        let stop = Stop::listen_and_say("answers the requests under way")?;
+        let stop = Stop::listen_and_say(logs.log_format, "answers the requests under way")?;
         let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
         let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
@@ -93,7 +95,11 @@ impl Serve {
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
-        out::tell(format_args!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model));
+        let line = format!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model);
+        match logs.is_json() {
+            true => out::tell(json!({ "serving": line })),
+            false => out::tell(line),
+        }
 
         if let Some(every) = watch {
             let follow = move || follow(follower, every, &scoring, &metrics);

@@ -1,0 +1,121 @@
+//! Memory that this process may still take: what its cgroups allow (version 1 and 2) and what the machine has.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Limits from here on mean that there is none.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// Bytes that this process may still take without swapping or being killed; `None` if that is not known. What other processes of the
+/// same cgroup and machine have counts as taken, cached files that can be dropped do not.
+pub fn free_memory() -> Option<u64> {
+    free_below(Path::new("/"))
+}
+
+fn free_below(root: &Path) -> Option<u64> {
+    let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let limited =
+        cgroups.lines().flat_map(|line| folders(root, line)).filter_map(|(folder, names)| free_in(&folder, names));
+    let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
+    let machine = field(&meminfo, "MemAvailable:").map(|kib| kib << 10);
+    limited.chain(machine).min()
+}
+
+/// The names of files of a version: the limit, what is used, and in `memory.stat` cached files.
+type Names = [&'static str; 3];
+
+const VERSION_1: Names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
+const VERSION_2: Names = ["memory.max", "memory.current", "inactive_file"];
+
+/// The folders of a line of /proc/self/cgroup and of all groups around it, if it is one for memory.
+fn folders(root: &Path, line: &str) -> Vec<(PathBuf, Names)> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
+    let (mount, names) = match controllers {
+        "" => ("sys/fs/cgroup", VERSION_2),
+        some if some.split(',').any(|each| each == "memory") => ("sys/fs/cgroup/memory", VERSION_1),
+        _ => return Vec::new(),
+    };
+    let (mount, path) = (root.join(mount), Path::new(path.trim_start_matches('/')));
+    path.ancestors().map(|path| (mount.join(path), names)).collect()
+}
+
+/// What a group may still take, if it has a limit.
+fn free_in(folder: &Path, [limit, used, cached]: Names) -> Option<u64> {
+    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+    let limit = number(limit).filter(|limit| *limit < NO_LIMIT)?;
+    let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+    let used = number(used)?.saturating_sub(field(&stat, cached).unwrap_or(0));
+    Some(limit.saturating_sub(used))
+}
+
+/// The number after a name at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '\t'])))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A folder that is removed at the end.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("forebay-memory-{name}-{}", std::process::id()));
+            for (file, text) in files {
+                let file = root.join(file);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, text).unwrap();
+            }
+            Self(root)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn the_tightest_group_around_the_process_counts_and_cached_files_are_free() {
+        let two = Root::new(
+            "two",
+            &[
+                ("proc/self/cgroup", "0::/pod/box\n"),
+                ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable:    4194304 kB\n"),
+                ("sys/fs/cgroup/pod/box/memory.max", "max\n"),
+                ("sys/fs/cgroup/pod/box/memory.current", "5242880\n"),
+                ("sys/fs/cgroup/pod/memory.max", "104857600\n"),
+                ("sys/fs/cgroup/pod/memory.current", "83886080\n"),
+                ("sys/fs/cgroup/pod/memory.stat", "anon 5\ninactive_file 10485760\nactive_file 7\n"),
+            ],
+        );
+        assert_eq!(free_below(&two.0), Some(30 * MIB), "100 MiB, of which 80 are used, 10 of these by cached files");
+        let one = Root::new(
+            "one",
+            &[
+                ("proc/self/cgroup", "12:cpu,cpuacct:/a\n7:memory:/a\n0::/\n"),
+                ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "20971520\n"),
+                ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "31457280\n"),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/memory.usage_in_bytes", "31457280\n"),
+            ],
+        );
+        assert_eq!(free_below(&one.0), Some(0), "more is used than the group may have");
+    }
+
+    #[test]
+    fn without_a_limit_it_is_what_the_machine_has() {
+        let free =
+            Root::new("free", &[("proc/self/cgroup", "0::/\nnonsense\n"), ("proc/meminfo", "MemAvailable: 2048 kB\n")]);
+        assert_eq!(free_below(&free.0), Some(2 * MIB));
+        assert_eq!(free_below(Path::new("/nowhere")), None);
+        assert!(free_memory().is_some_and(|free| free > 0));
+    }
+}

@@ -1,0 +1,39 @@
+//! Memory of this process, from /proc.
+
+use std::fs;
+
+/// Memory that a process has in RAM, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResidentMemory {
+    /// Now.
+    pub now: u64,
+    /// The most at one time.
+    pub peak: u64,
+}
+
+/// The memory of this process; `None` without /proc.
+pub fn resident_memory() -> Option<ResidentMemory> {
+    parse(&fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn parse(status: &str) -> Option<ResidentMemory> {
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    };
+    Some(ResidentMemory { now: field("VmRSS:")?, peak: field("VmHWM:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_parsed_from_proc() {
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n";
+        assert_eq!(parse(status), Some(ResidentMemory { now: 1 << 10, peak: 2 << 20 }));
+        assert_eq!(parse("Name:\tx\nVmHWM:\t 2048 kB\n"), None);
+        assert!(resident_memory().is_some_and(|memory| memory.now > 0 && memory.now <= memory.peak));
+    }
+}

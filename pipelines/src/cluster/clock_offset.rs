@@ -1,0 +1,65 @@
+//! How far the clock of this process is from that of the coordinator, measured by round trips (Cristian, 1989).
+
+use std::time::Duration;
+
+use forebay_actors::Track;
+
+/// What is to be added to a time of this process to get the coordinator's. Of all round trips the shortest one counts: the
+/// coordinator's time lies between its two ends, so the error is at most half of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ClockOffset {
+    nanos: i64,
+    shortest: Option<Duration>,
+}
+
+impl ClockOffset {
+    /// A round trip began at `sent` by the clock of this process and lasted for `took`; the coordinator answered at `theirs`.
+    pub(super) fn observe(&mut self, sent: Duration, took: Duration, theirs: Duration) {
+        if self.shortest.is_none_or(|shortest| took < shortest) {
+            let middle = sent + took / 2;
+            self.nanos = nanos(theirs).saturating_sub(nanos(middle));
+            self.shortest = Some(took);
+        }
+    }
+
+    /// A time of this process by the clock of the coordinator.
+    pub(super) fn corrected(&self, at: Duration) -> Duration {
+        let by = Duration::from_nanos(self.nanos.unsigned_abs());
+        if self.nanos < 0 { at.saturating_sub(by) } else { at.saturating_add(by) }
+    }
+
+    /// Slices with times of this process, by the clock of the coordinator.
+    pub(crate) fn corrected_tracks(&self, mut tracks: Vec<Track>) -> Vec<Track> {
+        tracks
+            .iter_mut()
+            .flat_map(|track| &mut track.slices)
+            .for_each(|slice| slice.began = self.corrected(slice.began));
+        tracks
+    }
+}
+
+fn nanos(at: Duration) -> i64 {
+    i64::try_from(at.as_nanos()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shortest_round_trip_says_how_far_the_clocks_are_apart() {
+        let ms = Duration::from_millis;
+        let mut offset = ClockOffset::default();
+        assert_eq!(offset.corrected(ms(50)), ms(50));
+        // The coordinator is 1000 ms ahead. The reply was under way for longer than the request.
+        offset.observe(ms(100), ms(40), ms(1000 + 110));
+        assert_eq!(offset.corrected(ms(200)), ms(1190));
+        offset.observe(ms(300), ms(2), ms(1000 + 301));
+        assert_eq!(offset.corrected(ms(200)), ms(1200));
+        offset.observe(ms(400), ms(80), ms(9000));
+        assert_eq!(offset.corrected(ms(200)), ms(1200), "a longer one says less");
+        let mut behind = ClockOffset::default();
+        behind.observe(ms(5000), ms(0), ms(1000));
+        assert_eq!((behind.corrected(ms(5500)), behind.corrected(ms(10))), (ms(1500), ms(0)));
+    }
+}

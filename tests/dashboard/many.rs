@@ -1,0 +1,208 @@
+//! The page of a run of 64 readers and 16 shards: it fits a phone and a laptop, and can be used by keyboard and screen reader.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::browser::Page;
+use super::{common, rows};
+
+const READERS: usize = 64;
+const SHARDS: usize = 16;
+const WIDTHS: [u32; 2] = [420, 1280];
+
+/// The page of a real run whose report was changed to that of many processes.
+struct Stand {
+    dir: tempfile::TempDir,
+    page: PathBuf,
+}
+
+impl Stand {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (report, page) = (dir.path().join("report"), dir.path().join("many.html"));
+        let rows = rows(dir.path()).display().to_string();
+        let data = [format!("data.train={rows}"), format!("data.eval={rows}")];
+        let (code, text) = common::run(&[
+            "train",
+            "--report",
+            report.to_str().unwrap(),
+            "--set",
+            &data[0],
+            "--set",
+            &data[1],
+            "--set",
+            "model.kind=lr",
+            "--set",
+            "data.shuffle_rows=0",
+            "--set",
+            "train.batch_rows=256",
+            "--set",
+            "data.epochs=3",
+            "--set",
+            "evaluation.every={ rows = 10000 }",
+        ]);
+        assert_eq!(code, Some(0), "{text}");
+        let html = std::fs::read_to_string(report.join("report.html")).unwrap();
+        let json = std::fs::read_to_string(report.join("report.json")).unwrap();
+        let many = of_many(serde_json::from_str(&json).unwrap()).to_string().replace('<', "\\u003c");
+        let (before, after) = html.split_once("<script type=\"application/json\" id=\"run\">").unwrap();
+        let (_, after) = after.split_once("</script>").unwrap();
+        std::fs::write(&page, format!("{before}<script type=\"application/json\" id=\"run\">{many}</script>{after}"))
+            .unwrap();
+        Self { dir, page }
+    }
+
+    fn open(&self, width: u32) -> Page {
+        let profile = self.dir.path().join(format!("profile-{width}"));
+        let mut page = Page::open(&format!("file://{}", self.page.display()), &profile, (width, 900));
+        page.size((width, 900));
+        page.until("document.body.dataset.drawn === '1'");
+        page
+    }
+}
+
+/// The report of one process, as that of a run of many: each reader with the stages that it would have.
+fn of_many(mut report: Value) -> Value {
+    let shard = report["services"][0].clone();
+    let shards = (0..SHARDS).map(|number| {
+        let mut shard = shard.clone();
+        shard["name"] = json!(format!("ps{number}-embedding"));
+        shard["items_in"] = json!(1_234_567 + number);
+        shard
+    });
+    let shards: Vec<Value> = shards.collect();
+    let process = |name: String, stages: Value, services: Value| {
+        json!({ "process": name, "stages": stages, "services": services, "wall": report["wall"], "machine": {
+            "host": "h", "cores": 8, "cpu": 123.4, "peak_bytes": 1_u64 << 31 } })
+    };
+    let stages = report["stages"].as_array().unwrap();
+    let mut processes = vec![process("trainer 0".into(), json!(stages[3..]), json!([]))];
+    processes.extend((0..READERS).map(|rank| process(format!("reader {rank}"), json!(stages[..3]), json!([]))));
+    processes.extend(
+        shards.iter().enumerate().map(|(rank, shard)| process(format!("ps {rank}"), json!([]), json!([shard]))),
+    );
+    let adjustment = |number: usize| {
+        json!({ "at": number as f64, "stages": [{ "stage": "parse", "from": 1, "to": 3 }, { "stage": "batch", "from": 1, "to": 2 }],
+            "why": "parse 98% busy, batch 92% busy", "rows_per_second": 1e6, "rows_per_second_after": 2.5e6,
+            "rolled_back": number % 2 == 0, "process": format!("reader {number}") })
+    };
+    report["adjustments"] = json!((0..READERS).map(adjustment).collect::<Vec<_>>());
+    report["stages"][0]["replicas"] = json!(READERS);
+    (report["processes"], report["services"]) = (json!(processes), json!(shards));
+    report["job"] =
+        json!("wide_deep on hdfs://namenode.cluster.example.com:8020/user/hive/warehouse/clicks.db/day=2024-01-01");
+    report
+}
+
+#[test]
+fn a_run_of_64_readers_and_16_shards_fits_a_phone_and_a_laptop() {
+    let stand = Stand::new();
+    for width in WIDTHS {
+        let mut page = stand.open(width);
+        let fits = format!("innerWidth === {width} && document.documentElement.scrollWidth <= innerWidth");
+        assert_eq!(page.value(&fits), true, "{width} px: {}", page.value("document.documentElement.scrollWidth"));
+        let height = page.value("document.documentElement.scrollHeight").as_u64().unwrap();
+        // Long tables are folded, and say what is in them.
+        for (id, summary) in [
+            ("process-list", "1 trainer, 64 readers, 16 ps: 10.0k CPU seconds; busiest: "),
+            ("shards", "16 shards: 19.8M calls; busiest: ps"),
+            ("adjustments", "64 changes of replicas, 32 rolled back"),
+        ] {
+            let text = page.value(&format!("document.querySelector('#{id} > summary').textContent"));
+            assert!(text.as_str().unwrap().starts_with(summary), "{text}");
+            assert_eq!(page.value(&format!("document.getElementById('{id}').open")), false, "{id}");
+            page.value(&format!("document.getElementById('{id}').open = true"));
+        }
+        assert_eq!(page.value("document.querySelectorAll('#process-table tbody tr').length"), READERS + SHARDS + 1);
+        assert_eq!(page.value("document.querySelectorAll('#adjustment-table tbody tr').length"), READERS);
+        assert_eq!(
+            page.value(&fits),
+            true,
+            "{width} px, unfolded: {}",
+            page.value("document.documentElement.scrollWidth")
+        );
+        // They scroll within the page.
+        let unfolded = page.value("document.documentElement.scrollHeight").as_u64().unwrap();
+        assert!(unfolded < height + 3 * 450, "{width} px: {height} px high, unfolded {unfolded}");
+    }
+}
+
+#[test]
+fn a_screen_reader_is_told_the_values_of_every_chart_and_the_keyboard_reaches_every_table() {
+    let stand = Stand::new();
+    let mut page = stand.open(420);
+    for id in ["process-list", "shards", "adjustments"] {
+        page.value(&format!("document.getElementById('{id}').open = true"));
+    }
+    page.until("['process-table', 'shard-table', 'adjustment-table'].every((id) => document.getElementById(id).parentElement.tabIndex === 0)");
+    let tree = page.accessibility_tree();
+    let names =
+        |role: &str| tree.iter().filter(|(each, _)| each == role).map(|(_, name)| name.as_str()).collect::<Vec<_>>();
+    // Each chart has a title, and a picture with its last values in words.
+    let figures = names("figure");
+    for title in [
+        "rows per second",
+        "bytes per second from the store",
+        "running logloss",
+        "running AUC",
+        "train, percent of its time",
+    ] {
+        assert!(figures.contains(&title), "{title}: {figures:?}");
+    }
+    let pictures = names("image");
+    let told = |words: &[&str]| pictures.iter().any(|name| words.iter().all(|word| name.contains(word)));
+    assert!(
+        told(&["at last, between", " and "]) && told(&["at last busy ", "waiting ", "starved ", "blocked "]),
+        "{pictures:?}"
+    );
+    assert!(told(&["predicted 0.", "observed 0."]), "the calibration: {pictures:?}");
+    assert!(pictures.iter().all(|name| !name.is_empty()), "a picture without a name: {pictures:?}");
+    assert_eq!(names("Canvas"), [""; 0], "a canvas is told besides its picture");
+    for region in ["Shards", "Changes of replicas", "Processes", "Evaluations", "Ledger of rows"] {
+        assert!(names("region").contains(&region), "{region}: {:?}", names("region"));
+    }
+    let heads = names("columnheader");
+    assert!(heads.contains(&"memory, at most") && heads.contains(&"replicas"), "{heads:?}");
+
+    // By the tab key alone.
+    page.value("document.body.focus()");
+    let mut reached = Vec::new();
+    for _ in 0..20 {
+        page.tab();
+        let at = page.value(
+            "document.activeElement.getAttribute('aria-label') ?? document.activeElement.parentElement?.id ?? ''",
+        );
+        reached.push(at.as_str().unwrap_or_default().to_owned());
+    }
+    for stop in ["shards", "Shards", "adjustments", "Changes of replicas", "process-list", "Processes"] {
+        assert!(reached.iter().any(|at| at == stop), "the keyboard does not reach {stop}: {reached:?}");
+    }
+}
+
+#[test]
+fn pictures_of_the_page_in_both_themes_and_two_widths_show_it_whole() {
+    let stand = Stand::new();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+    std::fs::create_dir_all(&folder).unwrap();
+    for width in WIDTHS {
+        let mut page = stand.open(width);
+        let mut pictures = Vec::new();
+        for (theme, ground) in [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 24, 29)")] {
+            page.theme(theme);
+            page.until(&format!(
+                "getComputedStyle(document.body).backgroundColor === '{ground}' && document.body.dataset.drawn === '1'"
+            ));
+            let picture = page.picture();
+            let [width, height] = ["clientWidth", "scrollHeight"]
+                .map(|size| page.value(&format!("document.documentElement.{size}")).as_u64().unwrap());
+            // In its header a PNG says how wide and how high it is.
+            let [wide, high] = [16, 20].map(|at| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap()));
+            assert_eq!([wide, high].map(u64::from), [width, height], "{theme}");
+            assert!(picture.len() > 50_000, "{theme}, {width} px: only {} bytes", picture.len());
+            std::fs::write(folder.join(format!("{theme}-{width}.png")), &picture).unwrap();
+            pictures.push(picture);
+        }
+        assert_ne!(pictures[0], pictures[1], "light and dark look alike");
+    }
+}
