@@ -142,7 +142,7 @@ impl Signals {
 fn say(line: impl Display) {
     let (line, (said, until_said)) = (line.to_string(), channel());
     let print = move || {
-        out::note(line);
+        out::eprint_or_drop(line);
         let _ = said.send(());
     };
     if std::thread::Builder::new().name("say".into()).spawn(print).is_ok() {

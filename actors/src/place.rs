@@ -95,14 +95,14 @@ impl Places {
 fn start(name: String, core: Option<usize>) -> Result<Arbiter, Fault> {
     let failed = format!("cannot start the thread `{name}`");
     Arbiter::try_with_tokio_rt(move || {
-        settle(&name, core)?;
+        prepare_thread(&name, core)?;
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
     })
     .map_err(|e| Fault::external(failed).because(e))
 }
 
 /// Names the current thread, and pins it if `core` is given.
-fn settle(name: &str, core: Option<usize>) -> std::io::Result<()> {
+fn prepare_thread(name: &str, core: Option<usize>) -> std::io::Result<()> {
     // Sets the name in the kernel (15 bytes), which tools show. Actix sets the name in `std`.
     let name: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
     if let Ok(name) = std::ffi::CString::new(name) {

@@ -86,7 +86,7 @@ impl Predict {
             }
         });
         if self.report {
-            out::note(predictions.report());
+            out::eprint_or_drop(predictions.report());
         }
         ended
     }
@@ -126,7 +126,7 @@ impl Predict {
         }
         let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
         if !logs.quiet {
-            counts.iter().for_each(out::note);
+            counts.iter().for_each(out::eprint_or_drop);
         }
         Ok(Ended::Done)
     }

@@ -82,7 +82,7 @@ impl Dashboard {
         health.ready();
         let server = HttpServer::start(&io, listen, security, &limits, health, refusal, answer)?;
         let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
-        out::note(format_args!("dashboard at {scheme}://{}", server.address()));
+        out::eprint_or_drop(format_args!("dashboard at {scheme}://{}", server.address()));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Ok(Self { shared, _server: server, started })
     }

@@ -130,8 +130,8 @@ pub struct RunStatus {
     pub windows_done: u64,
     /// Windows of all epochs.
     pub windows_total: u64,
-    /// Leases given out again, counted each time.
-    pub reassigned_leases: u64,
+    /// Leases that lost readers held, and that are given out again; a lease that is lost twice counts twice.
+    pub lost_leases: u64,
     /// Leases that a reader lost or gave back and that no reader has taken since.
     pub returned_leases: u64,
 }

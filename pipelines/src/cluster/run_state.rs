@@ -154,7 +154,7 @@ impl RunState {
             counts: leases.map(LeaseBook::counts).unwrap_or_default(),
             windows_done: leases.map_or(0, LeaseBook::windows_done),
             windows_total: leases.map_or(0, LeaseBook::windows_total),
-            reassigned_leases: leases.map_or(0, LeaseBook::reassigned_leases),
+            lost_leases: leases.map_or(0, LeaseBook::lost_leases),
             returned_leases: leases.map_or(0, LeaseBook::returned_leases),
         }
     }

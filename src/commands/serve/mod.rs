@@ -93,7 +93,10 @@ impl Serve {
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
-        out::tell(format_args!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model));
+        out::print_or_drop(format_args!(
+            "serving {} at {scheme}://{address}: {rows} rows, version {version}",
+            self.model
+        ));
 
         if let Some(every) = watch {
             let follow = move || follow(follower, every, &scoring, &metrics);

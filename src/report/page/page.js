@@ -84,7 +84,7 @@ function figures(run) {
     ["rejected rows", commas(Object.values(run.ledger.rejected ?? {}).reduce((sum, rows) => sum + rows, 0))],
     ["newest checkpoint", run.checkpoint],
     ["windows done", run.run && `${commas(run.run.windows_done)} of ${commas(run.run.windows_total)}`],
-    ["leases given out again", run.run && String(run.run.reassigned_leases)],
+    ["leases given out again", run.run && String(run.run.lost_leases)],
     ["silent", run.run?.silent?.join(", ")],
   ];
   const shown = list.filter(([, value]) => value);

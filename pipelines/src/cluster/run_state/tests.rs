@@ -174,7 +174,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     run.leave(reader, now).unwrap();
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
-    assert_eq!(run.waits_to_tell(), Duration::ZERO);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
     // A reader that is started in its place must be told.
     let mut run = RunState::new(&job, 7, now);
     asks(&mut run, Role::Reader, 1);
@@ -184,5 +184,5 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     asks(&mut run, Role::Reader, 2);
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
-    assert!(run.waits_to_tell() > Duration::ZERO);
+    assert!(run.notify_timeout() > Duration::ZERO);
 }

@@ -14,8 +14,8 @@ use super::process::Process;
 use super::transport::Transport;
 use crate::flow::BatchId;
 
-/// A run that is not over so long after the last fault, or after it was resumed, hangs.
-const PATIENCE: u64 = 120_000;
+/// A run hangs if it is not over this many milliseconds after the last fault, or after it was resumed.
+const HANG_TIMEOUT: u64 = 120_000;
 
 /// Something that happens.
 pub(super) enum Event {
@@ -31,7 +31,7 @@ pub(super) enum Event {
     Step(Pid),
     Start(Place),
     /// A process is told to end.
-    Tell(Pid),
+    Terminate(Pid),
     Fault,
 }
 
@@ -134,15 +134,15 @@ impl World {
             if self.trace
                 && let Event::Deliver { to, from, message } = &event
             {
-                self.note(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
+                self.log(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
             }
-            if time > self.resumed_at.max(FAULTS_UNTIL) + PATIENCE {
+            if time > self.resumed_at.max(FAULTS_UNTIL) + HANG_TIMEOUT {
                 return Err(format!("it hangs:\n{}", self.describe()));
             }
             match event {
                 Event::Fault => self.fault(),
                 Event::Start(place) => self.start(place),
-                Event::Tell(pid) => self.tell(pid),
+                Event::Terminate(pid) => self.terminate(pid),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
                     let until = self.processes[pid].paused_until;
@@ -166,12 +166,12 @@ impl World {
 
     /// Nothing that was about to start does.
     pub(super) fn forget_starts(&mut self) {
-        self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Tell(_)));
+        self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Terminate(_)));
     }
 
     /// A line of the trace.
     #[allow(clippy::print_stdout, reason = "the trace of one seed")]
-    pub(super) fn note(&self, what: &str) {
+    pub(super) fn log(&self, what: &str) {
         if self.trace {
             println!("{:>6} {what}", self.now);
         }
