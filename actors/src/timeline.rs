@@ -89,7 +89,7 @@ pub(crate) struct Watched {
 
 /// Records the slices of one replica.
 pub(crate) struct Recorder {
-    /// A moment of both clocks: the one goes on evenly, the other is that of all machines.
+    /// One moment on both clocks: the monotonic one, and the wall clock that all machines share.
     anchor: (Instant, Duration),
     kept: Mutex<Kept>,
     watched: Option<(Watched, Mutex<CurrentBatch>)>,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_over_at_once_is_none() {
+    fn a_wait_without_duration_makes_no_slice() {
         let recorder = Recorder::default();
         recorder.waited(Instant::now(), "store");
         assert!(recorder.track("read", 0).slices.is_empty());

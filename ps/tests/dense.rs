@@ -159,7 +159,7 @@ fn a_round_is_one_step_with_the_mean() {
         );
         assert_eq!(pushed.unwrap(), (PushOutcome::Applied, PushOutcome::Applied, PushOutcome::Applied));
         assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), PushOutcome::Already);
-        // Nobody has rows: no step.
+        // A round without rows makes no step.
         let after = trainers[0].pull().await.unwrap();
         let none = futures::try_join!(
             trainers[0].push_round(id(10), round(0), &[], 2),

@@ -337,7 +337,7 @@ fn rounds_and_fences_hold_across_processes() {
                 let id = PushId { series: step, index: rank as u32 };
                 trainers[rank].push_round(id, round(rows), &keys[rank], &grads[rank], step)
             };
-            // Whoever is first.
+            // Either trainer may push first.
             let pushed = match step % 2 {
                 0 => futures::try_join!(push(0, 48), push(1, 16)),
                 _ => futures::try_join!(push(1, 16), push(0, 48)),

@@ -19,7 +19,7 @@ fn config(storage: Storage) -> TableConfig {
 
 const DIM: usize = 11;
 
-/// Runs `test` against a table of so many shards, and stops them.
+/// Runs `test` against a table of `shards` shards, and stops them.
 fn with_table<T>(shards: usize, storage: Storage, test: impl AsyncFnOnce(&TableClient) -> T) -> T {
     let host = Host::start("test").unwrap();
     let table = start_table(&host, config(storage), shards).unwrap();

@@ -364,7 +364,7 @@ impl RunState {
 
     fn finish_if_done(&mut self) {
         let nothing_read = self.phase == RunPhase::Draining && self.leases.is_none();
-        // No trainer could say what a checkpoint is of, or there is none that could end the run.
+        // No batch was read, so a trainer cannot make a last checkpoint; or no ps and trainer has joined that could end the run.
         if nothing_read && (self.settings.checkpoints || !self.members.has_ps_and_trainers()) {
             return self.end_drained();
         }

@@ -30,7 +30,7 @@ pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadR
 use crate::checkpoint::WindowLog;
 use crate::model_folder::FileEntry;
 
-/// How long the first cut may take before it is given up; after each that was, twice as long.
+/// How long the first cut may take before it is given up. Each cut that is given up doubles the time of the next.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The cuts of one attempt of a run.
@@ -67,8 +67,8 @@ impl Cuts {
         Self { in_step, trainers, timeout, max_timeout, open: None, last: None }
     }
 
-    /// The leader begins a cut for a checkpoint. Ignored if it was begun before. Another number than that of the open cut begins a new one: the
-    /// leader has forgotten the other.
+    /// The leader begins cut `number` for a checkpoint. Ignored if this cut was begun before. It replaces an open cut of another number,
+    /// which the leader has given up.
     pub(super) fn stop(&mut self, number: u64, checkpoint: u64, now: Instant) {
         let known = self.open.as_ref().map(|open| open.number) == Some(number);
         if !known && self.last.is_none_or(|(last, _)| last != number) {

@@ -54,12 +54,12 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     };
     assert_eq!(begins(&mut run, 5), (6, vec![]));
     says(&mut run, 5, true);
-    assert!(run.attempt_without_origin().is_none(), "of an attempt that is over");
+    assert!(run.attempt_without_origin().is_none(), "the report comes from an attempt that is over");
     says(&mut run, 6, true);
     assert_eq!(begins(&mut run, 4), (7, vec![5]));
     trainer_that_reads(&mut run, &job, now);
     assert_eq!(run.status().phase, RunPhase::Running);
-    // One that has joined found its part damaged, when the run was under way.
+    // The ps finds its part damaged after it has joined, while the run is under way.
     says(&mut run, 7, true);
     assert_eq!((begins(&mut run, 3), run.status().phase), ((8, vec![4, 5]), RunPhase::Gathering));
     says(&mut run, 8, false);

@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// A process hears that the run has ended. That of the coordinator stays until the others have heard it, too.
+    /// A process learns that the run has ended, and ends. The coordinator's process stays until the others know it, too.
     pub(super) fn hears_the_end(&mut self, pid: Pid) {
         if self.processes[pid].coordinator.is_none() {
             self.ends(pid);

@@ -125,7 +125,7 @@ impl World {
         self.events.insert(self.sequence, event);
     }
 
-    /// Runs to the end. Returns what was there, or why the run was wrong.
+    /// Runs to the end. Returns the counts of the run, or what was wrong with it.
     pub(super) fn run(&mut self) -> Result<Counted, String> {
         while let Some(Reverse((time, sequence))) = self.queue.pop() {
             let Some(event) = self.events.remove(&sequence) else { continue };
@@ -164,7 +164,7 @@ impl World {
         Err("nothing happens any more".into())
     }
 
-    /// Nothing that was about to start does.
+    /// Drops the starts and terminations that have not happened yet.
     pub(super) fn forget_starts(&mut self) {
         self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Terminate(_)));
     }
