@@ -52,29 +52,11 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::cluster::{RowCounts, RunPhase};
-
-    fn status() -> RunStatus {
-        RunStatus {
-            attempt: 1,
-            phase: RunPhase::Gathering,
-            missing: Vec::new(),
-            silent: Vec::new(),
-            ps: Vec::new(),
-            trainers: Vec::new(),
-            data: None,
-            first_open: (0, 0),
-            counts: RowCounts::default(),
-            windows_done: 0,
-            windows_total: 0,
-            lost_leases: 0,
-            returned_leases: 0,
-        }
-    }
+    use crate::cluster::RunPhase;
 
     #[tokio::test]
     async fn a_push_is_given_up_only_after_a_drain_that_lacks_rows_and_never_at_once() {
-        let (sender, status) = watch::channel(status());
+        let (sender, status) = watch::channel(RunStatus::gathering());
         let rounds = RoundsEnd { timeout: Duration::from_millis(50), ..RoundsEnd::new(status) };
         let lacks = |phase: RunPhase, done, returned_leases| {
             sender.send_modify(|status| {

@@ -32,7 +32,7 @@ pub fn dense_statistics(job: &Job, context: &Context) -> Result<BTreeMap<String,
     let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
-    let measure = Measure(features.iter().map(|_| Moments::default()).collect());
+    let measure = Measure::of(features.len());
     let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();
     outcome.result?;
     let moments: Option<Vec<Moments>> = outcome.results.take("measure");
@@ -150,7 +150,14 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// Adds up the moments of each feature, and leaves them in the run's results.
-struct Measure(Vec<Moments>);
+pub(crate) struct Measure(Vec<Moments>);
+
+impl Measure {
+    /// Of batches with this many features, each with its indicator.
+    pub(crate) fn of(features: usize) -> Self {
+        Self(vec![Moments::default(); features])
+    }
+}
 
 impl Sink for Measure {
     type In = ExampleBatch;
