@@ -235,7 +235,11 @@ impl Files {
             match groups.recv() {
                 Ok(Message::Group(group)) => self.write(group)?,
                 Ok(Message::End) => break,
-                Err(_) => return Err(Fault::internal("the thread that sends rows to the Parquet writer ended without an end message")),
+                Err(_) => {
+                    return Err(Fault::internal(
+                        "the thread that sends rows to the Parquet writer ended without an end message",
+                    ));
+                }
             }
         }
         self.close()?;
