@@ -29,7 +29,7 @@ impl Stage for Downsample {
         out: &mut Outbox<ExampleBatch>,
     ) -> Result<(), Fault> {
         let keep = |row: forebay::pipelines::flow::ExampleRow<'_>| {
-            row.label() == 1.0 || row.keys(0).next().is_none_or(|key| key.is_multiple_of(4))
+            row.label() == 1.0 || row.keys(0).first().is_none_or(|key| key.is_multiple_of(4))
         };
         out.send(batch.retain_rows(cx, "downsampled", keep)).await
     }
