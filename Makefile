@@ -17,9 +17,12 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
 SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prometheus
 
-# Tests that need more than cargo: what `make setup` fetches, root, or a GPU.
-NEED_SETUP := bench_device dashboard flight report_page tensorboard torch
-CHECKED := it $(sort $(filter-out $(NEED_SETUP),$(basename $(notdir $(wildcard tests/*.rs */tests/*.rs)))))
+# Tests that need more than cargo: what `make setup` fetches, a feature, root, a GPU, or a long time.
+NEED_MORE := bench_device chaos cluster dashboard export flight hdfs manifests report_page slurm spans tensorboard torch
+# All others: files NAME.rs, and folders with NAME/main.rs.
+TESTS := $(basename $(notdir $(wildcard tests/*.rs */tests/*.rs))) \
+	$(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs */tests/*/main.rs)))
+CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
@@ -34,6 +37,7 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo build --workspace --examples
 	cargo test --workspace --lib $(CHECKED:%=--test %)
+	cargo test --workspace --doc
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo test --workspace --features torch,otel --no-fail-fast
@@ -57,12 +61,13 @@ hdfs-up: setup-hadoop ## start a Hadoop cluster on this machine, in the folder .
 hdfs-down: ## stop the Hadoop cluster and keep its files
 	@scripts/hdfs down $(HDFS)
 
-lint: setup ## fmt, clippy, doc, deny: what CI checks besides the tests
+lint: setup ## fmt, clippy, doc, deny, packages: what CI checks besides the tests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features torch,s3,otel -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,otel
 	cargo deny check bans licenses sources
+	cargo package --workspace --no-verify --allow-dirty
 
 docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields
 	FOREBAY_WRITE_DOCS=1 cargo test --workspace --test job_reference -- reference

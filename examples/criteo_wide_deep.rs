@@ -29,7 +29,7 @@ fn main() -> anyhow::Result<()> {
         key_spaces: columns.key_spaces(),
     };
     let (lookup, push) = (Lookup::for_training(&table, &Staleness::new(1)), Push::new(&table));
-    let make_model = Box::new(move || (dense.factory)());
+    let make_model = dense.maker();
 
     let outcome = Topology::new("criteo")
         .attach(&host)

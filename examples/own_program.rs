@@ -1,22 +1,69 @@
-//! A program of your own: `forebay` with a filter, a source and a model that job files can name.
+//! A program of your own: `forebay` with a filter, two stages, a source and a model that job files can name, in one process and in a cluster.
 //!
 //! On the default job, without a job file: `cargo run --release --example own_program -- train --set data.source=clicks --set 'pipeline.after_read=["drop_large_i3"]'
-//! --set model.kind=own --set model.name=tiny`; so do `launch`, `role` and `eval`.
+//! --set model.kind=own --set model.name=tiny`; so do `launch`, `role` and `eval`. `pipeline.after_parse` and `pipeline.after_batch` take the
+//! names of the stages.
 
 use std::process::ExitCode;
 
 use arrow::array::Int32Array;
 use arrow::compute::kernels::cmp::gt;
-use forebay::Registry;
+use forebay::actors::{Outbox, Stage, StageCx};
 use forebay::connectors::{Synthetic, SyntheticSource};
 use forebay::models::{ModelSpec, NativeModel};
 use forebay::pipelines::OwnModel;
+use forebay::pipelines::flow::{ExampleBatch, TrainBatch};
+use forebay::{Fault, Registry};
+
+/// Keeps every click and, by their first key, one in four of the other rows. A decision by the row alone is the same in every process.
+struct Downsample;
+
+impl Stage for Downsample {
+    type In = ExampleBatch;
+    type Out = ExampleBatch;
+
+    async fn on_batch(
+        &mut self,
+        batch: ExampleBatch,
+        cx: &StageCx,
+        out: &mut Outbox<ExampleBatch>,
+    ) -> Result<(), Fault> {
+        let keep = |row: forebay::pipelines::flow::ExampleRow<'_>| {
+            row.label() == 1.0 || row.keys(0).first().is_none_or(|key| key.is_multiple_of(4))
+        };
+        out.send(batch.retain_rows(cx, "downsampled", keep)).await
+    }
+}
+
+/// Bounds the dense features of batches of their final size. It changes values, and neither rows nor batches.
+struct Bound;
+
+impl Stage for Bound {
+    type In = TrainBatch;
+    type Out = TrainBatch;
+
+    async fn on_batch(
+        &mut self,
+        mut batch: TrainBatch,
+        _cx: &StageCx,
+        out: &mut Outbox<TrainBatch>,
+    ) -> Result<(), Fault> {
+        batch.dense.iter_mut().for_each(|value| *value = value.min(1.0));
+        out.send(batch).await
+    }
+}
 
 fn main() -> ExitCode {
     let registry = Registry::default()
         .drop_rows("drop_large_i3", |rows| gt(&rows["I3"], &Int32Array::new_scalar(50)))
-        .source("clicks", |request| {
-            SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options)
+        .after_parse("downsample", |_job| Downsample)
+        .after_batch("bound", |_job| Bound)
+        .leased_source("clicks", |request| {
+            let source = SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options);
+            match request.leases {
+                Some(leases) => source.leasing(leases), // in a cluster, each reader reads the windows of its leases
+                None => source,
+            }
         })
         .own_model("tiny", |job| {
             let spec = ModelSpec::ctr_dnn(job.columns.slot_count(), job.columns.dense_inputs(), 4, &[16]);

@@ -42,7 +42,7 @@ pub fn main(registry: Registry) -> ExitCode {
 
     let program = Program::parse();
     if let Err(message) = program.logs.start() {
-        out::note(format_args!("error: {message}"));
+        out::eprint_or_drop(format_args!("error: {message}"));
         return ExitCode::from(exit::USER);
     }
     match commands::run(program.command, &program.logs, &Context::new(registry), Program::command) {

@@ -51,7 +51,7 @@ pub(crate) const HELP: &str = "Exit codes:
 /// Prints the fault and returns its exit code.
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
-        Format::Text => out::note(format_args!("error: {fault}")),
+        Format::Text => out::eprint_or_drop(format_args!("error: {fault}")),
         Format::Json => {
             tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}")
         }

@@ -29,13 +29,13 @@ fn taken(written: io::Result<()>) -> Result<bool, Fault> {
     }
 }
 
-/// Prints a line about a run to standard output, if it can be written.
-pub(crate) fn tell(line: impl Display) {
+/// Prints a line about a run to standard output. The line is dropped if it cannot be written.
+pub(crate) fn print_or_drop(line: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// Prints a line for people to standard error, if it can be written.
-pub(crate) fn note(line: impl Display) {
+/// Prints a line for people to standard error. The line is dropped if it cannot be written.
+pub(crate) fn eprint_or_drop(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 

@@ -146,7 +146,7 @@ fn say(format: Format, line: &str) {
     let print = move || {
         match format {
             // A terminal shows ^C at the beginning of the line.
-            Format::Text => out::note(format_args!("\n{line}")),
+            Format::Text => out::eprint_or_drop(format_args!("\n{line}")),
             Format::Json => tracing::warn!("{line}"),
         }
         let _ = said.send(());

@@ -39,6 +39,27 @@ fn every_line_of_the_template_is_a_field_that_a_job_accepts() {
     Job::from_toml(&uncommented, &[]).unwrap();
 }
 
+#[test]
+fn the_job_of_the_page_on_running_is_accepted_and_the_page_names_every_kind_of_model() {
+    let page = std::fs::read_to_string(root().join("docs/running.md")).unwrap();
+    let (_, job) = page.split_once("```toml\n").expect("the page has a job");
+    let (job, _) = job.split_once("```").expect("the job ends");
+    assert_eq!(Job::from_toml(job, &[]).unwrap().model.hidden, [400, 400, 400]);
+    let line = job.lines().find(|line| line.starts_with("kind = ")).expect("the job says its model");
+    let words: Vec<&str> = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let refusal = Job::from_toml("", &["model.kind=none_of_these".into()]).unwrap_err().to_string();
+    let kinds: Vec<&str> = refusal
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|word| !word.contains("none_of_these") && !word.contains('.'))
+        .collect();
+    assert!(kinds.len() > 10, "the refusal lists the kinds: {refusal}");
+    for kind in kinds {
+        assert!(words.contains(&kind), "docs/running.md does not name the kind {kind}");
+    }
+}
+
 const INTRODUCTION: &str = "# The job file
 
 A job is a TOML file. `forebay train JOB.toml` runs it, `--set SECTION.FIELD=VALUE` overrides a field, and

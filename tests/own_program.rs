@@ -1,4 +1,5 @@
-//! A program of a user's own, `examples/own_program.rs`: its filter and its model in one process, in a cluster, in evaluation.
+//! A program of a user's own, `examples/own_program.rs`: its filter, stages, source and model in one process, in a cluster, in
+//! evaluation.
 #![allow(clippy::unwrap_used, dead_code, reason = "a test")]
 
 mod common;
@@ -13,41 +14,84 @@ fn own_program(args: &[&str]) -> (Option<i32>, String) {
     common::code_and_output(&output.expect("the example starts: `cargo build --examples` makes it"))
 }
 
-#[test]
-fn an_own_filter_and_an_own_model_give_the_same_model_in_one_process_and_in_a_cluster() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).display().to_string();
-    let data = path("rows");
-    let (code, said) = common::run(&["data", "synth", "--rows", "12000", "--out", &data]);
-    assert_eq!(code, Some(0), "{said}");
-    let train = |command: &str, model: &str, placement: &[&str]| {
-        let (train, model) = (format!("data.train={data}"), format!("output.model={}", path(model)));
-        let settings = [&train, &model, "pipeline.after_read=['drop_large_i3']", "data.shuffle_rows=2048"];
-        let own = ["model.kind=own", "model.name=tiny", "train.batch_rows=256"];
-        let settings = settings.into_iter().chain(own).chain(placement.iter().copied());
+/// A folder with rows, and the models of runs over them.
+struct Runs {
+    folder: tempfile::TempDir,
+}
+
+impl Runs {
+    fn new() -> Self {
+        let runs = Self { folder: tempfile::tempdir().unwrap() };
+        let (code, said) = common::run(&["data", "synth", "--rows", "12000", "--out", &runs.path("rows")]);
+        assert_eq!(code, Some(0), "{said}");
+        runs
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// Trains the own model with these settings, by `train` or `launch`. Returns what the program prints.
+    fn train(&self, command: &str, model: &str, settings: &[&str]) -> String {
+        let (train, model) =
+            (format!("data.train={}", self.path("rows")), format!("output.model={}", self.path(model)));
+        let own =
+            ["model.kind=own", "model.name=tiny", "train.batch_rows=256", "data.shuffle_rows=2048", &train, &model];
+        let settings = own.into_iter().chain(settings.iter().copied());
         let args: Vec<&str> = [command].into_iter().chain(settings.flat_map(|s| ["--set", s])).collect();
         let (code, said) = own_program(&args);
         assert_eq!(code, Some(0), "{said}");
         said
-    };
-    let score = |model: &str| {
-        let (code, said) = own_program(&["eval", "--model", &path(model), "--data", &data, "--json"]);
+    }
+
+    /// The quality of a model on all rows.
+    fn evaluation(&self, model: &str) -> String {
+        let (code, said) = own_program(&["eval", "--model", &self.path(model), "--data", &self.path("rows"), "--json"]);
         assert_eq!(code, Some(0), "{said}");
         said
-    };
-    let alone = train("train", "alone", &[]);
-    assert!(alone.contains("drop_large_i3"), "{alone}");
-    let cluster = ["placement.readers=2", "placement.ps=2", "placement.dense=ps"];
-    let apart = train("launch", "apart", &cluster);
-    let (_, counts) = apart.split_once("all processes: ").expect("the first trainer prints the row counts");
+    }
+}
+
+/// The rows trained on and rejected, of all processes of a run.
+fn counts(said: &str) -> (u64, u64) {
+    let (_, counts) = said.split_once("all processes: ").expect("the first trainer prints the row counts");
     let (trained, rest) = counts.split_once(" rows trained on, ").unwrap();
     let (rejected, _) = rest.split_once(" rejected").unwrap();
     let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
-    assert_eq!(number(trained) + number(rejected), 12_000, "{apart}");
-    assert!(number(rejected) > 0, "{apart}");
-    assert_eq!(score("alone"), score("apart"));
+    (number(trained), number(rejected))
+}
 
-    let (code, said) = common::run(&["eval", "--model", &path("alone"), "--data", &data]);
+#[test]
+fn an_own_filter_and_an_own_model_give_the_same_model_in_one_process_and_in_a_cluster() {
+    let runs = Runs::new();
+    let filter = "pipeline.after_read=['drop_large_i3']";
+    let alone = runs.train("train", "alone", &[filter]);
+    assert!(alone.contains("drop_large_i3"), "{alone}");
+    let cluster = [filter, "placement.readers=2", "placement.ps=2", "placement.dense=ps"];
+    let apart = runs.train("launch", "apart", &cluster);
+    let (trained, rejected) = counts(&apart);
+    assert!(trained + rejected == 12_000 && rejected > 0, "{apart}");
+    assert_eq!(runs.evaluation("alone"), runs.evaluation("apart"));
+
+    let (code, said) = common::run(&["eval", "--model", &runs.path("alone"), "--data", &runs.path("rows")]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("pipeline.after_read") && said.contains("`drop_large_i3`"), "{said}");
+}
+
+#[test]
+fn an_own_source_and_own_stages_give_the_same_model_in_one_process_and_in_a_cluster() {
+    let runs = Runs::new();
+    let own = ["data.source=clicks", "pipeline.after_parse=['downsample']", "pipeline.after_batch=['bound']"];
+    let alone = runs.train("train", "alone", &own);
+    assert!(alone.contains("downsampled"), "{alone}");
+    // The dense parameters stay in the trainer.
+    let cluster = ["placement.readers=2", "placement.ps=1", "placement.dense=trainer"];
+    let apart = runs.train("launch", "apart", &[&own[..], &cluster].concat());
+    let (trained, rejected) = counts(&apart);
+    assert!(trained + rejected == 20_000 && rejected > 5_000, "the rows of the own source: {apart}");
+    assert_eq!(runs.evaluation("alone"), runs.evaluation("apart"));
+
+    // The stage over batches does something.
+    runs.train("train", "unbounded", &own[..2]);
+    assert_ne!(runs.evaluation("alone"), runs.evaluation("unbounded"));
 }

@@ -16,10 +16,10 @@ use crate::stage::Stage;
 use crate::topology::Flow;
 
 /// Sends what the closure returns for each batch.
-struct Each<T, F> {
-    what: &'static str,
-    each: F,
-    takes: PhantomData<fn(T)>,
+pub(crate) struct Each<T, F> {
+    pub(crate) what: &'static str,
+    pub(crate) each: F,
+    pub(crate) takes: PhantomData<fn(T)>,
 }
 
 impl<T: Batch, I: IntoIterator<Item: Batch> + 'static, F: FnMut(T, &StageCx) -> I + 'static> Stage for Each<T, F> {

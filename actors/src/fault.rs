@@ -156,6 +156,16 @@ impl Fault {
         self
     }
 
+    /// A fault with `text` in front of this one, which becomes its cause: what it prevented, or what it is about. Domain, kind,
+    /// `retryable` and the place stay.
+    #[must_use]
+    pub fn context(mut self, text: impl Into<String>) -> Self {
+        let Self { domain, kind, retryable, .. } = self;
+        let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
+        let message = text.into();
+        Self { domain, kind, retryable, stage, phase, lineage, message, source: Some(Arc::new(self)) }
+    }
+
     /// The message alone, without place and cause.
     pub fn message(&self) -> &str {
         &self.message
@@ -204,6 +214,18 @@ mod tests {
         assert_eq!(outer.to_string(), "no checkpoint: cannot write a.txt: disk full");
         let cause = outer.source().and_then(|e| e.downcast_ref::<Fault>()).unwrap();
         assert_eq!(cause.kind, FaultKind::Timeout);
+        assert_eq!(cause.source().unwrap().to_string(), "disk full");
+    }
+
+    #[test]
+    fn context_comes_first_and_all_else_stays() {
+        let disk = std::io::Error::other("disk full");
+        let fault = Fault::user("cannot write a.txt").because(disk).kind(FaultKind::Timeout).retryable();
+        let fault = fault.at("save", Phase::Finish, None).context("no checkpoint");
+        assert_eq!(fault.to_string(), "no checkpoint: cannot write a.txt: disk full (stage `save`, finishing)");
+        assert_eq!((fault.domain, fault.kind, fault.retryable), (Domain::User, FaultKind::Timeout, true));
+        assert_eq!((fault.message(), fault.stage.as_deref()), ("no checkpoint", Some("save")));
+        let cause = fault.source().and_then(|e| e.downcast_ref::<Fault>()).unwrap();
         assert_eq!(cause.source().unwrap().to_string(), "disk full");
     }
 }

@@ -84,7 +84,7 @@
 //!    run starts, is controlled, and ends.
 //! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
-//!    sink and source follows.
+//!    sink and source follows; the files `conformance.rs` of all crates run it.
 //!
 //! # What it promises
 //!

@@ -91,7 +91,7 @@ impl StageMeter {
 
     async fn wait_on<T>(&self, kind: WaitKind, what: &str, wait: impl Future<Output = T>) -> T {
         let mut wait = pin!(wait);
-        // A wait that is over at once is none.
+        // A future that is ready at the first poll did not wait: no clock is read.
         let mut begun = None;
         poll_fn(|task| {
             if kind == WaitKind::Waiting && begun.is_some() {

@@ -1,4 +1,4 @@
-//! Where a stage runs: the arbiters (actix's event-loop threads), their names and their cores.
+//! Where a stage runs: the arbiters (actix's event-loop threads) and their names.
 //!
 //! Making an arbiter blocks until its thread is up (some tens of microseconds). Stopping blocks until all threads have
 //! ended.
@@ -19,8 +19,6 @@ pub enum Place {
     Shared,
     /// A named thread of its own, for stages that compute or block.
     Own,
-    /// A named thread of its own, pinned to this core (by the number that the operating system uses).
-    Core(usize),
 }
 
 impl fmt::Display for Place {
@@ -28,7 +26,6 @@ impl fmt::Display for Place {
         match self {
             Place::Shared => f.write_str("shared"),
             Place::Own => f.write_str("own"),
-            Place::Core(core) => write!(f, "core {core}"),
         }
     }
 }
@@ -58,15 +55,14 @@ impl Places {
             Place::Shared => {
                 if self.shared.len() < SHARED {
                     let name = format!("{}-io{}", self.run, self.shared.len());
-                    self.shared.push(start(name, None)?);
+                    self.shared.push(start(name)?);
                 }
                 let arbiter = &self.shared[self.next % self.shared.len()];
                 self.next += 1;
                 Ok(arbiter.handle())
             }
-            Place::Own | Place::Core(_) => {
-                let core = if let Place::Core(core) = place { Some(core) } else { None };
-                let arbiter = start(name.to_owned(), core)?;
+            Place::Own => {
+                let arbiter = start(name.to_owned())?;
                 let handle = arbiter.handle();
                 self.own.push(arbiter);
                 Ok(handle)
@@ -92,30 +88,20 @@ impl Places {
     }
 }
 
-fn start(name: String, core: Option<usize>) -> Result<Arbiter, Fault> {
+fn start(name: String) -> Result<Arbiter, Fault> {
     let failed = format!("cannot start the thread `{name}`");
     Arbiter::try_with_tokio_rt(move || {
-        settle(&name, core)?;
+        name_thread(&name)?;
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
     })
     .map_err(|e| Fault::external(failed).because(e))
 }
 
-/// Names the current thread, and pins it if `core` is given.
-fn settle(name: &str, core: Option<usize>) -> std::io::Result<()> {
-    // Sets the name in the kernel (15 bytes), which tools show. Actix sets the name in `std`.
+/// Sets the name of the current thread in the kernel (15 bytes), which tools show. Actix sets the name in `std`.
+fn name_thread(name: &str) -> std::io::Result<()> {
     let name: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
-    if let Ok(name) = std::ffi::CString::new(name) {
-        rustix::thread::set_name(&name)?;
+    match std::ffi::CString::new(name) {
+        Ok(name) => Ok(rustix::thread::set_name(&name)?),
+        Err(_) => Ok(()),
     }
-    if let Some(core) = core {
-        if core >= rustix::thread::CpuSet::MAX_CPU {
-            return Err(std::io::Error::other(format!("there is no core {core}")));
-        }
-        let mut cores = rustix::thread::CpuSet::new();
-        cores.set(core);
-        rustix::thread::sched_setaffinity(None, &cores)
-            .map_err(|e| std::io::Error::other(format!("cannot pin to core {core}: {e}")))?;
-    }
-    Ok(())
 }

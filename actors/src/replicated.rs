@@ -26,8 +26,8 @@ use crate::wiring::Wire;
 
 impl<T: Batch> Flow<T> {
     /// Adds a stage in several replicas behind one link; each batch goes to a free replica. `make` gets the replica's
-    /// number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)` replica `i` is
-    /// pinned to core `c + i`. [`Control::scale`](crate::Control::scale) changes the number of replicas during the run.
+    /// number, from 0. With [`Place::Own`] each replica has a thread of its own.
+    /// [`Control::scale`](crate::Control::scale) changes the number of replicas during the run.
     pub fn replicated<S: Stage<In = T>>(
         self,
         name: &str,
@@ -88,7 +88,6 @@ impl<T: Batch> Flow<T> {
             let threads = RefCell::new(HashMap::<usize, ArbiterHandle>::new());
             let spawn = Box::new(move |number: usize, front, turn: Option<Turn>| {
                 let (cx, meter) = group.spawn(number);
-                let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
                 let thread = threads.borrow().get(&number).cloned();
                 let arbiter = match thread {
                     Some(thread) => thread,

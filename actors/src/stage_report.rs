@@ -73,7 +73,7 @@ pub struct StageReport {
     pub name: String,
     /// `source`, `stage`, `sink` or `service`.
     pub kind: String,
-    /// Where it runs: `shared`, `own`, `core 3`.
+    /// Where it runs: `shared` or `own`.
     pub place: String,
     /// What its `describe` returns.
     pub describe: String,

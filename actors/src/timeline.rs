@@ -91,10 +91,10 @@ pub(crate) struct Watched {
 
 /// Records the slices of one replica.
 pub(crate) struct Recorder {
-    /// A moment of both clocks: the one goes on evenly, the other is that of all machines.
+    /// One moment on both clocks: the monotonic one, and the wall clock that all machines share.
     anchor: (Instant, Duration),
     kept: Mutex<Kept>,
-    watched: Option<(Watched, Mutex<UnderWay>)>,
+    watched: Option<(Watched, Mutex<CurrentBatch>)>,
 }
 
 /// Most waits within the work on one batch that an observer gets.
@@ -102,7 +102,7 @@ const MOST_WAITS: usize = 64;
 
 /// What an observer gets at the end of the work on the batch.
 #[derive(Default)]
-struct UnderWay {
+struct CurrentBatch {
     /// The name of the batch. `None` in a source, which does not have it yet.
     name: Option<BatchName>,
     waits: Vec<TrackSlice>,
@@ -137,31 +137,31 @@ impl Recorder {
 
     /// The replica takes a batch.
     pub(crate) fn takes(&self, batch: &impl Batch) {
-        if let Some((_, under_way)) = &self.watched {
-            *lock(under_way) = UnderWay { name: batch.name(), ..UnderWay::default() };
+        if let Some((_, current)) = &self.watched {
+            *lock(current) = CurrentBatch { name: batch.name(), ..CurrentBatch::default() };
         }
     }
 
     /// The name of a batch that the replica sends, if it has made it of rows of a window.
     pub(crate) fn makes(&self, batch: &impl Batch) -> Option<BatchName> {
-        let (_, under_way) = self.watched.as_ref()?;
-        let is_cut = lock(under_way).name.is_some_and(|name| name.index.is_none());
+        let (_, current) = self.watched.as_ref()?;
+        let is_cut = lock(current).name.is_some_and(|name| name.index.is_none());
         batch.name().filter(|name| is_cut && name.index.is_some())
     }
 
     /// A batch that [`makes`](Self::makes) named was sent.
     pub(crate) fn made(&self, name: BatchName) {
-        if let Some((_, under_way)) = &self.watched {
+        if let Some((_, current)) = &self.watched {
             let (instant, unix) = self.anchor;
-            lock(under_way).made.push((name, unix + instant.elapsed()));
+            lock(current).made.push((name, unix + instant.elapsed()));
         }
     }
 
     /// Records the work on a batch that began at `began` and ends now. `name`: of the batch.
     pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize, name: Option<BatchName>) {
         let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows, name });
-        if let Some((Watched { observer, stage, replica }, under_way)) = &self.watched {
-            let UnderWay { name: taken, waits, made } = std::mem::take(&mut *lock(under_way));
+        if let Some((Watched { observer, stage, replica }, current)) = &self.watched {
+            let CurrentBatch { name: taken, waits, made } = std::mem::take(&mut *lock(current));
             if let Some(name) = taken.or(name) {
                 let (stage, replica, is_source) = (Arc::clone(stage), *replica, taken.is_none());
                 observer.worked(Observed { stage, replica, is_source, name, work: work.clone(), waits, made });
@@ -175,10 +175,10 @@ impl Recorder {
         let took = began.elapsed();
         if took >= SHORTEST_WAIT {
             let wait = self.slice(began, took, Doing::Wait(what.to_owned()));
-            if let Some((_, under_way)) = &self.watched {
-                let mut under_way = lock(under_way);
-                if under_way.waits.len() < MOST_WAITS {
-                    under_way.waits.push(wait.clone());
+            if let Some((_, current)) = &self.watched {
+                let mut current = lock(current);
+                if current.waits.len() < MOST_WAITS {
+                    current.waits.push(wait.clone());
                 }
             }
             lock(&self.kept).add(wait);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_over_at_once_is_none() {
+    fn a_wait_without_duration_makes_no_slice() {
         let recorder = Recorder::default();
         recorder.waited(Instant::now(), "store");
         assert!(recorder.track("read", 0).slices.is_empty());

@@ -3,6 +3,10 @@
 
 #![allow(clippy::disallowed_types, clippy::unwrap_used, missing_docs, reason = "this is where actix is watched")]
 
+#[path = "common/until.rs"]
+#[allow(dead_code, unreachable_pub, reason = "the other test binaries use the rest")]
+mod until;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
@@ -13,6 +17,7 @@ use actix::fut::wrap_future;
 use actix::prelude::*;
 use futures::FutureExt;
 use tokio::sync::Semaphore;
+use until::until_on_this_thread;
 
 struct Ping;
 impl Message for Ping {
@@ -73,9 +78,7 @@ fn pending_sends_ignore_the_capacity() {
             assert!(send.as_mut().now_or_never().is_none());
         }
         gate.add_permits(usize::MAX >> 4);
-        while handled.load(SeqCst) < 10_001 {
-            tokio::task::yield_now().await;
-        }
+        until_on_this_thread("10,001 messages are handled", || handled.load(SeqCst) >= 10_001).await;
         // The sends were not polled again: all messages were in the mailbox at once.
         drop(sends);
     });
@@ -89,9 +92,7 @@ fn do_send_ignores_the_capacity() {
             addr.do_send(Ping);
         }
         gate.add_permits(usize::MAX >> 4);
-        while handled.load(SeqCst) < 10_001 {
-            tokio::task::yield_now().await;
-        }
+        until_on_this_thread("10,001 messages are handled", || handled.load(SeqCst) >= 10_001).await;
     });
 }
 
@@ -119,9 +120,7 @@ fn a_mailbox_of_capacity_zero_never_refuses() {
         let (gate, handled) = (Arc::new(Semaphore::new(usize::MAX >> 4)), Arc::new(AtomicUsize::new(0)));
         let actor = Gated { gate, handled: Arc::clone(&handled), capacity: 0 };
         Context::with_receiver(receiver).run(actor);
-        while handled.load(SeqCst) < 10_000 {
-            tokio::task::yield_now().await;
-        }
+        until_on_this_thread("10,000 messages are handled", || handled.load(SeqCst) >= 10_000).await;
     });
 }
 
@@ -258,9 +257,7 @@ fn stopping_an_arbiter_does_not_drain_but_dropping_the_addresses_does() {
             (addr, gate, handled)
         };
         let reach = async |handled: &AtomicUsize, n| {
-            while handled.load(SeqCst) < n {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            until_on_this_thread("the messages are handled", || handled.load(SeqCst) >= n).await;
         };
 
         let arbiter = Arbiter::new();

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Count, Double, Keep, Numbers, end};
+use common::{Count, Double, Keep, Numbers, end, until};
 use forebay_actors::{Fault, Place, Replicas, Source, StageCx, Topology, Verdict};
 use futures::FutureExt;
 
@@ -22,9 +22,7 @@ fn a_drain_under_load_keeps_every_row_that_was_read() {
         .sink("keep", Place::Own, move || sink)
         .start()
         .unwrap();
-    while running.snapshot().ledger.delivered < 200 {
-        std::thread::yield_now();
-    }
+    until("200 rows are delivered", || running.snapshot().ledger.delivered >= 200);
     running.drain();
     running.drain();
     let outcome = end(running);

@@ -6,7 +6,7 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Count, Double, Keep, Numbers, end};
+use common::{Count, Double, Keep, Numbers, end, until};
 use forebay_actors::{
     Domain, Epoch, Fault, FaultKind, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology, Verdict,
 };
@@ -152,9 +152,7 @@ fn clogged() -> forebay_actors::Running {
         .sink("clog", Place::Own, || Clog)
         .start()
         .unwrap();
-    while running.snapshot().links.iter().any(|link| link.depth == 0) {
-        std::thread::yield_now();
-    }
+    until("every link holds a batch", || running.snapshot().links.iter().all(|link| link.depth > 0));
     running
 }
 
@@ -171,9 +169,7 @@ fn a_dropped_handle_ends_the_run() {
     let running = clogged();
     let control = running.control();
     drop(running);
-    while !control.ended() {
-        std::thread::yield_now();
-    }
+    until("the run has ended", || control.ended());
     assert!(control.snapshot().to_string().contains("handle of the run was dropped"));
     assert!(control.scale("many", 3).is_ok(), "asking an ended run is harmless");
 }
@@ -195,9 +191,7 @@ fn a_stage_that_blocks_its_thread_is_left_behind() {
         .sink("block", Place::Own, move || Block(gate))
         .start()
         .unwrap();
-    while running.snapshot().stages[1].items_in == 0 {
-        std::thread::yield_now();
-    }
+    until("the sink has a batch", || running.snapshot().stages[1].items_in > 0);
     running.kill(Fault::user("enough"));
     assert_eq!(end(running).result.unwrap_err().message(), "enough");
     drop(release);

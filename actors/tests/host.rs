@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Count, Numbers, end};
+use common::{Count, Numbers, end, until};
 use forebay_actors::{Client, Fault, Host, Phase, Place, Service, Sink, StageCx, Topology};
 use futures::executor::block_on;
 use futures::{FutureExt, future};
@@ -67,9 +67,7 @@ fn no_more_calls_wait_than_there_is_room_for() {
     let (client, gate) = add(&host, 2, 0);
     let first = client.call(1).now_or_never();
     assert!(first.is_none(), "nobody answers yet");
-    while host.report()[0].items_in == 0 {
-        std::thread::yield_now();
-    }
+    until("the service has a call", || host.report()[0].items_in > 0);
     // The service handles one call (its caller has gone), two calls find room, the others wait for it.
     let mut calls: Vec<_> = (0..10).map(|_| Box::pin(client.call(1))).collect();
     for call in &mut calls {
@@ -93,9 +91,7 @@ fn a_dead_service_is_a_fault_for_those_who_wait_and_those_who_come_later() {
         })
         .collect();
     // Every call that waits when the service panics gets the reason.
-    while host.report()[0].items_in == 0 {
-        std::thread::yield_now();
-    }
+    until("the service has a call", || host.report()[0].items_in > 0);
     gate.add_permits(OPEN);
     let answers: Vec<_> = callers.into_iter().map(|c| c.join().unwrap()).collect();
     let text = answers[0].as_ref().unwrap_err().to_string();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{Count, Double, Keep, Numbers, end};
+use common::{Count, Double, Keep, Numbers, end, until};
 use forebay_actors::{Batch, Epoch, Fault, Lineage, Outbox, Place, Replicas, Stage, StageCx, Topology};
 use proptest::prelude::*;
 
@@ -132,9 +132,7 @@ fn work_goes_to_whoever_is_free() {
         .start()
         .unwrap();
     // While replica 0 holds one batch, the others handle all the rest: no batch queues behind it.
-    while counts[1].load(SeqCst) + counts[2].load(SeqCst) < 99 {
-        std::thread::yield_now();
-    }
+    until("replicas 1 and 2 have handled 99 batches", || counts[1].load(SeqCst) + counts[2].load(SeqCst) >= 99);
     assert_eq!(counts[0].load(SeqCst), 0);
     gate.add_permits(1);
     let report = end(running).report;
@@ -160,10 +158,8 @@ fn scaling_up_and_down_under_load_loses_nothing() {
             .start()
             .unwrap();
         let passes = |more: usize| {
-            let until = running.snapshot().ledger.delivered + more as u64;
-            while running.snapshot().ledger.delivered < until {
-                std::thread::yield_now();
-            }
+            let enough = running.snapshot().ledger.delivered + more as u64;
+            until("more rows are delivered", || running.snapshot().ledger.delivered >= enough);
         };
         for target in [4, 1, 6, 2, 3] {
             passes(60);
@@ -217,11 +213,12 @@ fn a_stage_grows_to_64_replicas_and_back_again_and_again_in_order_on_threads_of_
         names.filter(|name| name.starts_with("sleep.")).count()
     };
     for target in [64, 1, 64, 7, 64, 2] {
-        let until = running.snapshot().ledger.delivered + 300;
+        let enough = running.snapshot().ledger.delivered + 300;
         running.scale("sleep", target).unwrap();
-        while running.snapshot().ledger.delivered < until || running.snapshot().stages[1].replicas != target {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        until("the stage has its replicas, and 300 more rows are delivered", || {
+            let report = running.snapshot();
+            report.ledger.delivered >= enough && report.stages[1].replicas == target
+        });
         assert!(threads() <= 64, "a replica that comes again has the thread that it had, not one more");
     }
     running.drain();
@@ -276,9 +273,7 @@ fn a_run_that_is_killed_while_its_stages_grow_ends_with_its_fault() {
             .sink("keep", Place::Own, Keep::default)
             .start()
             .unwrap();
-        while running.snapshot().ledger.delivered < round % 4 {
-            std::thread::yield_now();
-        }
+        until("some rows are delivered", || running.snapshot().ledger.delivered >= round % 4);
         running.scale("doze", 16).unwrap();
         std::thread::sleep(Duration::from_millis(round));
         running.scale("doze", 1 + round as usize % 16).unwrap();
@@ -303,13 +298,9 @@ fn a_slow_replica_does_not_keep_another_from_being_spawned() {
         .sink("keep", Place::Own, Keep::default)
         .start()
         .unwrap();
-    while running.snapshot().stages[1].items_in == 0 {
-        std::thread::yield_now();
-    }
+    until("replica 0 has a batch", || running.snapshot().stages[1].items_in > 0);
     running.scale("share", 2).unwrap();
-    while counts[1].load(SeqCst) < 9 {
-        std::thread::yield_now();
-    }
+    until("replica 1 has handled 9 batches", || counts[1].load(SeqCst) >= 9);
     gate.add_permits(1);
     end(running).result.unwrap();
 }

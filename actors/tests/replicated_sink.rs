@@ -6,7 +6,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Count, Numbers, end};
+use common::{Count, Numbers, end, until};
 use forebay_actors::{Domain, Epoch, Fault, Place, Running, Sink, StageCx, Topology};
 use tokio::sync::Semaphore;
 
@@ -78,9 +78,7 @@ impl Sink for Write {
 fn a_batch_that_takes_long_holds_up_no_other_and_each_row_is_counted_once() {
     let write = Write::new(0);
     let running = write.start(Count::new(100, 2), 3);
-    while running.snapshot().ledger.delivered < 198 {
-        std::thread::yield_now();
-    }
+    until("198 rows are delivered", || running.snapshot().ledger.delivered >= 198);
     write.gate.add_permits(1);
     let report = end(running).report;
     assert_eq!((report.ledger.read, report.ledger.delivered), (200, 200));
@@ -97,9 +95,7 @@ fn a_batch_that_takes_long_holds_up_no_other_and_each_row_is_counted_once() {
 fn a_barrier_is_over_when_every_replica_has_seen_it_and_all_before_it_is_written() {
     let write = Write::new(0);
     let running = write.start(Count::endless(1), 2);
-    while write.seen.lock().unwrap().is_empty() {
-        std::thread::yield_now();
-    }
+    until("a batch is written", || !write.seen.lock().unwrap().is_empty());
     let barrier = running.barrier();
     assert!(!write.seen.lock().unwrap().contains(&Seen::Barrier(0)), "batch 0 is not written yet");
     write.gate.add_permits(1);

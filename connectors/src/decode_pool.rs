@@ -345,6 +345,7 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicIsize, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -437,7 +438,9 @@ mod tests {
         });
         assert_eq!(pool.next().await.unwrap(), Some(0));
         drop(pool);
+        let begun = Instant::now();
         while Arc::strong_count(&alive) > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the job still runs, 30 s after its pool was dropped");
             std::thread::yield_now();
         }
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a source reads. Every field has a default that suits two cores and local files.
+/// How a source reads. The defaults are those of a job on two cores, with local files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadOptions {
@@ -22,7 +22,8 @@ pub struct ReadOptions {
     pub read_ahead_bytes: usize,
     /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
     pub decode_ahead_bytes: usize,
-    /// Threads that decode. Default 1, as in a job. The order of the batches does not depend on it.
+    /// Threads that decode. Default 1; a job takes more on more than four cores (`data.decode_threads`). The order of the batches does not
+    /// depend on it.
     pub decode_threads: usize,
 }
 
@@ -42,6 +43,12 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
+    /// For a pass that does little more than read, such as an inspection or a conversion: two threads decode, as no other stage needs the
+    /// cores.
+    pub fn reading_only() -> Self {
+        Self { decode_threads: 2, ..Self::default() }
+    }
+
     /// The same with no field at zero, where zero makes no sense.
     pub(crate) fn sane(mut self) -> Self {
         self.batch_rows = self.batch_rows.max(1);

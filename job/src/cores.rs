@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 
 use super::Job;
 
-/// On so few cores there is nothing to tune: everything has one thread, as the stages already use all cores.
+/// On this many cores or fewer there is nothing to tune: everything has one thread, as the stages already use all cores.
 const FEW_CORES: usize = 2;
 
 /// More decode threads or shards than this bring nothing that was ever measured.
@@ -19,7 +19,7 @@ const MOST_SHARDS: usize = 16;
 pub enum BatchStage {
     /// One stage.
     Plain,
-    /// `cut`, then so many replicas.
+    /// `cut`, then this many replicas.
     Replicated(usize),
 }
 

@@ -34,7 +34,7 @@ mod tests {
     }
 
     #[test]
-    fn a_norm_that_is_none_is_refused() {
+    fn a_norm_that_is_not_positive_and_finite_is_refused() {
         for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(check(wrong).unwrap_err().to_string().contains("clip_norm is"), "{wrong}");
         }

@@ -23,7 +23,7 @@ pub(crate) struct Param {
 enum First {
     /// All the same.
     Constant(f32),
-    /// Uniform in `+-1 / sqrt(inputs)`, for a layer of so many inputs.
+    /// Uniform in `+-1 / sqrt(inputs)`, for a layer with this many inputs.
     Uniform { inputs: usize },
 }
 

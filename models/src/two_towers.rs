@@ -25,8 +25,8 @@ pub struct TwoTowers {
     /// What is trained on.
     #[serde(default)]
     pub loss: TwoTowersLoss,
-    /// Activation, norm and dropout of the hidden layers of both towers, and the widths of a tower that has none of its own. They may
-    /// be none: then the linear layer is all.
+    /// Activation, norm and dropout of the hidden layers of both towers, and the widths of a tower that has no widths of its own. Without
+    /// widths a tower has only its linear layer.
     pub tower: Tower,
 }
 

@@ -75,7 +75,7 @@ impl Dialer {
             .initial_connection_window_size(limits.connection_window)
             .max_frame_size(limits.frame)
             .http2_keep_alive_interval(limits.keepalive_every)
-            .keep_alive_timeout(limits.keepalive_patience)
+            .keep_alive_timeout(limits.keepalive_timeout)
             .keep_alive_while_idle(true);
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;

@@ -80,7 +80,7 @@ impl Incoming {
         Ok(None)
     }
 
-    /// The columns of what comes; empty until the first columns or their schema came.
+    /// The schema of the columns; empty until the first columns or their schema have arrived.
     pub fn schema(&self) -> &SchemaRef {
         self.decoder.schema()
     }

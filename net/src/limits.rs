@@ -30,7 +30,7 @@ pub struct Limits {
     /// A connection that is silent for this long is pinged...
     pub keepalive_every: Duration,
     /// ...and is closed when no answer comes within this.
-    pub keepalive_patience: Duration,
+    pub keepalive_timeout: Duration,
     /// How long connecting may take, how long a client may take to send the first message of a new stream, and how long it
     /// may hold a connection before a call of it is accepted.
     pub opening: Duration,
@@ -49,7 +49,7 @@ impl Default for Limits {
             compression: None,
             queued: 2,
             keepalive_every: Duration::from_secs(5),
-            keepalive_patience: Duration::from_secs(5),
+            keepalive_timeout: Duration::from_secs(5),
             opening: Duration::from_secs(10),
             connections: 4096,
         }

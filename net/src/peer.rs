@@ -79,7 +79,7 @@ impl Peer {
     /// refuses us.
     ///
     /// # Cancel safety
-    /// The peer may have done it all the same, as also when the connection broke.
+    /// The peer may still carry out the action, as it may when the connection breaks.
     pub async fn action<B: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         kind: &str,

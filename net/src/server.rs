@@ -67,7 +67,7 @@ impl Server {
             .max_frame_size(limits.frame)
             .max_concurrent_streams(limits.streams)
             .http2_keepalive_interval(Some(limits.keepalive_every))
-            .http2_keepalive_timeout(Some(limits.keepalive_patience));
+            .http2_keepalive_timeout(Some(limits.keepalive_timeout));
         let listener = Listener::start(io, listen, security, (limits.connections, limits.opening), builder, gate)?;
         Ok(Server { io: io.clone(), listener, attempt, cut })
     }

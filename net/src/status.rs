@@ -29,15 +29,13 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    pub(crate) fn name(&self, mut fault: Fault) -> Fault {
-        let Fault { domain, kind, retryable, .. } = fault;
-        fault = external(format!("{}: {fault}", self.who())).kind(kind);
-        (fault.domain, fault.retryable) = (domain, retryable);
-        fault
+    /// The fault, with the name of the other end in front.
+    pub(crate) fn name(&self, fault: Fault) -> Fault {
+        fault.context(self.who())
     }
 
     pub(crate) fn fault(&self, what: &str) -> Fault {
-        external(format!("{}: {what}", self.who()))
+        Fault::external(format!("{}: {what}", self.who()))
     }
 
     pub(crate) fn who(&self) -> &str {
@@ -63,10 +61,6 @@ impl Origin {
             None => Ok(()),
         }
     }
-}
-
-fn external(message: String) -> Fault {
-    Fault::external(message)
 }
 
 /// A fault to send.

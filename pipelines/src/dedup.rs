@@ -6,6 +6,8 @@
 
 use std::hint::select_unpredictable;
 
+use forebay_base::GOLDEN_GAMMA;
+
 /// Keys that are de-duplicated in the same way.
 const BLOCK: usize = 256;
 
@@ -128,7 +130,7 @@ impl Pass<'_> {
 
 /// Fibonacci hashing, because the keys of a custom stage may not be hashes.
 fn first_place(key: u64, shift: u32, mask: usize) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize & mask
+    (key.wrapping_mul(GOLDEN_GAMMA) >> shift) as usize & mask
 }
 
 fn pack(pass: u32, place: usize) -> u64 {

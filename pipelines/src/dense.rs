@@ -21,6 +21,6 @@ pub(crate) trait DenseStore: Send + Sync {
     /// round. Each id is applied once.
     async fn push(&self, id: PushId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault>;
 
-    /// Declares all pushes of sources below this one applied.
-    async fn acknowledge_before(&self, source: u64) -> Result<(), Fault>;
+    /// Declares all pushes of series below this one applied.
+    async fn acknowledge_before(&self, series: u64) -> Result<(), Fault>;
 }

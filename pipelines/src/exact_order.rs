@@ -50,12 +50,12 @@ pub(crate) struct Due {
     /// The name of the push. Numbers and not windows make it: the coordinator counts a window as done when its gradients are
     /// computed.
     pub(crate) id: PushId,
-    /// Pushes of lower sources are applied, if this was not said before.
+    /// Pushes of lower series are applied, if this was not said before.
     pub(crate) acknowledge: Option<u64>,
 }
 
-/// Batches whose pushes have one source.
-const OF_A_SOURCE: u64 = 4096;
+/// Pushes of a series: shards forget the ids of a whole series at once.
+const SERIES_PUSHES: u64 = 4096;
 
 impl ExactOrder {
     /// The order that a job asks for, in the trainer of this rank.
@@ -115,10 +115,10 @@ impl ExactOrder {
 
     fn give(&self, state: &mut State) -> Option<Due> {
         let batch = state.computed.pop_front()?;
-        let (source, index) = (state.pushed / OF_A_SOURCE, (state.pushed % OF_A_SOURCE) as u32);
+        let (series, index) = (state.pushed / SERIES_PUSHES, (state.pushed % SERIES_PUSHES) as u32);
         state.pushed += 1;
-        let id = PushId { source, sequence: index * self.in_step + self.rank };
-        Some(Due { batch, id, acknowledge: (index == 0 && source > 0).then_some(source) })
+        let id = PushId { series, index: index * self.in_step + self.rank };
+        Some(Due { batch, id, acknowledge: (index == 0 && series > 0).then_some(series) })
     }
 
     /// The gradients that are computed and not pushed, in the order of the batches.
@@ -216,14 +216,14 @@ mod tests {
     fn every_push_has_a_name_of_its_own_and_old_names_are_acknowledged() {
         let orders = [0, 1].map(|rank| ExactOrder::new(0, rank, 2));
         let (mut names, mut acknowledged) = (std::collections::BTreeSet::new(), 0);
-        for step in 0..2 * OF_A_SOURCE + 2 {
+        for step in 0..2 * SERIES_PUSHES + 2 {
             for order in &orders {
                 order.looks_up();
                 order.computed(batch(step));
                 let due = order.next_due().now_or_never().flatten().unwrap();
                 acknowledged = due.acknowledge.unwrap_or(acknowledged);
-                assert!(due.id.source >= acknowledged && names.insert(due.id), "{:?}", due.id);
-                assert_eq!(due.id.source, step / OF_A_SOURCE);
+                assert!(due.id.series >= acknowledged && names.insert(due.id), "{:?}", due.id);
+                assert_eq!(due.id.series, step / SERIES_PUSHES);
             }
         }
         assert_eq!(acknowledged, 2);

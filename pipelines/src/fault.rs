@@ -1,6 +1,6 @@
-//! Turns the errors of models into faults, and says what a fault prevents.
+//! Turns the errors of models into faults.
 
-use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_actors::{Fault, FaultKind};
 use forebay_models::ModelError;
 
 /// Makes a fault of `error`, with its domain: user, external or internal.
@@ -21,19 +21,10 @@ pub(crate) fn model_fault(error: ModelError) -> Fault {
     }
 }
 
-/// `fault`, and what it prevents.
-pub(crate) fn explained(what: &str, fault: &Fault) -> Fault {
-    let text = format!("{what}: {fault}");
-    match fault.domain {
-        Domain::User => Fault::user(text),
-        Domain::External => Fault::external(text),
-        Domain::Internal => Fault::internal(text),
-    }
-    .kind(fault.kind)
-}
-
 #[cfg(test)]
 mod tests {
+    use forebay_actors::Domain;
+
     use super::*;
 
     #[test]

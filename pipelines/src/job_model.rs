@@ -65,6 +65,12 @@ impl JobModel {
         }
     }
 
+    /// Returns a function that makes the model, for the train stage.
+    pub fn maker(&self) -> Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send> {
+        let factory = Arc::clone(&self.factory);
+        Box::new(move || factory())
+    }
+
     /// Returns a function that makes a model with these parameters.
     pub(crate) fn with_parameters(
         &self,

@@ -68,7 +68,7 @@ impl Participation {
         Self { membership: Some(Arc::new(membership)), ..Self::default() }
     }
 
-    /// A process alone that goes on from a model of so many steps.
+    /// A process alone that goes on from a model that was trained for `steps` steps.
     pub(crate) fn alone_after(steps_before: u64) -> Self {
         Self { steps_before, ..Self::default() }
     }

@@ -7,7 +7,6 @@ use forebay_job::{Job, RunEnd};
 use crate::checkpoint::CheckpointFolder;
 use crate::context::Context;
 use crate::evaluations::best_folders;
-use crate::fault::explained;
 use crate::model_folder::{check_place, probe_place};
 use crate::run_types::FileTypes;
 use crate::sources;
@@ -31,13 +30,12 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
         if job.keeps_best() {
             best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
         }
-        probe_place(folder, context)
-            .map_err(|fault| explained("the model could not be saved at output.model", &fault))?;
+        probe_place(folder, context).map_err(|fault| fault.context("the model could not be saved at output.model"))?;
     }
     if let Some(to) = &job.checkpoint.to {
         match CheckpointFolder::open(to, context)?.probe() {
             Err(fault) if fault.domain == Domain::User => {
-                return Err(explained("checkpoints could not be written to checkpoint.to", &fault));
+                return Err(fault.context("checkpoints could not be written to checkpoint.to"));
             }
             // A disk that is full, or a store that is away: by the first checkpoint it may be otherwise.
             Err(fault) => tracing::warn!("a checkpoint could not be written to checkpoint.to now: {fault}"),
@@ -46,5 +44,5 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
     }
     let Some(paths) = &job.data.eval else { return Ok(None) };
     sources::check(&job.for_evaluation(), context, paths)
-        .map_err(|fault| explained("the model could not be evaluated on data.eval", &fault))
+        .map_err(|fault| fault.context("the model could not be evaluated on data.eval"))
 }

@@ -17,13 +17,13 @@ const LAST_SHARES: Duration = Duration::from_secs(5);
 pub(crate) struct RoundsEnd {
     status: watch::Receiver<RunStatus>,
     over: Arc<AtomicBool>,
-    patience: Duration,
+    timeout: Duration,
 }
 
 impl RoundsEnd {
     /// For a trainer that receives these statuses.
     pub(crate) fn new(status: watch::Receiver<RunStatus>) -> Self {
-        Self { status, over: Arc::default(), patience: LAST_SHARES }
+        Self { status, over: Arc::default(), timeout: LAST_SHARES }
     }
 
     /// Whether a push was given up: the later ones have no round, either.
@@ -38,7 +38,7 @@ impl RoundsEnd {
             // The run ends otherwise.
             std::future::pending::<()>().await;
         }
-        tokio::time::sleep(self.patience).await;
+        tokio::time::sleep(self.timeout).await;
         if !self.over.swap(true, Ordering::SeqCst) {
             tracing::warn!(
                 "the last step is left out: a reader was lost while the run drained, and a trainer lacks its batch"
@@ -52,30 +52,12 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::cluster::{RowCounts, RunPhase};
-
-    fn status() -> RunStatus {
-        RunStatus {
-            attempt: 1,
-            phase: RunPhase::Gathering,
-            missing: Vec::new(),
-            silent: Vec::new(),
-            ps: Vec::new(),
-            trainers: Vec::new(),
-            data: None,
-            first_open: (0, 0),
-            counts: RowCounts::default(),
-            windows_done: 0,
-            windows_total: 0,
-            reassigned_leases: 0,
-            returned_leases: 0,
-        }
-    }
+    use crate::cluster::RunPhase;
 
     #[tokio::test]
     async fn a_push_is_given_up_only_after_a_drain_that_lacks_rows_and_never_at_once() {
-        let (sender, status) = watch::channel(status());
-        let rounds = RoundsEnd { patience: Duration::from_millis(50), ..RoundsEnd::new(status) };
+        let (sender, status) = watch::channel(RunStatus::gathering());
+        let rounds = RoundsEnd { timeout: Duration::from_millis(50), ..RoundsEnd::new(status) };
         let lacks = |phase: RunPhase, done, returned_leases| {
             sender.send_modify(|status| {
                 (status.phase, status.windows_done, status.windows_total) = (phase, done, 9);
@@ -93,6 +75,6 @@ mod tests {
         lacks(RunPhase::Finished, 4, 1);
         let begun = Instant::now();
         in_time().await.unwrap();
-        assert!(rounds.is_over() && begun.elapsed() >= rounds.patience);
+        assert!(rounds.is_over() && begun.elapsed() >= rounds.timeout);
     }
 }

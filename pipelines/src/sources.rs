@@ -192,6 +192,17 @@ fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, F
 mod tests {
     use super::*;
 
+    /// A job shuffles, in windows; all else is read alike, by whichever door.
+    #[test]
+    fn a_source_reads_by_default_as_a_job_on_two_cores_does() {
+        for cores in [1, 2] {
+            let job = Job::from_toml("", &[format!("pipeline.cores={cores}")]).unwrap();
+            let plain = ReadOptions::default();
+            let expected = ReadOptions { shuffle: job.data.shuffle, ..plain.clone() };
+            assert_eq!(read_options(&job, plain.window_rows), expected);
+        }
+    }
+
     #[test]
     fn windows_hold_what_is_shuffled_together_in_whole_batches() {
         let rows = |shuffle_rows, batch_rows, trainers| {

@@ -50,8 +50,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
-    let moments = features.iter().map(|_| Moments::default()).collect();
-    let measure = Measure { moments, samples: cut.iter().map(|_| Sample::default()).collect(), rows: 0 };
+    let measure = Measure::of(features.len(), cut.len());
     let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();
     outcome.result?;
     let measured: Option<Measure> = outcome.results.take("measure");
@@ -248,10 +247,18 @@ impl Sample {
 
 /// Adds up the moments of each feature and takes a sample of each slot, and leaves them in the run's results.
 #[derive(Default)]
-struct Measure {
+pub(crate) struct Measure {
     moments: Vec<Moments>,
     samples: Vec<Sample>,
     rows: u64,
+}
+
+impl Measure {
+    /// Of batches with this many features, each with its indicator, and this many sampled slots behind them.
+    pub(crate) fn of(features: usize, slots: usize) -> Self {
+        let samples = (0..slots).map(|_| Sample::default()).collect();
+        Self { moments: vec![Moments::default(); features], samples, rows: 0 }
+    }
 }
 
 impl Sink for Measure {

@@ -423,7 +423,7 @@ fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
     let (batches, cx) = parse_with(columns.clone(), OnBadRow::Skip, vec![rows.clone()]).unwrap();
     assert_eq!((batches[0].rows, &batches[0].labels[..]), (3, &[1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0][..]));
     assert_eq!(cx.ledger().snapshot().rejected.values().sum::<u64>(), 1, "a row is rejected once");
-    // A conversion without a click is none.
+    // A conversion without a click counts as no conversion.
     let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
     let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
     let batch = Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
@@ -478,7 +478,7 @@ fn a_conversion_is_unknown_only_where_a_click_may_be() {
     let parsed = &collected.take()[0];
     assert_eq!(format!("{:?}", parsed.label_column(0)), "[1.0, 0.0, 1.0, NaN, 1.0]");
     assert_eq!(format!("{:?}", parsed.label_column(1)), "[NaN, 0.0, 1.0, 0.0, 0.0]");
-    // A buy of a row whose click is unknown says nothing, as a buy without a click is none.
+    // A buy counts only with a click, so a buy whose click is unknown is unknown, too.
     assert_eq!(cx.ledger().snapshot().rejected["no label of several"], 2);
 }
 

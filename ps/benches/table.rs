@@ -10,8 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Host;
-use forebay_base::LearningRate;
-use forebay_base::{SplitMix64, mix64, unit_f64};
+use forebay_base::{GOLDEN_GAMMA, LearningRate, SplitMix64, mix64, unit_f64};
 use forebay_ps::{
     Admission, BloomCount, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig,
     start_table,
@@ -293,7 +292,7 @@ impl Hasher for Spread {
     }
     fn write(&mut self, _: &[u8]) {}
     fn write_u64(&mut self, key: u64) {
-        self.0 = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = key.wrapping_mul(GOLDEN_GAMMA);
     }
 }
 

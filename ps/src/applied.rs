@@ -4,28 +4,28 @@ use std::collections::HashMap;
 
 use crate::push::PushId;
 
-/// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
+/// The ids of the pushes that have been applied: a bit each, in words of 64 of one series.
 ///
-/// A word takes about 40 bytes, and a push adds at most one. Acknowledged sources take none: see
+/// A word takes about 40 bytes, and a push adds at most one. Acknowledged series take none: see
 /// [`acknowledge_before`](Self::acknowledge_before).
 ///
 /// ```
 /// # use forebay_ps::{Applied, PushId};
-/// let (mut applied, id) = (Applied::default(), PushId { source: 7, sequence: 100 });
+/// let (mut applied, id) = (Applied::default(), PushId { series: 7, index: 100 });
 /// assert!(applied.insert(id));
 /// assert!(!applied.insert(id) && applied.contains(id));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     words: HashMap<(u64, u32), u64>,
-    /// All ids of lower sources are applied.
+    /// All ids of lower series are applied.
     acknowledged: u64,
 }
 
 impl Applied {
     /// Marks `id` as applied; false when it was before.
     pub fn insert(&mut self, id: PushId) -> bool {
-        if id.source < self.acknowledged {
+        if id.series < self.acknowledged {
             return false;
         }
         let (word, bit) = place(id);
@@ -38,16 +38,16 @@ impl Applied {
     /// Whether `id` was applied.
     pub fn contains(&self, id: PushId) -> bool {
         let (word, bit) = place(id);
-        id.source < self.acknowledged || self.words.get(&word).is_some_and(|word| word & bit != 0)
+        id.series < self.acknowledged || self.words.get(&word).is_some_and(|word| word & bit != 0)
     }
 
-    /// From now on all ids of sources below this one count as applied.
-    pub fn acknowledge_before(&mut self, source: u64) {
-        self.acknowledged = self.acknowledged.max(source);
-        self.words.retain(|(s, _), _| *s >= source);
+    /// From now on all ids of series below this one count as applied.
+    pub fn acknowledge_before(&mut self, series: u64) {
+        self.acknowledged = self.acknowledged.max(series);
+        self.words.retain(|(s, _), _| *s >= series);
     }
 
-    /// Ids marked, of sources that are not acknowledged.
+    /// Ids marked, of series that are not acknowledged.
     pub fn len(&self) -> usize {
         self.words.values().map(|word| word.count_ones() as usize).sum()
     }
@@ -59,7 +59,7 @@ impl Applied {
 }
 
 fn place(id: PushId) -> ((u64, u32), u64) {
-    ((id.source, id.sequence / 64), 1 << (id.sequence % 64))
+    ((id.series, id.index / 64), 1 << (id.index % 64))
 }
 
 #[cfg(test)]
@@ -72,8 +72,8 @@ mod tests {
         #[test]
         fn applied_is_a_set(ids in prop::collection::vec((0u64..4, prop_oneof![0u32..200, any::<u32>()]), 0..300)) {
             let (mut applied, mut slow) = (Applied::default(), HashSet::new());
-            for (source, sequence) in ids {
-                let id = PushId { source, sequence };
+            for (series, index) in ids {
+                let id = PushId { series, index };
                 prop_assert_eq!(applied.contains(id), slow.contains(&id));
                 prop_assert_eq!(applied.insert(id), slow.insert(id));
                 prop_assert_eq!(applied.len(), slow.len());
@@ -81,13 +81,13 @@ mod tests {
             // Acknowledged ids count as applied, and take no memory.
             applied.acknowledge_before(2);
             applied.acknowledge_before(1);
-            slow.retain(|id| id.source >= 2);
+            slow.retain(|id| id.series >= 2);
             prop_assert_eq!(applied.len(), slow.len());
-            for source in 0..4 {
-                for sequence in 0..100 {
-                    let id = PushId { source, sequence };
-                    prop_assert_eq!(applied.contains(id), source < 2 || slow.contains(&id));
-                    prop_assert_eq!(applied.insert(id), source >= 2 && slow.insert(id));
+            for series in 0..4 {
+                for index in 0..100 {
+                    let id = PushId { series, index };
+                    prop_assert_eq!(applied.contains(id), series < 2 || slow.contains(&id));
+                    prop_assert_eq!(applied.insert(id), series >= 2 && slow.insert(id));
                 }
             }
         }

@@ -174,13 +174,13 @@ impl TableClient {
         self.send(keys, grads, step, Some(stamp)).await
     }
 
-    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
+    /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// An internal fault when a shard died.
-    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+    pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
         let asked: Vec<_> =
-            self.endpoints.iter().map(|endpoint| endpoint.call(Call::AcknowledgeBefore { before: source })).collect();
+            self.endpoints.iter().map(|endpoint| endpoint.call(Call::AcknowledgeBefore { before: series })).collect();
         done(&try_join_all(asked).await?)
     }
 

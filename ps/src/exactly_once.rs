@@ -15,14 +15,14 @@ use crate::rounds::{Complete, MOST_TRAINERS, Rounds, Share};
 type Outcome = Result<PushOutcome, Fault>;
 
 /// The answer to a push of `P`.
-pub enum Pushed<P> {
+pub enum PushAnswer<P> {
     /// Its buffers, and what became of it.
     Done(P, PushOutcome),
     /// It is part of a round, whose outcome this will be.
     Waiting(oneshot::Receiver<Outcome>),
 }
 
-impl<P: Default> Pushed<P> {
+impl<P: Default> PushAnswer<P> {
     /// Waits for the end of the round, if it is part of one.
     pub async fn outcome(self) -> Result<(P, PushOutcome), Fault> {
         match self {
@@ -75,18 +75,18 @@ impl<P> ExactlyOnce<P> {
         push: P,
         merge: impl FnOnce(Vec<Share<P>>) -> P,
         apply: impl FnOnce(&P, u64) -> Result<(), Fault>,
-    ) -> Result<Pushed<P>, Fault> {
+    ) -> Result<PushAnswer<P>, Fault> {
         Ok(match self.offer(stamp, step, push)? {
-            Next::Already(push) => Pushed::Done(push, PushOutcome::Already),
+            Next::Already(push) => PushAnswer::Done(push, PushOutcome::Already),
             Next::Apply(push) => {
                 apply(&push, step)?;
-                Pushed::Done(push, PushOutcome::Applied)
+                PushAnswer::Done(push, PushOutcome::Applied)
             }
-            Next::Wait(outcome) => Pushed::Waiting(outcome),
+            Next::Wait(outcome) => PushAnswer::Waiting(outcome),
             Next::Complete(round, outcome) => {
                 let applied = apply(&merge(round.shares), round.step);
                 send_all(round.waiting, &applied.map(|()| PushOutcome::Applied));
-                Pushed::Waiting(outcome)
+                PushAnswer::Waiting(outcome)
             }
         })
     }
@@ -118,9 +118,9 @@ impl<P> ExactlyOnce<P> {
         self.applied.len() as u64
     }
 
-    /// From now on all pushes of sources below this one count as applied, and their ids take no memory.
-    pub fn acknowledge_before(&mut self, source: u64) {
-        self.applied.acknowledge_before(source);
+    /// From now on all pushes of series below this one count as applied, and their ids take no memory.
+    pub fn acknowledge_before(&mut self, series: u64) {
+        self.applied.acknowledge_before(series);
     }
 }
 
@@ -161,10 +161,10 @@ mod tests {
     use super::*;
     use crate::push::{PushId, Round};
 
-    fn stamp(incarnation: u64, rank: u32, sequence: u32, trainers: u32) -> Option<Stamp> {
+    fn stamp(incarnation: u64, rank: u32, index: u32, trainers: u32) -> Option<Stamp> {
         let round = (trainers > 0).then_some(Round { trainers, rows: 1 });
         let trainer = Some(Trainer { rank, incarnation });
-        Some(Stamp { id: PushId { source: 5, sequence }, trainer, round })
+        Some(Stamp { id: PushId { series: 5, index }, trainer, round })
     }
 
     #[test]
@@ -197,8 +197,8 @@ mod tests {
         for outcome in [again.try_recv(), last.try_recv()] {
             assert_eq!(outcome.unwrap().unwrap(), PushOutcome::Applied);
         }
-        for (rank, sequence) in [(0, 0), (1, 1)] {
-            assert!(matches!(once.offer(stamp(1, rank, sequence, 2), 1, 'c'), Ok(Next::Already('c'))));
+        for (rank, index) in [(0, 0), (1, 1)] {
+            assert!(matches!(once.offer(stamp(1, rank, index, 2), 1, 'c'), Ok(Next::Already('c'))));
         }
     }
 

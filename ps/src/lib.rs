@@ -93,7 +93,7 @@ pub use applied::Applied;
 pub use client::TableClient;
 pub use config::{GroupConfig, Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
-pub use exactly_once::{ExactlyOnce, Pushed};
+pub use exactly_once::{ExactlyOnce, PushAnswer};
 pub use forebay_base::{Decay, LearningRate};
 pub use groups::{MOST_GROUPS, group_of, in_group};
 pub use imported_rows::ImportedRows;

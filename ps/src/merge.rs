@@ -87,7 +87,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn share<P>(rank: usize, rows: u64, payload: P) -> Share<P> {
-        Share { id: PushId { source: 1, sequence: rank as u32 }, rows, payload }
+        Share { id: PushId { series: 1, index: rank as u32 }, rows, payload }
     }
 
     const DIM: usize = 3;
@@ -138,7 +138,7 @@ mod tests {
                 let whole = order.iter().filter_map(|rank| {
                     let (rows, payload) = pushes[*rank].clone();
                     let round = Round { trainers: pushes.len() as u32, rows };
-                    let id = PushId { source: 1, sequence: *rank as u32 };
+                    let id = PushId { series: 1, index: *rank as u32 };
                     rounds.offer(*rank as u32, round, 1, (id, payload), ()).unwrap()
                 });
                 let (keys, grads) = merge_rows(whole.last().unwrap().shares, DIM);

@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushId {
-    /// Where the batch comes from: an epoch and a window of its rows.
-    pub source: u64,
-    /// Which batch of its source.
-    pub sequence: u32,
+    /// Which series of pushes. All pushes of a series are acknowledged together: those of one window of one epoch, or in an exact order
+    /// 4,096 in a row.
+    pub series: u64,
+    /// Which push of its series.
+    pub index: u32,
 }
 
 /// What became of a push.

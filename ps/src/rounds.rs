@@ -115,7 +115,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn id(step: u64, rank: u32) -> PushId {
-        PushId { source: step, sequence: rank }
+        PushId { series: step, index: rank }
     }
 
     proptest! {

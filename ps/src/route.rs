@@ -68,7 +68,7 @@ impl Route {
     /// Splits `keys`: those of the shard `s` after the first held go to `parts[s]` in their order, the `s` of `keys[i]` to
     /// `shard_of[i]`. `parts` is of one buffer per shard held; all are cleared first.
     ///
-    /// Gives the first key that is none of the held shards', if there is one.
+    /// Fails with the first key that belongs to a shard that is not held here.
     pub(crate) fn split(&self, keys: &[u64], parts: &mut [Vec<u64>], shard_of: &mut Vec<u32>) -> Result<(), u64> {
         debug_assert_eq!(parts.len(), self.count);
         parts.iter_mut().for_each(Vec::clear);
@@ -83,7 +83,7 @@ impl Route {
         Ok(())
     }
 
-    /// The first key that is none of the held shards'.
+    /// The first key that belongs to a shard that is not held here.
     pub(crate) fn stray(&self, keys: &[u64]) -> Option<u64> {
         let held = self.held();
         if held.len() == self.shards {

@@ -1,14 +1,14 @@
 //! One shard of a table as a service: an actor that owns its rows without locks.
 //!
 //! A [`Call`] brings buffers, and its [`Reply`] returns them. The shard works on one call at a time, on its own thread.
-//! A push of a round that is not complete is answered with [`Pushed::Waiting`], and the shard goes on with other calls.
+//! A push of a round that is not complete is answered with [`PushAnswer::Waiting`], and the shard goes on with other calls.
 
 use std::sync::{Arc, Weak};
 
 use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
-use crate::exactly_once::{ExactlyOnce, Pushed};
+use crate::exactly_once::{ExactlyOnce, PushAnswer};
 use crate::imported_rows::ImportedRows;
 use crate::lifetime::{Absent, Life};
 use crate::merge::{Rows, merge_rows};
@@ -36,7 +36,7 @@ pub(crate) enum Call {
     ExportAbsent { shard: usize, from: usize, at_most: usize },
     /// Take the rows of these keys away, and count their pushes on.
     ImportAbsent { absent: Vec<Absent> },
-    /// Count all pushes of lower sources as applied.
+    /// Count all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
     /// Begin a snapshot. It ends, not kept, when its holder is gone.
     BeginSnapshot { kind: SnapshotKind, holder: Weak<()> },
@@ -55,7 +55,7 @@ pub(crate) enum Reply {
     /// The keys and the rows of a pull.
     Rows(Rows),
     /// The buffers of a push, to be used again, and what became of it.
-    Pushed(Pushed<Rows>),
+    Pushed(PushAnswer<Rows>),
     /// Rows of the shard.
     Export(ExportBlock),
     /// Keys without a row; an empty list after the last.

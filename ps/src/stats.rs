@@ -35,7 +35,7 @@ pub struct ShardStats {
     pub high_water: u64,
     /// Weights that f16 storage cut short to ±65504.
     pub saturated: u64,
-    /// Push ids held: of sources that are not acknowledged.
+    /// Push ids held: of series that are not acknowledged.
     pub push_ids: u64,
     /// What each group holds, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

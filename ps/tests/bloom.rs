@@ -37,7 +37,7 @@ fn admitted(tables: &mut [Table]) -> BTreeSet<u64> {
     all
 }
 
-/// Pushes a stream of keys in batches. Returns of how many keys, how many were admitted too early and how many too late.
+/// Pushes a stream of keys in batches. Returns the number of keys, of those admitted too early, and of those admitted too late.
 fn compared(rules: BloomCount, keys: u64, pushes: u64) -> (u64, u64, u64) {
     let mut table = Table::new(&config(rules)).unwrap();
     let (mut random, mut exact) = (SplitMix64::new(keys ^ pushes), HashMap::<u64, (u32, bool, bool)>::new());
@@ -81,7 +81,7 @@ fn more_keys_than_it_is_made_for_come_in_too_late_and_not_too_early_and_take_no_
     let (all, early, late) = compared(rules, 4_000_000, 6_000_000);
     assert!((early as f64) < 0.01 * all as f64, "{early} of {all} too early");
     assert!(late > all / 100, "{late} of {all}: blocks are cleared");
-    // No key comes so often, not even by mistake: what is taken is the filter's.
+    // With a count of 14 no key is admitted, so all memory is that of the filter.
     let rules = BloomCount { count: 14, ..rules };
     let mut table = Table::new(&config(rules)).unwrap();
     let mut half = 0;

@@ -54,8 +54,8 @@ fn grads(step: u32) -> Vec<f32> {
     (0..LEN).map(|i| ((i as u32 * 7 + step * 13) as f32).cos()).collect()
 }
 
-fn id(sequence: u32) -> PushId {
-    PushId { source: 1, sequence }
+fn id(index: u32) -> PushId {
+    PushId { series: 1, index }
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -159,7 +159,7 @@ fn a_round_is_one_step_with_the_mean() {
         );
         assert_eq!(pushed.unwrap(), (PushOutcome::Applied, PushOutcome::Applied, PushOutcome::Applied));
         assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), PushOutcome::Already);
-        // Nobody has rows: no step.
+        // A round without rows makes no step.
         let after = trainers[0].pull().await.unwrap();
         let none = futures::try_join!(
             trainers[0].push_round(id(10), round(0), &[], 2),
@@ -270,8 +270,8 @@ fn a_stock_client_may_look_and_not_touch() {
         let values = batches[0].column_by_name("value").unwrap().as_primitive::<Float32Type>();
         let first: Vec<f32> = (0..LEN).map(|i| (i as f32).sin()).collect();
         assert_eq!(bits(values.values()), bits(&first));
-        let settle = Action::new("dense.acknowledge", r#"{"before": 1}"#);
-        let said = match stock.do_action(settle).await {
+        let acknowledge = Action::new("dense.acknowledge", r#"{"before": 1}"#);
+        let said = match stock.do_action(acknowledge).await {
             Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
             Err(said) => said.to_string(),
         };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_ps::{ExactlyOnce, PushId, PushOutcome, Pushed, Stamp, Trainer};
+use forebay_ps::{ExactlyOnce, PushAnswer, PushId, PushOutcome, Stamp, Trainer};
 use proptest::prelude::*;
 
 proptest! {
@@ -18,15 +18,15 @@ proptest! {
         for (replaced, batch) in pushes {
             let incarnation = if fenced && !replaced { 2 } else { 1 };
             let trainer = Some(Trainer { rank: 0, incarnation });
-            let stamp = Stamp { id: PushId { source: 3, sequence: batch }, trainer, round: None };
+            let stamp = Stamp { id: PushId { series: 3, index: batch }, trainer, round: None };
             let merge = |_: Vec<_>| unreachable!("there are no rounds");
             let apply = |batch: &u32, _| {
                 *applied.entry(*batch).or_default() += 1;
                 Ok(())
             };
             let outcome = once.push(Some(stamp), 1, batch, merge, apply).map(|pushed| match pushed {
-                Pushed::Done(_, outcome) => outcome,
-                Pushed::Waiting(_) => unreachable!("there are no rounds"),
+                PushAnswer::Done(_, outcome) => outcome,
+                PushAnswer::Waiting(_) => unreachable!("there are no rounds"),
             });
             successor |= !replaced;
             if fenced && replaced && successor {

@@ -383,7 +383,7 @@ proptest! {
 }
 
 #[test]
-fn a_table_stays_within_its_cap_whatever_comes() {
+fn a_table_never_exceeds_its_cap_of_rows_and_of_keys_that_wait() {
     let eviction = Some(Eviction { max_rows: Some(LEAST_CAP), ..Eviction::default() });
     for admission in [None, Some(Admission::Count(2))] {
         let mut table = Table::new(&config(Lifetime { admission, eviction })).unwrap();

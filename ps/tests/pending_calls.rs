@@ -17,7 +17,7 @@ const STEPS: u64 = 30;
 const UNDER_WAY: usize = 8;
 
 fn id(step: u64, rank: u32) -> PushId {
-    PushId { source: step, sequence: rank }
+    PushId { series: step, index: rank }
 }
 
 /// Gradients that lead elsewhere in another order.

@@ -191,8 +191,8 @@ fn a_stock_client_may_look_and_not_touch() {
             );
         }
         assert_eq!(client.stats().await.unwrap().rows(), 500);
-        let settle = Action::new("table.acknowledge", r#"{"table": "ads", "before": 1}"#);
-        let said = match stock.do_action(settle).await {
+        let acknowledge = Action::new("table.acknowledge", r#"{"table": "ads", "before": 1}"#);
+        let said = match stock.do_action(acknowledge).await {
             Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
             Err(said) => said.to_string(),
         };

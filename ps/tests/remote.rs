@@ -20,8 +20,8 @@ use forebay_ps::{
 };
 use proptest::prelude::*;
 
-fn id(sequence: u32) -> PushId {
-    PushId { source: 3 << 40, sequence }
+fn id(index: u32) -> PushId {
+    PushId { series: 3 << 40, index }
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {
@@ -63,8 +63,8 @@ async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pus
         Act::Pull(keys) => table.pull(keys, &mut rows).await.unwrap(),
         Act::Peek(keys) => table.peek(keys, &mut rows).await.unwrap(),
         Act::Push(keys, grad) => table.push(keys, &values(keys, *grad), step).await.unwrap(),
-        Act::ExactlyOnce(sequence, keys, grad) => {
-            pushed = Some(table.push_once(id(*sequence), keys, &values(keys, *grad), step).await.unwrap());
+        Act::ExactlyOnce(index, keys, grad) => {
+            pushed = Some(table.push_once(id(*index), keys, &values(keys, *grad), step).await.unwrap());
         }
         Act::AcknowledgeBefore(before) => table.acknowledge_before(*before).await.unwrap(),
         Act::Import(keys, value, state) => {
@@ -246,7 +246,7 @@ fn a_push_without_an_id_is_not_made_again() {
         assert_eq!(remote.push_once(id(7), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert_eq!(pushes().await, 1000);
 
-        // Patience ends.
+        // The deadline of the retries passes.
         let short = Retry { within: Duration::from_millis(50), ..retry() };
         let remote = connect(&[peer(server.address())], &config(), Wire::F32, short).await.unwrap();
         rude.times.store(usize::MAX, Ordering::Relaxed);
@@ -334,10 +334,10 @@ fn rounds_and_fences_hold_across_processes() {
             trainers[1].pull(&keys[1], &mut other).await.unwrap();
             let grads = [grads(&keys[0], &rows), grads(&keys[1], &other)];
             let push = |rank: usize, rows| {
-                let id = PushId { source: step, sequence: rank as u32 };
+                let id = PushId { series: step, index: rank as u32 };
                 trainers[rank].push_round(id, round(rows), &keys[rank], &grads[rank], step)
             };
-            // Whoever is first.
+            // Either trainer may push first.
             let pushed = match step % 2 {
                 0 => futures::try_join!(push(0, 48), push(1, 16)),
                 _ => futures::try_join!(push(1, 16), push(0, 48)),

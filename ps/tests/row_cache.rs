@@ -39,7 +39,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 fn id(batch: usize) -> PushId {
-    PushId { source: 7, sequence: batch as u32 }
+    PushId { series: 7, index: batch as u32 }
 }
 
 /// One batch after the other: the rows that each has seen.
@@ -255,7 +255,7 @@ fn what_a_row_costs() {
             for n in 0..BATCHES {
                 // A third are new.
                 let keys: Vec<u64> = (0..KEYS).map(|i| if i % 3 == 0 { n * KEYS + i } else { i }).collect();
-                let keys: Vec<u64> = keys.iter().map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+                let keys: Vec<u64> = keys.iter().map(|key| key.wrapping_mul(forebay_base::GOLDEN_GAMMA)).collect();
                 let mut at = std::time::Instant::now();
                 let mut took = |phase: usize| {
                     spent[phase] += at.elapsed().as_nanos() as f64;

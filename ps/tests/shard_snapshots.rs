@@ -12,7 +12,7 @@ use forebay_ps::remote::Wire;
 use forebay_ps::{Route, ShardSnapshot, SnapshotKind, TableClient, start_table};
 use futures::FutureExt;
 
-/// Runs `test` against a table of so many shards, and stops them.
+/// Runs `test` against a table of `shards` shards, and stops them.
 fn with_table(shards: usize, test: impl AsyncFnOnce(&TableClient)) {
     let host = Host::start("test").unwrap();
     let table = start_table(&host, config(), shards).unwrap();

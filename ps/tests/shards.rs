@@ -19,7 +19,7 @@ fn config(storage: Storage) -> TableConfig {
 
 const DIM: usize = 11;
 
-/// Runs `test` against a table of so many shards, and stops them.
+/// Runs `test` against a table of `shards` shards, and stops them.
 fn with_table<T>(shards: usize, storage: Storage, test: impl AsyncFnOnce(&TableClient) -> T) -> T {
     let host = Host::start("test").unwrap();
     let table = start_table(&host, config(storage), shards).unwrap();
@@ -229,8 +229,8 @@ fn shards_started_apart_hold_their_own_keys_alone() {
     host.stop().unwrap();
 }
 
-fn id(sequence: u32) -> PushId {
-    PushId { source: 3 << 40, sequence }
+fn id(index: u32) -> PushId {
+    PushId { series: 3 << 40, index }
 }
 
 #[test]
@@ -243,9 +243,9 @@ fn a_push_with_an_id_is_applied_once() {
         assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert!(dump(table).await == before);
         assert_eq!(table.stats().await.unwrap().push_ids(), 3, "one in each shard");
-        // Of a source that is settled, all are applied.
+        // All pushes of an acknowledged series count as applied.
         table.acknowledge_before(3 << 40).await.unwrap();
-        let late = PushId { source: (3 << 40) - 1, sequence: 7 };
+        let late = PushId { series: (3 << 40) - 1, index: 7 };
         assert_eq!(table.push_once(late, &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert!(dump(table).await == before);
         // A share that some shards have applied: the others follow.
@@ -255,7 +255,7 @@ fn a_push_with_an_id_is_applied_once() {
         assert_eq!(table.push_once(id(1), &keys, &grads, 2).await.unwrap(), PushOutcome::Applied);
         assert_eq!(table.stats().await.unwrap().push_ids(), 6);
         table.acknowledge_before((3 << 40) + 1).await.unwrap();
-        assert_eq!(table.stats().await.unwrap().push_ids(), 0, "what is settled takes no place");
+        assert_eq!(table.stats().await.unwrap().push_ids(), 0, "acknowledged pushes take no memory");
         dump(table).await
     });
     with_table(3, Storage::F32, async |table| {

@@ -236,7 +236,7 @@ impl Synth {
             history: self.history,
             ..Synthetic::default()
         };
-        let source = SyntheticSource::new(what, ReadOptions { decode_threads: 2, ..ReadOptions::default() });
+        let source = SyntheticSource::new(what, ReadOptions::reading_only());
         match self.format {
             Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs),
             Format::Criteo => {
@@ -257,8 +257,7 @@ impl Convert {
             "skip" => OnBadRow::Skip,
             dir => OnBadRow::WriteTo(dir.into()),
         };
-        let (input, read) =
-            (input(self.input, self.filter.as_ref()), ReadOptions { decode_threads: 2, ..ReadOptions::default() });
+        let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
         let options = self.parquet.options();
         match block_on(format_of(&input))? {
             FileFormat::Parquet => {

@@ -56,7 +56,7 @@ pub(crate) fn run(
 ) -> Result<Ended, Fault> {
     match command {
         Command::Train(train) => return train.run(logs, context),
-        Command::Launch(launch) => return launch.run(logs),
+        Command::Launch(launch) => return launch.run(logs, context),
         Command::Role(role) => return role.run(logs, context),
         Command::Predict(predict) => return predict.run(logs, context),
         Command::Embed(embed) => return embed.run(logs, context),

@@ -89,8 +89,8 @@ impl Predict {
         if self.report {
             let report = predictions.report();
             match logs.is_json() {
-                true => out::note(json!({ "report": report })),
-                false => out::note(report),
+                true => out::eprint_or_drop(json!({ "report": report })),
+                false => out::eprint_or_drop(report),
             }
         }
         ended

@@ -111,10 +111,10 @@ impl RoleCommand {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
                 match logs.is_json() {
-                    true => out::tell(json!({ "read": { "report": report } })),
+                    true => out::print_or_drop(json!({ "read": { "report": report } })),
                     false => {
-                        out::tell(&report);
-                        out::tell(format_args!("read {} rows", commas(report.ledger.read)));
+                        out::print_or_drop(&report);
+                        out::print_or_drop(format_args!("read {} rows", commas(report.ledger.read)));
                     }
                 }
                 Ok(Ended::Done)
@@ -204,7 +204,7 @@ impl ProgressLog {
         let first = self.last.replace(now).is_none();
         let (done, of) = (status.windows_done, status.windows_total);
         if !first && of > 0 {
-            let (rows, again) = (status.counts.trained, status.reassigned_leases);
+            let (rows, again) = (status.counts.trained, status.lost_leases);
             tracing::info!(
                 rows,
                 windows = done,

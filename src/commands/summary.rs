@@ -43,10 +43,10 @@ impl Summary<'_> {
     pub(crate) fn print(&self) {
         let last = &self.trained.progress;
         if self.json {
-            return out::tell(self.to_json());
+            return out::print_or_drop(self.to_json());
         }
-        out::tell(&self.trained.report);
-        out::tell(format_args!(
+        out::print_or_drop(&self.trained.report);
+        out::print_or_drop(format_args!(
             "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
             commas(last.rows),
             last.seconds,
@@ -62,14 +62,14 @@ impl Summary<'_> {
                 true => ("", report.own_rows()),
                 false => ("all processes ", report.ledger.delivered),
             };
-            out::tell(format_args!(
+            out::print_or_drop(format_args!(
                 "{who}used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
                 cpu / rows.max(1) as f64 * 1e6,
                 peak >> 20
             ));
         }
         if let Some(ahead) = self.trained.look_ahead {
-            out::tell(format_args!(
+            out::print_or_drop(format_args!(
                 "looked up to {} batches ahead: pulled {} of {} rows, and held at most {} of them, {} MiB",
                 ahead.batches,
                 commas(ahead.rows_pulled),
@@ -78,9 +78,9 @@ impl Summary<'_> {
                 ahead.bytes >> 20
             ));
         }
-        if let Some(RunStatus { counts, windows_done: done, windows_total: of, reassigned_leases, .. }) = &self.status {
-            out::tell(format_args!(
-                "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {reassigned_leases} \
+        if let Some(RunStatus { counts, windows_done: done, windows_total: of, lost_leases, .. }) = &self.status {
+            out::print_or_drop(format_args!(
+                "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {lost_leases} \
                  leases given out again",
                 commas(counts.trained),
                 commas(counts.rejected),
@@ -96,7 +96,7 @@ impl Summary<'_> {
         let trained = self.trained;
         let Some(history) = trained.evaluations() else { return };
         if self.json {
-            return out::tell(json!({ "evaluations": history }));
+            return out::print_or_drop(json!({ "evaluations": history }));
         }
         let EvaluationHistory { metric, points, best, stopped_early } = history;
         let Some(best) = best else { return };
@@ -105,7 +105,7 @@ impl Summary<'_> {
             false if best + 1 == points.len() => "",
             false => "; the last model was saved",
         };
-        out::tell(format_args!(
+        out::print_or_drop(format_args!(
             "the best {metric} of {} evaluations was that of evaluation {}, {}{kept}",
             points.len(),
             best + 1,
@@ -114,7 +114,7 @@ impl Summary<'_> {
         let options = &trained.model.job.evaluation;
         if let (true, Some(patience)) = (stopped_early, options.patience) {
             let by = if options.min_delta > 0.0 { format!(" by {}", options.min_delta) } else { String::new() };
-            out::tell(format_args!(
+            out::print_or_drop(format_args!(
                 "stopped early, after {} rows: the {metric} did not improve{by} in the last evaluations (evaluation.patience = \
                  {patience})",
                 commas(trained.training.rows)

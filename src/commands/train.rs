@@ -109,7 +109,7 @@ impl AtEnd<'_> {
 /// Trains, with a progress line, then saves, reports and evaluates.
 pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) -> Result<Ended, Fault> {
     if !logs.quiet && !logs.is_json() {
-        out::note(training.plan());
+        out::eprint_or_drop(training.plan());
     }
     if end.saves && training.job().output.model.is_none() {
         tracing::warn!("the model will not be saved: the job has no output.model");
@@ -141,8 +141,8 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if failed.fault.kind != FaultKind::RolledBack {
                 end.dashboard.inspect(|dashboard| dashboard.failed(&failed.report));
                 match logs.is_json() {
-                    true => out::tell(json!({ "failed": { "report": failed.report } })),
-                    false => out::note(&failed.report),
+                    true => out::print_or_drop(json!({ "failed": { "report": failed.report } })),
+                    false => out::eprint_or_drop(&failed.report),
                 }
             }
             return Err(failed.fault);
@@ -161,8 +161,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     if !end.saves {
         // The first trainer has the meters of all processes.
         match logs.is_json() {
-            true => out::tell(json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } })),
-            false => out::tell(&trained.report.report),
+            true => out::print_or_drop(
+                json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } }),
+            ),
+            false => out::print_or_drop(&trained.report.report),
         }
         end.show(&summary, history.as_ref(), None, true);
         let written = end.write(&summary, history.as_ref());
@@ -203,8 +205,8 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
     let written = end.write(summary, history);
     let (saved, evaluation) = saved?;
     match summary.json {
-        true => out::tell(json!({ "saved": saved })),
-        false => out::tell(saved),
+        true => out::print_or_drop(json!({ "saved": saved })),
+        false => out::print_or_drop(saved),
     }
     last.map_err(|fault| {
         Fault::external("the last model could not be evaluated, the best one before was saved").because(fault)
@@ -289,11 +291,11 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<
     let evaluation = if trained.keeps_best() { known } else { trained.evaluate_last()? };
     let Some(evaluation) = evaluation else { return Ok(None) };
     match json {
-        true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
+        true => out::print_or_drop(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
         false => evaluation
             .of_labels()
             .iter()
-            .for_each(|evaluation| out::tell(format_args!("evaluated on {path}: {evaluation}"))),
+            .for_each(|evaluation| out::print_or_drop(format_args!("evaluated on {path}: {evaluation}"))),
     }
     Ok(Some((path.to_string(), evaluation)))
 }

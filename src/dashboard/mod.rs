@@ -16,7 +16,7 @@ use crate::Fault;
 use crate::actors::{IoRuntime, Report};
 use crate::logs::Format;
 use crate::metrics::{OPEN_METRICS, RunMetrics};
-use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, Security};
+use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, HttpService, Security};
 use crate::pipelines::RunningTraining;
 use crate::report::{History, live_page, running_contents};
 use crate::usage::Usage;
@@ -80,7 +80,8 @@ impl Dashboard {
         let io = IoRuntime::new("dashboard", 1);
         let (limits, health) = (HttpLimits { body_bytes: 0, ..HttpLimits::default() }, Health::new());
         health.ready();
-        let server = HttpServer::start(&io, listen, security, &limits, health, refusal, answer)?;
+        let service = HttpService { handler: answer, refusal, flight: Vec::new() };
+        let server = HttpServer::start(&io, listen, security, &limits, health, service)?;
         let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
         format.note(format_args!("dashboard at {scheme}://{}", server.address()));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();

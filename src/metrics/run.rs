@@ -128,7 +128,7 @@ impl Collector for RunMetrics {
 
         if let Some(status) = &self.status {
             write(e, counter("windows_done", "Windows of rows that are done", None), one(status.windows_done as f64))?;
-            let again = status.reassigned_leases as f64;
+            let again = status.lost_leases as f64;
             write(e, counter("leases_reassigned", "Leases that were given out again", None), one(again))?;
         }
         self.stages(e)?;

@@ -46,7 +46,7 @@ pub(crate) struct Spans {
 struct Shared {
     /// `None`: the run is over.
     queue: RwLock<Option<SyncSender<Observed>>>,
-    /// One window of so many is observed.
+    /// One window of this many is observed.
     windows: NonZeroU64,
     /// The run is over: requests end soon.
     ending: AtomicBool,

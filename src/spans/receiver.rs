@@ -40,7 +40,8 @@ impl Receiver {
     /// Does not connect yet.
     ///
     /// # Errors
-    /// User: the address is none or that of another machine without TLS, a certificate is missing, or another protocol is asked for.
+    /// User: the address cannot be parsed, or it is on another machine and TLS is not used, a certificate is missing, or another protocol
+    /// is asked for.
     pub(crate) fn new(service: &SpanService) -> Result<Self, Fault> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let either = |name: &str| {

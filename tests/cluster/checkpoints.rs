@@ -305,11 +305,10 @@ fn a_checkpoint_that_cannot_be_loaded_ends_all_processes_with_one_fault() {
         for name in NAMES {
             run.resume(name);
         }
-        let begun = std::time::Instant::now();
+        // `placement.timeout_seconds` is 600: a process that waits for it misses the deadline of `end_with`.
         for name in NAMES {
             run.end_with(name, 2, words);
         }
-        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
     }
 }
 

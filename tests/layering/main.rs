@@ -1,5 +1,6 @@
 //! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere.
 
+mod conformance;
 mod modules;
 mod names;
 mod source;

@@ -92,14 +92,14 @@ fn code(text: &str) -> String {
     out
 }
 
-/// Of `r#"..."#`: the number of `#`.
+/// The number of `#` in `r#"..."#`; `None` if `rest` does not begin with a raw string.
 fn raw_text(rest: &str) -> Option<usize> {
     let after = rest.strip_prefix('r')?;
     let hashes = after.bytes().take_while(|&b| b == b'#').count();
     after[hashes..].starts_with('"').then_some(hashes)
 }
 
-/// The length of a character literal; a lifetime is none.
+/// The length of a character literal; `None` for a lifetime.
 fn character(rest: &str) -> Option<usize> {
     let after = rest.strip_prefix('\'')?;
     let body = if after.starts_with('\\') { 2 } else { after.chars().next()?.len_utf8() };

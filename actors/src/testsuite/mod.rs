@@ -23,6 +23,8 @@
 //! The same runs check the runtime: busy + starved + blocked is the stage's wall time, and the counts of stage and link
 //! agree.
 
+#[cfg(test)]
+mod conformance;
 mod rig;
 mod source;
 #[cfg(test)]

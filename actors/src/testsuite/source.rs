@@ -36,7 +36,7 @@ pub fn source_rules_broken<S: Source>(make: impl Fn() -> S + Clone + Send + 'sta
     let mut broken = Vec::new();
     broken.extend(numbered(&whole).err());
     let waits = make.clone();
-    broken.extend(cancelled(move || Impatient { source: waits(), ended: false }, &whole).err());
+    broken.extend(cancelled(move || DropsNext { source: waits(), ended: false }, &whole).err());
     broken.extend(drained(make, &whole).err());
     broken
 }
@@ -50,7 +50,7 @@ fn numbered(whole: &[Left]) -> Result<(), String> {
 }
 
 /// Rules 3 and 4.
-fn cancelled<S: Source>(make: impl Fn() -> Impatient<S> + Send + 'static, whole: &[Left]) -> Result<(), String> {
+fn cancelled<S: Source>(make: impl Fn() -> DropsNext<S> + Send + 'static, whole: &[Left]) -> Result<(), String> {
     let (outcome, left) = run(make, Mode::Takes)?;
     outcome.result.map_err(|fault| format!("rule 3, `next` may be dropped: {fault}"))?;
     if left != whole {
@@ -94,12 +94,12 @@ fn start<S: Source>(make: impl Fn() -> S + Send + 'static, mode: Mode) -> Result
 
 /// Asks another source, and drops the futures of its `next` that are not ready in time: in no time at first, then in twice as much,
 /// so that one that begins anew each time gets ready, too.
-struct Impatient<S> {
+struct DropsNext<S> {
     source: S,
     ended: bool,
 }
 
-impl<S: Source> Source for Impatient<S> {
+impl<S: Source> Source for DropsNext<S> {
     type Out = S::Out;
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
@@ -107,9 +107,9 @@ impl<S: Source> Source for Impatient<S> {
     }
 
     async fn next(&mut self) -> Result<Option<S::Out>, Fault> {
-        let mut patience = Duration::ZERO;
+        let mut timeout = Duration::ZERO;
         loop {
-            if let Ok(batch) = tokio::time::timeout(patience, self.source.next()).await {
+            if let Ok(batch) = tokio::time::timeout(timeout, self.source.next()).await {
                 let batch = batch?;
                 if batch.is_some() && self.ended {
                     return Err(Fault::internal("rule 4, the end is the end: a batch came after it"));
@@ -120,7 +120,7 @@ impl<S: Source> Source for Impatient<S> {
                 }
                 return Ok(batch);
             }
-            patience = (2 * patience).clamp(Duration::from_micros(20), Duration::from_secs(1));
+            timeout = (2 * timeout).clamp(Duration::from_micros(20), Duration::from_secs(1));
         }
     }
 }

@@ -5,9 +5,9 @@ use crate::batch::{Batch, Lineage};
 use crate::context::StageCx;
 use crate::outbox::Outbox;
 
-struct Bag {
-    lineage: Lineage,
-    rows: usize,
+pub(super) struct Bag {
+    pub(super) lineage: Lineage,
+    pub(super) rows: usize,
 }
 
 impl Batch for Bag {
@@ -22,7 +22,7 @@ impl Batch for Bag {
     }
 }
 
-fn bags() -> Vec<Bag> {
+pub(super) fn bags() -> Vec<Bag> {
     (0..6).map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 10 }).collect()
 }
 

@@ -1,10 +1,13 @@
 //! Batches, sources, stages and sinks for the tests.
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses some of it")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses some of it")]
+
+mod until;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use forebay_actors::{Batch, Fault, Lineage, Outbox, Outcome, Sink, Source, Stage, StageCx};
+pub use until::until;
 
 /// A batch of numbers.
 #[derive(Debug, Clone, PartialEq)]

@@ -229,13 +229,17 @@ struct Part {
 }
 
 impl Files {
-    /// Writes row groups until the end; without an end, everything is removed.
+    /// Writes row groups until the end message. Removes everything if the sender is dropped without one.
     fn write_all(mut self, groups: &mpsc::Receiver<Message>) -> Result<(StagedFolder, Written), Fault> {
         loop {
             match groups.recv() {
                 Ok(Message::Group(group)) => self.write(group)?,
                 Ok(Message::End) => break,
-                Err(_) => return Err(Fault::internal("the rows ended without an end")),
+                Err(_) => {
+                    return Err(Fault::internal(
+                        "the thread that sends rows to the Parquet writer ended without an end message",
+                    ));
+                }
             }
         }
         self.close()?;

@@ -13,7 +13,7 @@ use super::settings::Settings;
 pub(super) struct Connection {
     pub(super) client: Client,
     /// Leaves a DataNode that sends nothing for two seconds, whatever the cluster's own timeout is.
-    pub(super) impatient: Client,
+    pub(super) quick: Client,
     pub(super) store: HdfsObjectStore,
 }
 
@@ -25,11 +25,11 @@ impl Connection {
         config: &[(&str, &str)],
     ) -> hdfs_native::Result<Self> {
         let client = client(root, settings, io, config)?;
-        let impatient = [config, &[("dfs.client.socket-timeout", "2000")]].concat();
+        let quick = [config, &[("dfs.client.socket-timeout", "2000")]].concat();
         Ok(Self {
             store: HdfsObjectStore::new(client.clone()),
             client,
-            impatient: self::client(root, settings, io, &impatient)?,
+            quick: self::client(root, settings, io, &quick)?,
         })
     }
 

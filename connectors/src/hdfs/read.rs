@@ -38,7 +38,7 @@ use super::retry::Repeat;
 const ROUNDS: u32 = 6;
 
 /// Rounds that leave a DataNode that sends nothing for two seconds; later ones wait as long as the cluster's settings say.
-const IMPATIENT: u32 = 3;
+const QUICK_ROUNDS: u32 = 3;
 
 /// Most reads at once that overtake one read.
 const OVERTAKERS: usize = 5;
@@ -60,7 +60,7 @@ impl Cluster {
         let mut tried = BTreeSet::new();
         let mut round = 1;
         loop {
-            let file = self.open_file(meta, round <= IMPATIENT).await?;
+            let file = self.open_file(meta, round <= QUICK_ROUNDS).await?;
             let error = match self.hedged(&file, &range).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
@@ -76,7 +76,7 @@ impl Cluster {
         }
     }
 
-    async fn open_file(&self, meta: &ObjectMeta, impatient: bool) -> Result<Arc<LocatedFile>> {
+    async fn open_file(&self, meta: &ObjectMeta, quick: bool) -> Result<Arc<LocatedFile>> {
         let path = &meta.location;
         if let Some(file) = self.files.get(path)
             && file.meta.e_tag == meta.e_tag
@@ -86,7 +86,7 @@ impl Cluster {
         let name = format!("/{path}");
         let locate = |connection: Arc<Connection>| {
             let meta = meta.clone();
-            async move { locate(&connection, impatient, &meta).await }
+            async move { locate(&connection, quick, &meta).await }
         };
         let reader = self.call(&name, Repeat::Always, locate).await?;
         let file = Arc::new(LocatedFile { meta: meta.clone(), reader: Arc::new(reader) });
@@ -196,8 +196,8 @@ fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::Join
 }
 
 /// Asks for the locations of all blocks, then whether the file is still the one that was listed.
-async fn locate(connection: &Connection, impatient: bool, meta: &ObjectMeta) -> Result<FileReader> {
-    let client = if impatient { &connection.impatient } else { &connection.client };
+async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Result<FileReader> {
+    let client = if quick { &connection.quick } else { &connection.client };
     let reader = client.read(&format!("/{}", meta.location)).await.map_err(from_hdfs)?;
     let now = connection.store.head(&meta.location).await?;
     if now.e_tag != meta.e_tag || reader.file_length() as u64 != meta.size {

@@ -124,7 +124,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     let mut report =
         Inspection { path, bytes, files: files.len() as u64, format: format_name.to_owned(), ..Inspection::default() };
     let cx = StageCx::detached("inspect");
-    let read = ReadOptions { decode_threads: 2, ..ReadOptions::default() };
+    let read = ReadOptions::reading_only();
     match format {
         Format::Parquet => {
             let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false);

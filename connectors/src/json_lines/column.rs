@@ -42,7 +42,8 @@ impl JsonColumn {
         Self { values: Column::new(kind, capacity), lists: list.then(lists) }
     }
 
-    /// Adds the value of a row, as it is written. If it is none of this column, whole rows stay as they are.
+    /// Adds the value of a row, given as its text. If it cannot be a value of this column, the rows that were added before stay as they
+    /// are.
     pub(super) fn push(&mut self, raw: &str) -> Result<(), Reason> {
         let Some(lists) = &mut self.lists else { return push(&mut self.values, raw) };
         match raw.as_bytes().first() {

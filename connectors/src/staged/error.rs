@@ -11,8 +11,8 @@ pub(super) fn made_meanwhile(name: &str) -> Fault {
     Fault::user(format!("`{name}` was made by somebody else in the meantime: name another folder"))
 }
 
-/// What went wrong with a file, in a user's words where it is the disk. A fault of a store that a writer wrapped comes out
-/// as it was.
+/// A fault for an error on the file `name`. An error of the disk is told in the user's words; a fault of a store that a writer has wrapped
+/// is returned unchanged.
 pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
     let error = match inner(error.into()) {
         Ok(fault) => return fault,

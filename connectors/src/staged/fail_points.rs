@@ -1,7 +1,7 @@
 //! Fail points for tests: before and after every change that a checkpoint makes to a local folder, and before every look into it.
 //!
-//! A test [`arm`]s a folder: at one point, the change fails, or from there on the process is as if dead: nothing that it does reaches
-//! the disk any more. Builds without debug assertions have no fail points.
+//! A test [`arm`]s a folder: at one point the change fails, or from that point on no change of this process reaches the disk, as if the
+//! process had been killed there. Builds without debug assertions have no fail points.
 
 use std::fs::File;
 use std::io::{self, Write};

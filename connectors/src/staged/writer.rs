@@ -190,7 +190,7 @@ impl Upload {
         let part = Bytes::from(std::mem::take(&mut self.part));
         let sent = match &self.parts {
             Some(parts) => self.room.recv().is_ok() && parts.send(Message::Part(part)).is_ok(),
-            None => return Err(Fault::internal("written to after an error")),
+            None => return Err(Fault::internal("a file in a store was written to after its upload had failed")),
         };
         if sent { Ok(()) } else { self.wait() }
     }
@@ -200,7 +200,7 @@ impl Upload {
         match &self.parts {
             // A failed task no longer receives: it has said why.
             Some(parts) => drop(parts.send(Message::End)),
-            None => return Err(Fault::internal("finished after an error")),
+            None => return Err(Fault::internal("a file in a store was finished after its upload had failed")),
         }
         self.wait()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Histories {
     stream: u64,
     /// The most items of a history.
     most: u32,
-    /// Of the logarithms.
+    /// The mean of the logarithms of the lengths.
     mean: f64,
 }
 

@@ -52,7 +52,7 @@ impl Column {
         Self { values, present: NullBufferBuilder::new(capacity) }
     }
 
-    /// Adds the value of a field that is not missing. If it is none of this column, adds nothing.
+    /// Adds the value of a field that is not missing. Adds nothing if the field cannot be a value of this column.
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match &mut self.values {
@@ -134,8 +134,8 @@ impl Column {
     }
 }
 
-/// A batch of so many rows: for each column of `schema` what a folder says for all of them, or the values that were read, as `finish` makes
-/// an array of them.
+/// A batch of `rows` rows. Each column of `schema` is the constant that the name of a folder gives, or the values that were read, which
+/// `finish` turns into an array.
 pub(crate) fn batch<'a, C>(
     schema: &SchemaRef,
     rows: usize,

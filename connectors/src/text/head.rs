@@ -42,7 +42,8 @@ fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
         match reader.read(&mut piece) {
             Ok(0) => break,
             Ok(n) => head.extend_from_slice(&piece[..n]),
-            // The bytes end within a block: the file is longer, or it is damaged, which its reading will tell.
+            // The bytes end within a block. If the file is not longer than that it is damaged, and the source reports it when it reads the
+            // file.
             Err(_) if !head.is_empty() || (packed.len() as u64) < file.size => break,
             Err(e) => return Err(damaged(&file.name).because(e)),
         }

@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::sync::Arc;
 
 use forebay_actors::testsuite::check_source;
 use forebay_connectors::{
-    ArrowSource, CriteoSource, OnBadRow, ParquetSource, ReadOptions, StreamSource, Synthetic, SyntheticSource,
+    ArrowSource, CriteoSource, FileColumn, FileFormat, FileSource, Format, LocalLeases, OnBadRow, ParquetSource,
+    ReadOptions, StreamSource, Synthetic, SyntheticSource, ValueKind,
 };
 
 fn options() -> [ReadOptions; 2] {
@@ -76,6 +78,54 @@ fn synthetic() {
     for options in options() {
         let what = Synthetic { rows: 500, ..Synthetic::default() };
         check_source(move || SyntheticSource::new(what.clone(), options.clone()));
+    }
+}
+
+/// In a cluster a source reads the windows of its leases: here two at a time, all of them.
+fn leases() -> Arc<LocalLeases> {
+    Arc::new(LocalLeases::new(2))
+}
+
+fn in_windows() -> [ReadOptions; 2] {
+    options().map(|options| ReadOptions { window_rows: 70, ..options })
+}
+
+#[test]
+fn parquet_and_arrow_ipc_with_leases() {
+    let (parquet, arrow) = (super::parquet::folder(), super::arrow_ipc::folder());
+    for options in in_windows() {
+        let (path, more) = (parquet.path().to_owned(), options.clone());
+        check_source(move || ParquetSource::new(path.as_path(), more.clone()).leasing(leases()));
+        let path = arrow.path().to_owned();
+        check_source(move || ArrowSource::new(path.as_path(), options.clone()).leasing(leases()));
+    }
+}
+
+#[test]
+fn text_with_leases() {
+    let dir = super::json_lines::folder(120);
+    for options in in_windows() {
+        let path = dir.path().to_owned();
+        check_source(move || super::json_lines::source(&path, options.clone()).range_bytes(300).leasing(leases()));
+    }
+}
+
+#[test]
+fn synthetic_with_leases() {
+    for options in in_windows() {
+        let what = Synthetic { rows: 500, ..Synthetic::default() };
+        check_source(move || SyntheticSource::new(what.clone(), options.clone()).leasing(leases()));
+    }
+}
+
+#[test]
+fn files_of_a_format_that_is_known_only_when_they_are_read() {
+    let dir = super::parquet::folder();
+    let format = FileFormat { format: Format::Parquet, csv: Default::default(), on_bad_row: OnBadRow::Fail };
+    for options in options() {
+        let (path, format) = (dir.path().to_owned(), format.clone());
+        let columns = vec![FileColumn { name: "row".into(), kind: ValueKind::Integer, optional: false }];
+        check_source(move || FileSource::new(path.as_path().into(), options.clone(), format.clone(), columns.clone()));
     }
 }
 

@@ -71,7 +71,7 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
     let mut hex = CriteoSource::new(at("a.txt"), options()).categories(Categories::Hex);
     let all = joined(&read(&mut hex, &cx()).await.unwrap());
     assert_eq!(all.column(14).as_string::<i32>().value(255), "000000ff");
-    // A packed file that was cut short, or is none.
+    // A gzip file that was cut short, and a text file that is named as a zstd file.
     fs::write(at("g.gz"), &packed[..packed.len() / 2]).unwrap();
     fs::write(at("h.zst"), "plain").unwrap();
     for name in ["g.gz", "h.zst"] {

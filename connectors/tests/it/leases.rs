@@ -56,7 +56,7 @@ fn integers(rows: &Rows) -> Vec<i64> {
     rows.batch.column(1).as_primitive::<Int32Type>().values().iter().map(|&i| i.into()).collect()
 }
 
-/// Whatever is in the list, to whoever asks.
+/// Gives out the leases of the list in order, to any reader.
 #[derive(Debug, Default)]
 struct Listed(Mutex<VecDeque<Lease>>);
 
@@ -237,7 +237,7 @@ async fn other_data_other_options_and_going_on_are_refused() {
         let said = source.next().await.unwrap_err().to_string();
         assert!(said.contains("must read the same data with the same options"), "{said}");
     }
-    // What only changes how fast it goes is nobody's business; nothing is left.
+    // Options that only change the speed may differ. No lease is left.
     let mut fast = source(ReadOptions { decode_threads: 3, batch_rows: 5, ..options.clone() }, &leases);
     fast.open(&cx()).await.unwrap();
     assert!(fast.next().await.unwrap().is_none());

@@ -1,5 +1,5 @@
-//! What follows the product of a hidden layer (bias, norm, activation, dropout), and its way back. A step keeps the derivative of
-//! each output, so that the way back is the same for every activation.
+//! What follows the product of a hidden layer (bias, norm, activation, dropout), and its backward pass. A step keeps the derivative of
+//! each output, so that the backward pass is the same for every activation.
 
 use forebay_base::SplitMix64;
 

@@ -11,7 +11,7 @@ pub(super) enum SlotVector {
 }
 
 impl SlotVector {
-    /// That of each slot.
+    /// How each slot of `spec` becomes a vector.
     pub(super) fn of_slots(spec: &ModelSpec) -> Vec<SlotVector> {
         let histories = || spec.attention.iter().flat_map(|attention| &attention.pairs).map(|pair| pair.history);
         let of_slot = |slot| {
@@ -33,7 +33,7 @@ pub(super) struct SlotPlace {
 }
 
 impl SlotPlace {
-    /// That of each slot; none if all embeddings have one width.
+    /// The place of each slot of `spec`; empty if all embeddings have one width.
     pub(super) fn of_slots(spec: &ModelSpec) -> Vec<SlotPlace> {
         match spec.slot_dims.is_empty() {
             true => Vec::new(),
@@ -62,7 +62,7 @@ pub(super) struct BagView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowParts {
     pub(super) row_dim: usize,
-    /// Whether number 0 is the linear weight; without, what lies before the embedding is neither read nor given a gradient here.
+    /// Whether number 0 is the linear weight. If not, the numbers before the embedding are not read here, and get no gradient here.
     pub(super) linear: bool,
     /// Width of the embedding, 0 for none; it is the last part.
     pub(super) dim: usize,

@@ -63,7 +63,7 @@ impl CrossBuffers {
         kernels::head_input(dlogits, &pass.params[head.weight.clone()], by_output);
     }
 
-    /// The way back from the gradient of the output to the parameters, and to the first `embedded` numbers of each row of `x0`, to
+    /// The backward pass from the gradient of the output to the parameters, and to the first `embedded` numbers of each row of `x0`, to
     /// which it is added.
     pub(super) fn backward(
         &mut self,

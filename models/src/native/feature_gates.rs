@@ -131,7 +131,7 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of `twice_sigmoid`, from its output `gate`: `delta *= gate (1 - gate / 2)`. Adds to the gradient of the bias.
+    /// The backward pass of `twice_sigmoid`, from its output `gate`: `delta *= gate (1 - gate / 2)`. Adds to the gradient of the bias.
     fn twice_sigmoid_backward<'a>(delta: &'a mut [f32], gate: &'a [f32], bias_grad: &'a mut [f32]) {
         let width = bias_grad.len();
         for (delta, gate) in delta.chunks_exact_mut(width).zip(gate.chunks_exact(width)) {
@@ -155,7 +155,8 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of `apply`: adds to `by_gate`, which has as many rows as `gate`, and to the `embedded` numbers of each row of `dx`.
+    /// The backward pass of `apply`: adds to `by_gate`, which has as many rows as `gate`, and to the `embedded` numbers of each row of
+    /// `dx`.
     fn apply_backward<'a>(x0: &'a [f32], by_x: &'a [f32], gate: &'a [f32], width: usize, by_gate: &'a mut [f32],
                           dx: &'a mut [f32], embedded: usize) {
         let each = gate.len() > width;

@@ -59,7 +59,7 @@ impl FinalMlpBuffers {
         add_products(&self.product, second, of_second, logits);
     }
 
-    /// The way back from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
+    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
     pub(super) fn backward(
         &mut self,
         pass: &Pass<'_>,
@@ -128,7 +128,7 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of `add_products`: sets `by_second`, and turns `product` into the gradient by it.
+    /// The backward pass of `add_products`: sets `by_second`, and turns `product` into the gradient by it.
     fn products_backward<'a>(g: &'a [f32], product: &'a mut [f32], second: &'a [f32], weight: &'a [f32],
                              by_second: &'a mut [f32]) {
         let width = weight.len();

@@ -18,13 +18,13 @@ pub(super) struct Pass<'a> {
     pub(super) training: Option<(u64, usize)>,
 }
 
-/// The gradients that a way back adds to.
+/// The gradients that a backward pass adds to.
 pub(super) struct Gradients<'a> {
-    /// Of all parameters.
+    /// By all parameters.
     pub(super) params: &'a mut [f32],
-    /// Whether those of hidden layers' weights hold those of an earlier chunk.
+    /// Whether the gradients by the weights of hidden layers already hold those of an earlier chunk.
     pub(super) adds: bool,
-    /// Gradients of two neighbouring layers' activations. The first is that of the output when a way back begins.
+    /// Gradients of two neighbouring layers' activations. The first is the gradient by the output when a backward pass begins.
     pub(super) deltas: &'a mut [Vec<f32>; 2],
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Gradients<'a> {
 pub(super) struct ToInput<'a> {
     pub(super) to: &'a mut [f32],
     pub(super) columns: usize,
-    /// Whether it is added to what is there.
+    /// Whether it is added to the numbers in `to`, or replaces them.
     pub(super) adds: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct ToInput<'a> {
 pub(super) struct HiddenLayers {
     /// Activations of each layer, `[chunk x outputs]`.
     acts: Vec<Vec<f32>>,
-    /// For each layer, if it is more than bias and relu: what its way back needs.
+    /// For each layer, if it is more than bias and relu: what its backward pass needs.
     kept: Vec<Kept>,
 }
 
@@ -82,7 +82,7 @@ impl HiddenLayers {
         self.acts.last().map_or(x, Vec::as_slice)
     }
 
-    /// The way back from the gradient of the output, in `grads.deltas[0]`, to the parameters and to the input `x`.
+    /// The backward pass from the gradient of the output, in `grads.deltas[0]`, to the parameters and to the input `x`.
     pub(super) fn backward(
         &self,
         pass: &Pass<'_>,

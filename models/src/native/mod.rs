@@ -7,7 +7,7 @@
 //! 3. If every number is finite, the dense optimizer updates ranges of the parameters (`block.rs`).
 //!
 //! With in-batch softmax the vectors of all rows come first (`two_towers.rs`), then the loss and its gradients by them
-//! (`in_batch_softmax.rs`), and phase 1 computes the activations again on its way back.
+//! (`in_batch_softmax.rs`), and phase 1 computes the activations again in its backward pass.
 //!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
 //! on every run and for any number of threads (on one kind of machine: `gemm` picks its kernels by instruction

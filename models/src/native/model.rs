@@ -97,7 +97,7 @@ impl NativeModel {
         }
     }
 
-    /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty without a way back.
+    /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty without a backward pass.
     fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], run: Run) {
         let training = matches!(run, Run::Train | Run::Back);
         let (n, labels) = (batch.rows, self.net.labels());

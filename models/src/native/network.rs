@@ -45,7 +45,7 @@ pub(super) struct Network {
     /// Where the embedding of each slot lies in `x0`; empty if all have one width.
     pub(super) places: Vec<SlotPlace>,
     pub(super) attention: Vec<Unit>,
-    /// Weight of the dense features (none if there are none) and bias.
+    /// Weight of the dense features (`None` without dense features) and bias.
     pub(super) linear: Option<(Option<Range<usize>>, usize)>,
     pub(super) cross: Option<CrossLayers>,
     /// The hidden layers, then the head.
@@ -87,7 +87,7 @@ fn least_rows<'a>(hidden: impl Iterator<Item = &'a Layer>) -> usize {
     rows.max().unwrap_or(1)
 }
 
-/// About how long it takes to gather a value's row of so many numbers, or to scatter its gradient.
+/// About how long it takes to gather a row of `row_dim` numbers, or to scatter its gradient.
 pub(super) fn nanoseconds_per_value(row_dim: usize) -> usize {
     1 + row_dim / 4
 }
@@ -205,7 +205,7 @@ impl Network {
 
     /// About how long attention takes one thread over so many values of each history, forward and backward.
     pub(super) fn nanoseconds_of_attention(&self, values: usize) -> usize {
-        /// Eight flops a weight, as the way back begins with the way forward, at 50 GFLOP/s.
+        /// Eight flops a weight, as the backward pass begins with the forward pass, at 50 GFLOP/s.
         const WEIGHTS_PER_NANOSECOND: usize = 6;
         let weights = |unit: &Unit| unit.layers.iter().map(|layer| layer.weight.len()).sum::<usize>();
         values * self.attention.iter().map(weights).sum::<usize>() / WEIGHTS_PER_NANOSECOND

@@ -40,7 +40,7 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of `mix`: adds to the gradient of the expert's output, and sets that of its share.
+    /// The backward pass of `mix`: adds to the gradient of the expert's output, and sets that of its share.
     fn mix_backward<'a>(by_mixture: &'a [f32], shares: &'a [f32], experts: usize, e: usize, expert: &'a [f32],
                         by_expert: &'a mut [f32], by_shares: &'a mut [f32], width: usize) {
         let rows = by_mixture.chunks_exact(width).zip(expert.chunks_exact(width)).zip(by_expert.chunks_exact_mut(width));
@@ -55,7 +55,7 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of the softmax: `by_shares`, the gradient by the shares, becomes that by what they were made of, which is
+    /// The backward pass of the softmax: `by_shares`, the gradient by the shares, becomes that by what they were made of, which is
     /// added to `bias_grad`.
     fn gate_backward<'a>(shares: &'a [f32], by_shares: &'a mut [f32], bias_grad: &'a mut [f32]) {
         let experts = bias_grad.len();

@@ -63,7 +63,7 @@ impl TaskBuffers {
         }
     }
 
-    /// The way back from `dlogits`, `[rows x labels]`: adds to the gradients of the parameters, and sets `dx` to that of the
+    /// The backward pass from `dlogits`, `[rows x labels]`: adds to the gradients of the parameters, and sets `dx` to that of the
     /// embeddings, the first `embedded` numbers of each row of `x0`.
     pub(super) fn backward(
         &mut self,

@@ -49,7 +49,7 @@ impl TwoTowerBuffers {
         [0, 1].map(|side: usize| &self.sides[side].vectors[..len])
     }
 
-    /// The way back from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
+    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
     pub(super) fn backward(
         &mut self,
         pass: &Pass<'_>,
@@ -179,8 +179,8 @@ kernel! {
 }
 
 kernel! {
-    /// The way back of `finish_vectors`: with `v` a vector of length 1, the gradient `d` by it becomes `rate * (d - v * (v . d))`. Adds to
-    /// the gradient of the bias.
+    /// The backward pass of `finish_vectors`: with `v` a vector of length 1, the gradient `d` by it becomes `rate * (d - v * (v . d))`.
+    /// Adds to the gradient of the bias.
     fn vectors_backward<'a>(by_vector: &'a mut [f32], vectors: &'a [f32], rates: &'a [f32], bias_grad: &'a mut [f32]) {
         let dim = bias_grad.len();
         let mut rates = rates.iter();

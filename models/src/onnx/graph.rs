@@ -206,7 +206,7 @@ impl Graph {
         joined
     }
 
-    /// Of the embeddings of these slots, one after the other and padded to one width, the numbers that the slots have.
+    /// Drops the padding from the embeddings of these slots: `flat` has them one after the other, padded to one width.
     fn own_columns(
         &mut self,
         spec: &ModelSpec,

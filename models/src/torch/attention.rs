@@ -36,7 +36,7 @@ impl SpecModule {
     }
 }
 
-/// The rows of a matrix that `places` names. The way back adds in a fixed order, also on CUDA.
+/// The rows of a matrix that `places` names. The backward pass adds in a fixed order, also on CUDA.
 fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchError> {
     if places.device().is_cuda() {
         return Tensor::f_embedding(matrix, places, -1, false, false);

@@ -115,7 +115,7 @@ impl TorchBatch {
         let shape = [self.rows, self.slots, self.unique_rows.size()[1]];
         match &self.offsets {
             // On one core, 4,096 rows of 26 slots of width 10, there and back: `index` 5 ms, `index_select` 25, a bag 16. On
-            // CUDA the way back through `index_select` adds atomically: every run would give other bits. Those through
+            // CUDA the backward pass through `index_select` adds atomically: every run would give other bits. Those through
             // `embedding` and a bag sort and add in order, for 5 to 15% more time of a step; `index` takes twice the time.
             None if self.values.device().is_cuda() => {
                 Tensor::f_embedding(&self.unique_rows, &self.values, -1, false, false)?.f_view(shape)
@@ -139,7 +139,7 @@ impl TorchBatch {
         let mode = match pooling {
             Pooling::Sum => 0,
             Pooling::Mean => 1,
-            // On CUDA its way back adds atomically, and every run gives other last bits.
+            // On CUDA its backward pass adds atomically, and every run gives other last bits.
             Pooling::Max => 2,
         };
         let no_weights = None::<&Tensor>;

@@ -47,7 +47,7 @@ pub const LIBTORCH: &str = "2.11.0";
 
 /// Loads libtorch's CUDA part if it is on the library path. Returns whether it was loaded.
 ///
-/// Call it **first thing in `main`**: if libtorch is asked about CUDA earlier, it keeps the answer that there is none. The
+/// Call it **first thing in `main`**: if libtorch is asked about CUDA earlier, it keeps the answer that there is no CUDA. The
 /// call is needed because nothing in the program refers to that library, so the linker leaves it out.
 pub fn init_cuda() -> bool {
     // SAFETY: the name is a NUL-terminated literal. Loading runs the library's initialisers: libtorch's own, made for that.

@@ -6,7 +6,7 @@ use super::TorchBatch;
 use super::module::{SpecModule, TwoTowersModule};
 use crate::two_towers::{LENGTH_EPSILON, Similarity, TowerSide, TwoTowersLoss};
 
-/// A batch with in-batch softmax on its way back.
+/// A batch with in-batch softmax in its backward pass.
 pub(super) struct InBatchStep {
     /// `[n, 1]`.
     pub(super) logits: Tensor,

@@ -128,7 +128,7 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("silu", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_activation(Activation::Silu)),
         ("prelu", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_activation(Activation::Prelu)),
         ("dropout", ModelSpec::wide_deep(3, 2, 4, &[7, 5]).with_dropout(0.3)),
-        // With relu, curved and bent, the loss is no longer between two differences.
+        // Not relu: behind a layer norm its kinks make finite differences useless.
         ("layer norm", ModelSpec::wide_deep(3, 2, 4, &[7, 5]).with_norm(Norm::Layer).with_activation(Activation::Gelu)),
         (
             "layer norm, silu, dropout",
@@ -289,7 +289,7 @@ pub fn in_batch_loss(model: &mut dyn DenseModel, spec: &ModelSpec, batch: &Owned
     sum / batch.rows as f64
 }
 
-/// A model with attention over slot 2, with the target slot 0, and a hidden layer of so many units in its unit.
+/// A model with attention over slot 2, with the target slot 0, and one hidden layer of `units` units.
 pub fn din(units: usize, dim: usize) -> ModelSpec {
     ModelSpec::din(3, 2, dim, &[AttentionPair { history: 2, target: 0 }], &[units], &[6, 5])
 }

@@ -1,6 +1,6 @@
 //! `GET /healthz`, and the end of a server.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_net::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -39,7 +39,9 @@ async fn a_server_that_stops_lets_calls_end_and_takes_no_more() {
     let address = toys.address();
     let stopped = tokio::spawn(toys.server.stop(LONG));
     // Connections are refused from now on; the stream goes on.
+    let begun = Instant::now();
     while TcpStream::connect(&address).await.is_ok() {
+        assert!(begun.elapsed() < LONG, "the server still takes connections, {LONG:?} after it was stopped");
         tokio::task::yield_now().await;
     }
     outgoing.send(Message::metadata("two")).await.unwrap();

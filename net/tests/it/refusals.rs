@@ -115,7 +115,7 @@ async fn a_server_open_to_other_machines_needs_both_token_and_tls() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_taken_or_none_at_all() {
+async fn an_address_in_use_and_a_malformed_address_are_refused() {
     let toys = Toys::plain().await;
     let again = Toys::listen(toys.server.address(), &Security::none(), &Limits::default()).await;
     let fault = again.map(|_| ()).unwrap_err();

@@ -1,5 +1,7 @@
 //! Exchanges: what is sent arrives, the ends are seen, and a stalled stream stalls nobody else.
 
+use std::time::Instant;
+
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Domain;
@@ -106,8 +108,10 @@ async fn a_cancelled_next_loses_nothing() {
             outgoing.send(Message::columns(numbers(i, 100_000))).await.unwrap();
         }
     });
+    let begun = Instant::now();
     for i in 0..50 {
         let message = loop {
+            assert!(begun.elapsed() < LONG, "message {i} has not come after {LONG:?}");
             // Polled once and dropped, over and over: most are cut within a message.
             match incoming.next().now_or_never() {
                 Some(message) => break message,

@@ -37,7 +37,7 @@ async fn line_to(address: String) -> (String, watch::Sender<bool>) {
 async fn both_ends_see_that_the_other_vanished() {
     let quick = Limits {
         keepalive_every: Duration::from_millis(100),
-        keepalive_patience: Duration::from_millis(200),
+        keepalive_timeout: Duration::from_millis(200),
         ..Limits::default()
     };
     let mut toys = Toys::start(&Security::none(), &quick).await;

@@ -40,10 +40,10 @@ impl Acknowledger {
             return Ok(());
         }
         let (epoch, window) = first_open;
-        let source = BatchId { epoch, window, index: 0 }.push_id().source;
-        self.table.acknowledge_before(source).await?;
+        let series = BatchId { epoch, window, index: 0 }.push_id().series;
+        self.table.acknowledge_before(series).await?;
         if let Some(dense) = &self.dense {
-            dense.acknowledge_before(source).await?;
+            dense.acknowledge_before(series).await?;
         }
         self.acknowledged = first_open;
         Ok(())

@@ -171,10 +171,10 @@ impl Coordinator {
     }
 
     /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
-    pub(super) async fn until_told(&self) {
+    pub(super) async fn wait_until_notified(&self) {
         let begun = Instant::now();
         loop {
-            let waits = self.state().waits_to_tell();
+            let waits = self.state().notify_timeout();
             if begun.elapsed() >= waits {
                 return;
             }

@@ -61,7 +61,8 @@ pub(crate) struct LeaseBook {
     held: BTreeMap<Range, (u32, u32)>,
     counts: RowCounts,
     windows_done: u64,
-    reassigned: u64,
+    /// Leases that lost readers held.
+    lost: u64,
 }
 
 impl LeaseBook {
@@ -76,7 +77,7 @@ impl LeaseBook {
             held: BTreeMap::new(),
             counts: RowCounts::default(),
             windows_done: 0,
-            reassigned: 0,
+            lost: 0,
         }
     }
 
@@ -144,7 +145,7 @@ impl LeaseBook {
     /// `reader` is lost, was restarted or has left: its leases can be given out again. Returns their number.
     pub(crate) fn return_leases_of(&mut self, reader: u32) -> usize {
         let returned = self.give_back(reader);
-        self.reassigned += returned as u64;
+        self.lost += returned as u64;
         returned
     }
 
@@ -275,9 +276,9 @@ impl LeaseBook {
         self.data.windows * u64::from(self.data.epochs)
     }
 
-    /// Leases that readers lost, counted each time.
-    pub(crate) fn reassigned_leases(&self) -> u64 {
-        self.reassigned
+    /// Leases that lost readers held; a lease that is lost twice counts twice.
+    pub(crate) fn lost_leases(&self) -> u64 {
+        self.lost
     }
 }
 

@@ -131,13 +131,33 @@ pub struct RunStatus {
     pub windows_done: u64,
     /// Windows of all epochs.
     pub windows_total: u64,
-    /// Leases given out again, counted each time.
-    pub reassigned_leases: u64,
+    /// Leases that lost readers held, and that are given out again; a lease that is lost twice counts twice.
+    pub lost_leases: u64,
     /// Leases that a reader lost or gave back and that no reader has taken since.
     pub returned_leases: u64,
 }
 
 impl RunStatus {
+    /// The status of a run that waits for its first member.
+    #[cfg(test)]
+    pub(crate) fn gathering() -> Self {
+        Self {
+            attempt: 1,
+            phase: RunPhase::Gathering,
+            missing: Vec::new(),
+            silent: Vec::new(),
+            ps: Vec::new(),
+            trainers: Vec::new(),
+            data: None,
+            first_open: (0, 0),
+            counts: RowCounts::default(),
+            windows_done: 0,
+            windows_total: 0,
+            lost_leases: 0,
+            returned_leases: 0,
+        }
+    }
+
     /// Whether the run has drained without the rows that a lost reader held.
     pub(crate) fn lacks_rows_in_the_end(&self) -> bool {
         self.phase == RunPhase::Finished && self.returned_leases > 0 && self.windows_done < self.windows_total

@@ -160,7 +160,7 @@ impl RunState {
             counts: leases.map(LeaseBook::counts).unwrap_or_default(),
             windows_done: leases.map_or(0, LeaseBook::windows_done),
             windows_total: leases.map_or(0, LeaseBook::windows_total),
-            reassigned_leases: leases.map_or(0, LeaseBook::reassigned_leases),
+            lost_leases: leases.map_or(0, LeaseBook::lost_leases),
             returned_leases: leases.map_or(0, LeaseBook::returned_leases),
         }
     }
@@ -396,7 +396,7 @@ impl RunState {
 
     fn finish_if_done(&mut self) {
         let nothing_read = self.phase == RunPhase::Draining && self.leases.is_none();
-        // No trainer could say what a checkpoint is of, or there is none that could end the run.
+        // No batch was read, so a trainer cannot make a last checkpoint; or no ps and trainer has joined that could end the run.
         if nothing_read && (self.settings.checkpoints || !self.members.has_ps_and_trainers()) {
             return self.end_drained();
         }

@@ -211,7 +211,7 @@ impl ClusterSession {
         // Before this process ends, the others hear why.
         let others_hear = |fault: Fault| {
             if let Some(coordinator) = &coordinator {
-                io.block_on(coordinator.until_told());
+                io.block_on(coordinator.wait_until_notified());
             }
             fault
         };
@@ -388,7 +388,7 @@ impl ClusterSession {
                 fault
             });
             if let Some(coordinator) = &self.coordinator {
-                coordinator.until_told().await;
+                coordinator.wait_until_notified().await;
             }
             fault
         })
@@ -454,7 +454,7 @@ impl ClusterSession {
         self.health.waiting("ending");
         self.io.block_on(async {
             if let Some(coordinator) = &self.coordinator {
-                coordinator.until_told().await;
+                coordinator.wait_until_notified().await;
             }
             if let Some(server) = self.server.server.take() {
                 server.stop(SHUTDOWN_DEADLINE).await;

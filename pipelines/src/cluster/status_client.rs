@@ -17,7 +17,7 @@ impl StatusClient {
     /// For the coordinator of `run` at `address`. Does not connect yet.
     ///
     /// # Errors
-    /// A user fault if a file of `security` cannot be used, or the address is none.
+    /// A user fault if a file of `security` cannot be used, or `address` is not `host:port`.
     pub fn new(run: &str, address: &str, security: &SecurityFiles) -> Result<Self, Fault> {
         let io = IoRuntime::new("status", 1);
         let identity = Identity { run: run.to_owned(), role: "status".into(), incarnation: 0, attempt: 0 };

@@ -10,7 +10,6 @@ use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 
 use super::points::EvaluationPoint;
 use crate::context::Context;
-use crate::fault::explained;
 use crate::model::Model;
 use crate::model_folder::checked::{self, CheckedWriter, cannot_write};
 use crate::model_folder::{MANIFEST, Manifest, check_place};
@@ -73,7 +72,7 @@ impl BestModels {
         let place = &mut self.places[next];
         place.holds = None;
         let what = format!("the model of evaluation {}, the best so far, cannot be kept at {}", at + 1, place.folder);
-        model.save(place.folder.as_str()).map_err(|fault| explained(&what, &fault))?;
+        model.save(place.folder.as_str()).map_err(|fault| fault.context(what))?;
         place.holds = Some(at);
         Ok(())
     }

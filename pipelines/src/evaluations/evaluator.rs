@@ -38,7 +38,7 @@ struct Worker {
     progress: Progress,
     cut_point: Option<Arc<CutPoint>>,
     types: RunTypes,
-    /// Of a model that is kept; rows, steps and epochs are those of the evaluation.
+    /// The summary that a kept model is saved with. Rows, steps and epochs are replaced by those of the evaluation.
     summary: TrainingSummary,
 }
 
@@ -108,7 +108,7 @@ impl Worker {
         if let (true, Some(best)) = (is_best, self.shared.best().as_mut()) {
             best.keep(at, &model)?;
         }
-        // With the model kept: a checkpoint from now on finds it.
+        // The model is kept first: a checkpoint made from now on names it.
         if let Some(cut_point) = &self.cut_point {
             cut_point.evaluated(point);
         }

@@ -31,7 +31,7 @@ impl BatchId {
 
     /// The id of its push: 24 bits of the epoch, 40 bits of the window, and the index.
     pub fn push_id(self) -> PushId {
-        PushId { source: u64::from(self.epoch) << 40 | (self.window & ((1 << 40) - 1)), sequence: self.index }
+        PushId { series: u64::from(self.epoch) << 40 | (self.window & ((1 << 40) - 1)), index: self.index }
     }
 }
 

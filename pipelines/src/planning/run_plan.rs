@@ -189,9 +189,10 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     })
 }
 
-/// Seconds of a batch in which two of look-up, compute and push ran at once, in a measured run in one process with one batch under way:
-/// by Little's law ("A proof for the queuing formula L = λW", Operations Research 1961) a batch was under way for the time between two
-/// batches, while a ticket was always awaited. It is negative if batches also waited for something else. 0 if the run does not tell.
+/// Seconds per batch in which two of look-up, compute and push ran at once, from a measured run in one process with one batch under way.
+/// If a batch always waited for the ticket, Little's law ("A proof for the queuing formula L = λW", Operations Research 1961) gives the
+/// time of a batch: the time between the ends of two batches. The result is negative if batches also waited for something else, and 0 if
+/// the profile does not show it.
 fn overlap(costs: &Costs, profile: &RunProfile) -> f64 {
     let settings = &profile.settings;
     let waited = profile.stage("lookup").map_or(0.0, |stage| stage.wait_share("ticket"));
@@ -202,8 +203,8 @@ fn overlap(costs: &Costs, profile: &RunProfile) -> f64 {
     costs.batch_seconds(settings) - between
 }
 
-/// The part of what its cores or its compute could do that a measured run in one process got of them, if one of them was its limit. Stages
-/// on few cores wait for each other, and other programs may use the cores, too. 1 if the run does not tell.
+/// The rate of a measured run in one process, as a share of the rate that its limit (cores or compute) allows. It is below 1 because stages
+/// on few cores wait for each other, and other programs may use the cores. 1 if the profile does not show the limit.
 fn attained(costs: &Costs, profile: &RunProfile) -> f64 {
     if !profile.settings.placement.is_one_process() {
         return 1.0;
@@ -270,7 +271,7 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
         let names =
             ["train.batch_rows", "train.backend", "train.device", "train.transfers", "table.storage", "data.negatives"];
         let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
-        // What each text says of statistics changes no cost.
+        // Statistics of columns change no cost.
         !name.starts_with("columns.statistics")
             && !name.starts_with("columns.quantiles")
             && (prefixes.iter().any(|prefix| name.starts_with(prefix))

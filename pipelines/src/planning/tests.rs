@@ -132,7 +132,8 @@ fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
     assert!(same(slower(5.0, &[], &["attained=1"]).rows_per_second, 0.25e6));
     assert!(same(slower(5.0, &[], &["compute_speed=2"]).rows_per_second, 0.32e6), "the cores are the limit then");
 
-    // With one batch under way, a batch took what lies between two, not the sum of its parts, if it was always waited for.
+    // With one batch under way, and a look-up that always waited for the ticket, the time of a batch is the time between two batches, not
+    // the sum of its parts.
     let sequential = |ticket: f64| {
         let mut report = report();
         report["wall"] = json!(4.5);

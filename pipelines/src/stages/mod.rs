@@ -5,6 +5,8 @@
 
 mod apply;
 mod batch;
+#[cfg(test)]
+mod conformance;
 mod download;
 mod drop_rows;
 mod embed;

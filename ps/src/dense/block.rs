@@ -4,7 +4,7 @@
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
 use serde::{Deserialize, Serialize};
 
-use crate::exactly_once::{ExactlyOnce, Pushed};
+use crate::exactly_once::{ExactlyOnce, PushAnswer};
 use crate::merge::merge_flat;
 use crate::push::{PushOutcome, Stamp};
 
@@ -51,7 +51,7 @@ pub(super) enum Call {
     Pull { seen: u64 },
     /// Applies gradients once. A trainer without rows in a round sends none.
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
-    /// Counts all pushes of lower sources as applied.
+    /// Counts all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
     /// Saves the rule.
     Save,
@@ -62,7 +62,7 @@ pub(super) enum Call {
 /// What a block answers.
 pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
-    Pushed(Pushed<Vec<f32>>),
+    Pushed(PushAnswer<Vec<f32>>),
     Saved(Vec<NamedValues>),
     Done,
 }
@@ -110,12 +110,12 @@ impl DenseBlock {
         self.client.ask(Call::Push { grads, step, stamp }).await
     }
 
-    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
+    /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// Internal: the block has died.
-    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
-        match self.client.call(Call::AcknowledgeBefore { before: source }).await? {
+    pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
+        match self.client.call(Call::AcknowledgeBefore { before: series }).await? {
             Reply::Done => Ok(()),
             _ => Err(confused()),
         }

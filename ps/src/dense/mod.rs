@@ -165,12 +165,12 @@ impl DenseClient {
         try_join_all(self.endpoints.iter().map(Endpoint::save)).await
     }
 
-    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
+    /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
-    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
-        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.acknowledge_before(source)).collect();
+    pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
+        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.acknowledge_before(series)).collect();
         try_join_all(asked).await.map(drop)
     }
 
@@ -219,10 +219,10 @@ impl Endpoint {
         ps.retried("state", ask).await
     }
 
-    async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+    async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
         match self {
-            Self::Local(block) => block.acknowledge_before(source).await,
-            Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeBefore { before: source }).await,
+            Self::Local(block) => block.acknowledge_before(series).await,
+            Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeBefore { before: series }).await,
         }
     }
 

@@ -6,7 +6,7 @@
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
 //!   get {"dense": "state"}             all that later steps depend on: for each name, its name → {value: f32}
 //!   action dense.config                                                                     → {"block", "len"}
-//!   action dense.acknowledge  {"before": source}                                                 → null
+//!   action dense.acknowledge  {"before": series}                                                 → null
 //! ```
 
 use std::ops::Range;
@@ -122,7 +122,7 @@ impl Handler for DenseService {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        let acknowledge = "counts pushes of sources below `before` as applied; body {\"before\": source}";
+        let acknowledge = "counts pushes of series below `before` as applied; body {\"before\": series}";
         vec![
             ("config".to_owned(), "which of how many dense values are here, as JSON".to_owned()),
             ("acknowledge".to_owned(), acknowledge.to_owned()),

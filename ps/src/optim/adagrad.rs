@@ -1,6 +1,4 @@
 //! Adagrad: `s += g²; w -= lr * g / (sqrt(s) + eps)` (Duchi, Hazan and Singer 2011; PyTorch's `Adagrad`).
-//!
-//! In and out: one part of one row, its state the sums of squares; nothing blocks.
 
 use crate::optim::l2::with_l2;
 use crate::simd::lanes;

@@ -1,6 +1,5 @@
 //! Adam on the rows touched, with a global step: PyTorch's `SparseAdam` (Kingma and Ba 2014), and AdamW (Loshchilov and Hutter 2019).
-//!
-//! In and out: one part of one row, its state the moments `[m, v]`; nothing blocks.
+//! The state is the moments `[m, v]`.
 
 use forebay_base::LearningRate;
 

@@ -1,6 +1,5 @@
 //! FTRL-proximal per coordinate: McMahan et al., "Ad click prediction: a view from the trenches", 2013, algorithm 1.
-//!
-//! In and out: one part of one row, its state `[z, n]`; nothing blocks.
+//! The state is `[z, n]`.
 
 use crate::simd::lanes;
 

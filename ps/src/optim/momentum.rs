@@ -1,6 +1,5 @@
 //! Gradient descent with momentum, PyTorch's form: `v = momentum * v + g; w -= lr * v`.
-//!
-//! In and out: one part of one row, its state the velocity; nothing blocks.
+//! The state is the velocity.
 
 use crate::optim::l2::with_l2;
 use crate::simd::lanes;

@@ -1,4 +1,4 @@
-//! Plain gradient descent: `w -= lr * g`, with `g` the gradient and its L2 term. No state. In and out: one part of one row; nothing blocks.
+//! Plain gradient descent: `w -= lr * g`, with `g` the gradient and its L2 term. No state.
 
 use crate::optim::l2::with_l2;
 use crate::simd::lanes;

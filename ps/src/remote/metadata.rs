@@ -16,7 +16,7 @@ const FLOATS: u8 = 2;
 /// The name of a push. Exponents of f16 blocks may follow it.
 ///
 /// ```text
-///   flags | trainers u32 | step u64 | source u64 | sequence u32 | rank u32 | incarnation u64 | rows u64
+///   flags | trainers u32 | step u64 | series u64 | index u32 | rank u32 | incarnation u64 | rows u64
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -26,7 +26,7 @@ pub(crate) struct Header {
 
 impl Header {
     pub(crate) fn write(&self, exponents: &[i8]) -> Bytes {
-        let id = self.stamp.map_or(PushId { source: 0, sequence: 0 }, |stamp| stamp.id);
+        let id = self.stamp.map_or(PushId { series: 0, index: 0 }, |stamp| stamp.id);
         let trainer = self.stamp.and_then(|stamp| stamp.trainer);
         let round = self.stamp.and_then(|stamp| stamp.round);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
@@ -35,8 +35,8 @@ impl Header {
         )
         .u32(round.map_or(0, |round| round.trainers))
         .u64(self.step)
-        .u64(id.source)
-        .u32(id.sequence)
+        .u64(id.series)
+        .u32(id.index)
         .u32(trainer.map_or(0, |trainer| trainer.rank))
         .u64(trainer.map_or(0, |trainer| trainer.incarnation))
         .u64(round.map_or(0, |round| round.rows))
@@ -51,7 +51,7 @@ impl Header {
             return Err(Fault::user(format!("a push has the flags {flags:#x}, which no client gives")));
         }
         let (trainers, step) = (fields.u32(), fields.u64());
-        let id = PushId { source: fields.u64(), sequence: fields.u32() };
+        let id = PushId { series: fields.u64(), index: fields.u32() };
         let trainer = Trainer { rank: fields.u32(), incarnation: fields.u64() };
         let round = Round { trainers, rows: fields.u64() };
         let stamp = Stamp {
@@ -114,17 +114,17 @@ mod tests {
     proptest! {
         #[test]
         fn metadata_survives_writing_and_reading(
-            step: u64, source: u64, sequence: u32, rank: u32, incarnation: u64, trainers: u32, rows: u64,
+            step: u64, series: u64, index: u32, rank: u32, incarnation: u64, trainers: u32, rows: u64,
             exponents: Vec<i8>, floats: Vec<u32>, kind in 0..4,
         ) {
             let trainer = (kind >= 2).then_some(Trainer { rank, incarnation });
             let round = (kind >= 3).then_some(Round { trainers, rows });
-            let stamp = (kind >= 1).then_some(Stamp { id: PushId { source, sequence }, trainer, round });
+            let stamp = (kind >= 1).then_some(Stamp { id: PushId { series, index }, trainer, round });
             let header = Header { step, stamp };
             prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents.clone()));
 
             let pushed = if kind == 0 { PushOutcome::Applied } else { PushOutcome::Already };
-            let answer = Answer { pushed, number: source };
+            let answer = Answer { pushed, number: series };
             for tail in [Tail::Exponents(exponents), Tail::Floats(floats.into_iter().map(|v| v as f32).collect())] {
                 prop_assert_eq!(Answer::read(&answer.write(&tail)).unwrap(), (answer, tail));
             }

@@ -36,7 +36,7 @@
 //! let table = connect(&peers, &config, Wire::F32, Retry::within(Duration::from_secs(10))).await?;
 //! let (keys, mut rows) = ([7, 8, 9], Vec::new());
 //! table.pull(&keys, &mut rows).await?;
-//! let id = PushId { source: 0, sequence: 0 };
+//! let id = PushId { series: 0, index: 0 };
 //! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, PushOutcome::Applied);
 //! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, PushOutcome::Already);
 //! table.peek(&keys, &mut rows).await?;

@@ -18,7 +18,7 @@ use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
 use super::wire::{Shape, Wire};
-use crate::exactly_once::Pushed;
+use crate::exactly_once::PushAnswer;
 use crate::lifetime::{Absent, Life};
 use crate::push::Stamp;
 use crate::shard::{Call, Reply};
@@ -164,7 +164,7 @@ impl Process {
         Ok(Box::pin(async move {
             let (request, outcome) = pushed.await?;
             let (keys, moved) = reclaim(request);
-            Ok(Reply::Pushed(Pushed::Done((keys, if wire == Wire::F32 { moved } else { grads }), outcome)))
+            Ok(Reply::Pushed(PushAnswer::Done((keys, if wire == Wire::F32 { moved } else { grads }), outcome)))
         }))
     }
 

@@ -10,7 +10,7 @@
 //!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state, seen, score}
 //!   get {..., "absent": true}                                                     →  {key, count, seen}
 //!   action table.stats, table.config  {"table": NAME}                             →  JSON
-//!   action table.acknowledge  {"table": NAME, "before": source}                        →  null
+//!   action table.acknowledge  {"table": NAME, "before": series}                        →  null
 //! ```
 //!
 //! A caller that is not a member of the run (a stock client) may read. Its pulls return zeros for keys without a row, as
@@ -74,7 +74,7 @@ impl Handler for TableService {
     fn actions(&self) -> Vec<(String, String)> {
         let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
         let acknowledge =
-            "counts pushes of sources below `before` as applied; body {\"table\": NAME, \"before\": source}";
+            "counts pushes of series below `before` as applied; body {\"table\": NAME, \"before\": series}";
         vec![
             of("stats", "rows, bytes and counts"),
             of("config", "the configuration and the shards here"),

@@ -9,7 +9,7 @@
 //!
 //! **The promised rate.** A new key is taken for one that was counted if all of its `k` counters are above 0: by a chance of at most
 //! (share of counters above 0)^k. A block that would exceed the share `error^(1/k)` with a new key is cleared first, so the chance
-//! is at most `error` whatever comes. Sizes are chosen so that with `keys` keys waiting one block in a thousand is cleared.
+//! is at most `error` for any stream of keys. Sizes are chosen so that with `keys` keys waiting one block in a thousand is cleared.
 
 use forebay_base::{GOLDEN_GAMMA, mix64, unmix64};
 

@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Makes room in the index for about so many rows, if there is none yet and the system has the memory.
+    /// Makes room in the index for about this many rows, if there is none yet and the system has the memory.
     pub(crate) fn expect_rows(&mut self, rows: usize) {
         if !self.is_grouped() {
             self.index.reserve(rows);

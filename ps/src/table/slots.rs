@@ -42,7 +42,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// An empty array of so many slots, a power of two, or `None` without memory.
+    /// An empty array of `slots` slots, a power of two; `None` if there is not enough memory.
     pub(super) fn new(capacity: usize) -> Option<Self> {
         debug_assert!(capacity.is_power_of_two() && capacity > 1);
         Some(Self { slots: Pages::zeroed(capacity)?, shift: 64 - capacity.ilog2() })

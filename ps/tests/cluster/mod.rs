@@ -159,10 +159,10 @@ pub(crate) fn refused<T>(result: Result<T, Fault>, words: &[&str]) {
 /// When a connection is cut.
 #[derive(Clone, Copy)]
 pub(crate) enum Cut {
-    /// After so many bytes of both directions.
+    /// After this many bytes, both directions together.
     Bytes(usize),
-    /// Instead of so many-th small piece from the server, which is an answer to a push, mostly: what was asked was done,
-    /// and nobody hears of it.
+    /// After this many small pieces from the server; the next one is lost. Most are answers to pushes: the push was applied, and the
+    /// client does not learn of it.
     Answer(usize),
 }
 
@@ -206,7 +206,7 @@ impl Left {
     fn new(left: usize) -> Self {
         Self(AtomicUsize::new(left))
     }
-    /// Takes up to so much.
+    /// Takes at most `wanted`. Returns how much it took.
     fn take(&self, wanted: usize) -> usize {
         let before =
             self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));

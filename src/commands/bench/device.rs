@@ -53,15 +53,15 @@ pub(crate) struct Device {
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Which transfers to measure.
-    #[arg(long, value_enum, default_value_t = Way::Both)]
-    transfers: Way,
+    #[arg(long, value_enum, default_value_t = MeasuredTransfers::Both)]
+    transfers: MeasuredTransfers,
     /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum Way {
+enum MeasuredTransfers {
     Apart,
     Inline,
     Both,
@@ -69,7 +69,7 @@ enum Way {
 
 /// One measurement.
 #[derive(Serialize)]
-struct Line {
+struct Measurement {
     device: String,
     tower: String,
     batch_rows: usize,
@@ -87,7 +87,7 @@ struct Line {
     stage_nanoseconds_per_row: Vec<(String, f64)>,
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for Measurement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { tower, batch_rows, transfers, rows_per_second, busy_share, stall_share, gflops_per_second, .. } =
             self;
@@ -117,23 +117,23 @@ impl Device {
                 self.unique_per_row
             )));
         }
-        let ways: &[&str] = match self.transfers {
-            _ if self.backend == "native" && self.transfers == Way::Both => &["inline"],
-            Way::Apart => &["apart"],
-            Way::Inline => &["inline"],
-            Way::Both => &["apart", "inline"],
+        let kinds: &[&str] = match self.transfers {
+            _ if self.backend == "native" && self.transfers == MeasuredTransfers::Both => &["inline"],
+            MeasuredTransfers::Apart => &["apart"],
+            MeasuredTransfers::Inline => &["inline"],
+            MeasuredTransfers::Both => &["apart", "inline"],
         };
         if !self.json {
             out::print(format_args!("{HEAD}"))?;
         }
         for tower in &self.towers {
             for &batch_rows in &self.batch_rows {
-                for &way in ways {
-                    let line = self.measure(tower, batch_rows, way)?;
+                for &transfers in kinds {
+                    let measurement = self.measure(tower, batch_rows, transfers)?;
                     if self.json {
-                        out::print(format_args!("{}", serde_json::json!(line)))?;
+                        out::print(format_args!("{}", serde_json::json!(measurement)))?;
                     } else {
-                        out::print(format_args!("{line}"))?;
+                        out::print(format_args!("{measurement}"))?;
                     }
                 }
             }
@@ -141,7 +141,7 @@ impl Device {
         Ok(())
     }
 
-    fn measure(&self, tower: &str, batch_rows: usize, way: &'static str) -> Result<Line, Fault> {
+    fn measure(&self, tower: &str, batch_rows: usize, transfers: &'static str) -> Result<Measurement, Fault> {
         let job = Job::from_toml(
             "",
             &[
@@ -149,7 +149,7 @@ impl Device {
                 format!("train.batch_rows={batch_rows}"),
                 format!("train.backend={}", self.backend),
                 format!("train.device={}", self.device),
-                format!("train.transfers={way}"),
+                format!("train.transfers={transfers}"),
                 format!("train.threads={}", self.threads),
             ],
         )?;
@@ -178,16 +178,16 @@ impl Device {
             .ok_or_else(|| Fault::internal("the measurement ended before its batches did"))?;
         let rows = to.rows - from.rows;
         let seconds = to.at.duration_since(from.at).as_secs_f64();
-        let busy_share = match way {
+        let busy_share = match transfers {
             "apart" => ((to.device_seconds - from.device_seconds) / seconds).min(1.0),
             _ => report.stages.iter().find(|stage| stage.name == "train").map_or(0.0, |train| train.busy_share()),
         };
         let rate = rows as f64 / seconds;
-        Ok(Line {
+        Ok(Measurement {
             device: self.device.clone(),
             tower: tower.into(),
             batch_rows,
-            transfers: way,
+            transfers,
             rows,
             seconds,
             rows_per_second: rate,

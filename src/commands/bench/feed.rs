@@ -55,13 +55,13 @@ impl Sink for Count {
 }
 
 impl Feed {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let mut job = crate::commands::job_args::load(self.job.as_deref(), &self.settings)?;
         job.data.train = Some(self.data.into());
         job.check()?;
         for pass in 0..=self.passes {
             let (before, start) = (Usage::now(), Instant::now());
-            let flow = feed(Topology::new("feed"), &job, &Context::default())?;
+            let flow = feed(Topology::new("feed"), &job, context)?;
             let report = flow.sink("drop", Place::Own, Count::default).run()?;
             if pass == 0 {
                 continue;

@@ -26,9 +26,9 @@ impl Bench {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         match self {
             Self::Device(device) => device.run(),
-            Self::Feed(feed) => feed.run(),
+            Self::Feed(feed) => feed.run(context),
             Self::Headspace(headspace) => headspace.run(context),
-            Self::Overlap(overlap) => overlap.run(),
+            Self::Overlap(overlap) => overlap.run(context),
             Self::Serve(serve) => serve.run(),
         }
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::Job;
 use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
 use crate::connectors::throttle::ThrottledStore;
-use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, Stores};
+use crate::connectors::{Input, ParquetSource, ReadOptions, Rows};
 use crate::out;
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 use crate::pipelines::stages::Lookup;
-use crate::pipelines::{JobModel, Registry, Staleness, Ticket, feed_from};
+use crate::pipelines::{Context, JobModel, Registry, Staleness, Ticket, feed_from};
 use crate::ps::start_table;
 use clap::Args;
 use tokio::sync::watch;
@@ -44,10 +44,10 @@ pub(crate) struct Overlap {
 }
 
 impl Overlap {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let job = Job::from_toml("", &[])?;
         let start = Instant::now();
-        let read = self.pipeline(&job, Duration::ZERO, true)?;
+        let read = self.pipeline(context, &job, Duration::ZERO, true)?;
         let store = start.elapsed();
         let rows = read.ledger.delivered;
         let batches = rows.div_ceil(self.batch_rows as u64);
@@ -55,10 +55,10 @@ impl Overlap {
 
         let time = Duration::from_millis(self.device_ms);
         let start = Instant::now();
-        let overlapped = self.pipeline(&job, time, true)?;
+        let overlapped = self.pipeline(context, &job, time, true)?;
         let whole = start.elapsed();
         let start = Instant::now();
-        let lockstep = self.pipeline(&job, time, false)?;
+        let lockstep = self.pipeline(context, &job, time, false)?;
         let one_by_one = start.elapsed();
 
         let slowest = store.max(device);
@@ -79,8 +79,8 @@ impl Overlap {
         Ok(())
     }
 
-    fn pipeline(&self, job: &Job, device: Duration, overlap: bool) -> Result<Report, Fault> {
-        let (inner, path) = Stores::default().open(&self.data)?;
+    fn pipeline(&self, context: &Context, job: &Job, device: Duration, overlap: bool) -> Result<Report, Fault> {
+        let (inner, path) = context.stores.open(&self.data)?;
         let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
         let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
         let mut job = job.clone();

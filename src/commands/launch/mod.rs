@@ -60,13 +60,13 @@ pub(crate) struct Launch {
 }
 
 impl Launch {
-    pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let stop = Stop::listen_and_tell(logs.log_format)?;
         let job = self.run.load()?;
         job.check()?;
         // What must fail fails before any process starts.
-        check_checkpoints(&job, self.run.resume, &Context::default())?;
-        check_predecessor(&job, &Context::default())?;
+        check_checkpoints(&job, self.run.resume, context)?;
+        check_predecessor(&job, context)?;
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
         self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;

@@ -1,4 +1,4 @@
-//! `forebay serve`: scores for requests over HTTP, with the newest version of a model.
+//! `forebay serve`: scores for requests over HTTP and Arrow Flight, with the newest version of a model.
 
 mod routes;
 
@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use tokio::sync::watch;
 
-use self::routes::{Routes, refusal};
+use self::routes::{Routes, count, refusal};
 use super::security_args::SecurityArgs;
 use crate::actors::{IoRuntime, commas};
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
-use crate::net::{Health, HttpLimits, HttpServer, Security, SecurityFiles};
-use crate::pipelines::{Context, Followed, Follower, ScoringThreads};
+use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles};
+use crate::pipelines::{Context, Followed, Follower, ScoreExchange, ScoringThreads};
 use crate::stop::Stop;
 use crate::{Fault, out};
 
@@ -30,10 +31,11 @@ const GRACE: Duration = Duration::from_secs(10);
 /// Time between two looks at whether the user asked to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Serve the scores of a model over HTTP: forebay serve --model FOLDER
+/// Serve the scores of a model over HTTP and Arrow Flight: forebay serve --model FOLDER
 ///
-/// POST /v1/score takes rows as JSON and gives their scores, those of `forebay predict`. GET /v1/model tells the version of the
-/// model, /healthz whether it is loaded, /metrics counts and times for Prometheus. See docs/serve.md.
+/// POST /v1/score takes rows as JSON and gives their scores, those of `forebay predict`; the Flight exchange `score` takes record batches
+/// at the same port. GET /v1/model tells the version of the model, /healthz whether it is loaded, /metrics counts and times for
+/// Prometheus. See docs/serve.md.
 ///
 /// A model folder that is replaced, and deltas that `forebay export --delta-from` wrote to a folder, are taken without a pause: each
 /// request is scored with one version. What cannot be loaded is logged, and the version before goes on.
@@ -80,11 +82,19 @@ impl Serve {
         let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
         let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
-        let answer = Arc::new(move |request| routes.answer(request));
+        let (close, closing) = watch::channel(false);
+        let counted = Arc::clone(&metrics);
+        let exchange =
+            ScoreExchange::new(Arc::clone(&scoring), closing, move |scored, took| count(&counted, scored, took));
+        let service = HttpService {
+            handler: Arc::new(move |request| routes.answer(request)),
+            refusal,
+            flight: vec![Arc::new(exchange)],
+        };
         let io = IoRuntime::new("forebay-http", 1);
         // It listens before the model is loaded, so that a wrong address is known at once and /healthz tells why it waits.
         let limits = HttpLimits::default();
-        let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), refusal, answer)?;
+        let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), service)?;
 
         let mut follower = Follower::new(&self.model, self.deltas.as_deref(), &self.settings, context);
         let model = follower.load()?;
@@ -97,8 +107,8 @@ impl Serve {
         let address = server.address();
         let line = format!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model);
         match logs.is_json() {
-            true => out::tell(json!({ "serving": line })),
-            false => out::tell(line),
+            true => out::print_or_drop(json!({ "serving": line })),
+            false => out::print_or_drop(line),
         }
 
         if let Some(every) = watch {
@@ -111,6 +121,7 @@ impl Serve {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
             health.waiting("stopping");
+            close.send_replace(true);
             server.stop(GRACE).await;
         });
         Ok(Ended::Done)

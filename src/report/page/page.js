@@ -39,7 +39,7 @@ function figures(run) {
     ["rejected rows", commas(Object.values(run.ledger.rejected ?? {}).reduce((sum, rows) => sum + rows, 0))],
     ["newest checkpoint", run.checkpoint && `${run.checkpoint.number}, ${duration(run.checkpoint.age)} ago, took ${duration(run.checkpoint.seconds)}`],
     ["windows done", run.run && `${commas(run.run.windows_done)} of ${commas(run.run.windows_total)}`],
-    ["leases given out again", run.run && String(run.run.reassigned_leases)],
+    ["leases given out again", run.run && String(run.run.lost_leases)],
     ["silent", run.run?.silent?.join(", ")],
   ];
   const shown = list.filter(([, value]) => value);

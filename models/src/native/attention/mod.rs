@@ -1,6 +1,6 @@
 //! Attention over histories in a chunk of rows: matrix products over the elements of all of its histories, in blocks.
 //!
-//! A block's activations are dropped when the next block is computed, and the way back computes them again: for a history of 50
+//! A block's activations are dropped when the next block is computed, and the backward pass computes them again: for a history of 50
 //! values and 64 units they are 45 KB a row, which would have to be written and read. So the memory does not grow with the length of
 //! histories (docs/adr/0020-attention-in-blocks.md).
 
@@ -53,9 +53,9 @@ impl<'a> Chunk<'a> {
     }
 }
 
-/// The gradients that the way back adds to.
+/// The gradients that the backward pass adds to.
 pub(super) struct Gradients<'a> {
-    /// Of all parameters.
+    /// By all parameters.
     pub(super) params: &'a mut [f32],
     /// `[rows x embedded]`: by the pooled embeddings. It reads that of the history, and adds to that of the target.
     pub(super) dx: &'a mut [f32],
@@ -117,7 +117,7 @@ impl Buffers {
         self.elements = elements;
     }
 
-    /// The input, activations and scores of a block. `keeps` what the way back needs.
+    /// The input, activations and scores of a block. `keeps` what the backward pass needs.
     fn block(&mut self, chunk: &Chunk<'_>, unit: &Unit, elements: &[Element], x: &[f32], keeps: bool) {
         let Chunk { params, parts, threads, .. } = *chunk;
         let (n, dim) = (elements.len().max(chunk.least.unwrap_or(0)), parts.dim);
@@ -153,7 +153,7 @@ impl Buffers {
         head(output, &params[last.weight.clone()], params[last.bias.start], &mut self.scores);
     }
 
-    /// The way back of [`Buffers::forward`] over the same chunk, in a training step.
+    /// The backward pass of [`Buffers::forward`] over the same chunk, in a training step.
     pub(super) fn backward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &[f32], grads: Gradients<'_>) {
         let Chunk { parts, rows, width, threads, .. } = *chunk;
         let Gradients { params: grads, dx, embedded, by_element } = grads;

@@ -33,7 +33,7 @@ use layout::{DownloadLayout, UploadLayout};
 
 /// A batch on the device, or on its way there.
 struct BatchInFlight {
-    /// That of the batch.
+    /// The number of the batch.
     id: u64,
     buffers: Box<dyn TransferBuffers>,
     upload: UploadLayout,

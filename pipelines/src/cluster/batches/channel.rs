@@ -21,7 +21,6 @@ use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
 use super::metadata::{Header, Reply};
 use super::send_queue::SendQueue;
-use crate::flow::BatchId;
 
 /// A live trainer opens a stream within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -188,7 +187,7 @@ impl Channel {
             }
             let header = Header { done_before: leases.progress().done_before(header.id), ..header };
             let sent = stream.send(Message { batch: Some(columns), metadata: header.write() }).await;
-            sent.map_err(|fault| with_batch(fault, header.id))?;
+            sent.map_err(|fault| fault.context(header.id.to_string()))?;
         }
     }
 
@@ -217,14 +216,6 @@ impl Channel {
     }
 }
 
-/// A fault of the channel that names the batch whose sending showed it.
-fn with_batch(fault: Fault, id: BatchId) -> Fault {
-    let Fault { domain, kind, retryable, .. } = fault;
-    let mut named = Fault::external(format!("{id}: {fault}")).kind(kind);
-    (named.domain, named.retryable) = (domain, retryable);
-    named
-}
-
 /// The round trip of an empty request. The first one also connects, so the shorter of two counts.
 async fn measure_round_trip(peer: &Peer) -> Result<Duration, Fault> {
     let ping = async || {
@@ -242,15 +233,6 @@ fn streams_to_fill(round_trip: Duration) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_batch_that_cannot_be_sent_is_named_with_the_limit() {
-        let limit = Fault::user("a message of 2000 bytes, and at most 1000 are accepted");
-        let fault = with_batch(limit, BatchId { epoch: 1, window: 7, index: 3 });
-        assert_eq!((fault.domain, fault.retryable), (forebay_actors::Domain::User, false));
-        let said = fault.to_string();
-        assert!(said.contains("window 7") && said.contains("at most 1000"), "{said}");
-    }
 
     #[test]
     fn a_longer_round_trip_gets_more_streams() {

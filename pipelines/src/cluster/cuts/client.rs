@@ -16,7 +16,7 @@ use crate::checkpoint::{CutPlan, KeptWriter, Shards, SharedCut, TrainedBatches};
 use crate::model_folder::FileEntry;
 
 /// Requests are tried again for this long, unless the run has failed.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Leads the cuts of a run with several trainers: the first trainer does.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
         RunPhase::Failed(failure) => Some(failure.fault()),
         _ => None,
     };
-    let retry = Retry::within(PATIENCE).unless(failed);
+    let retry = Retry::within(TIMEOUT).unless(failed);
     retry.run("the coordinator", || member.request_once(kind, body)).await
 }
 

@@ -30,8 +30,8 @@ pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadR
 use crate::checkpoint::WindowLog;
 use crate::model_folder::FileEntry;
 
-/// How long the first cut may take before it is given up; after each that was, twice as long.
-const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// How long the first cut may take before it is given up. Each cut that is given up doubles the time of the next.
+const FIRST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The cuts of one attempt of a run.
 #[derive(Debug)]
@@ -39,8 +39,8 @@ pub(super) struct Cuts {
     /// Trainers take their steps together.
     in_step: bool,
     trainers: usize,
-    patience: Duration,
-    most_patience: Duration,
+    timeout: Duration,
+    max_timeout: Duration,
     open: Option<OpenCut>,
     /// The last cut that its leader ended, and whether it was whole.
     last: Option<(u64, bool)>,
@@ -61,14 +61,14 @@ struct OpenCut {
 type Stopped = (Vec<WindowLog>, Option<FileEntry>);
 
 impl Cuts {
-    /// For `trainers` trainers; a cut is given up after `most_patience` at the latest.
-    pub(super) fn new(trainers: usize, in_step: bool, most_patience: Duration) -> Self {
-        let patience = FIRST_PATIENCE.min(most_patience);
-        Self { in_step, trainers, patience, most_patience, open: None, last: None }
+    /// For `trainers` trainers; a cut is given up after `max_timeout` at the latest.
+    pub(super) fn new(trainers: usize, in_step: bool, max_timeout: Duration) -> Self {
+        let timeout = FIRST_TIMEOUT.min(max_timeout);
+        Self { in_step, trainers, timeout, max_timeout, open: None, last: None }
     }
 
-    /// The leader begins a cut for a checkpoint. Ignored if it was begun before. Another number than that of the open cut begins a new one: the
-    /// leader has forgotten the other.
+    /// The leader begins cut `number` for a checkpoint. Ignored if this cut was begun before. It replaces an open cut of another number,
+    /// which the leader has given up.
     pub(super) fn stop(&mut self, number: u64, checkpoint: u64, now: Instant) {
         let known = self.open.as_ref().map(|open| open.number) == Some(number);
         if !known && self.last.is_none_or(|(last, _)| last != number) {
@@ -95,7 +95,7 @@ impl Cuts {
                 let whole = open.stopped.iter().all(Option::is_some);
                 (self.open, self.last) = (None, Some((number, whole)));
                 if whole {
-                    self.patience = FIRST_PATIENCE.min(self.most_patience);
+                    self.timeout = FIRST_TIMEOUT.min(self.max_timeout);
                 }
                 whole
             }
@@ -146,9 +146,9 @@ impl Cuts {
 
     /// Gives up a cut that takes too long. Returns the ranks that have not stopped, if it was.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Vec<u32>> {
-        let open = self.open.take_if(|open| now.duration_since(open.begun) > self.patience)?;
+        let open = self.open.take_if(|open| now.duration_since(open.begun) > self.timeout)?;
         self.last = Some((open.number, false));
-        self.patience = (self.patience * 2).min(self.most_patience);
+        self.timeout = (self.timeout * 2).min(self.max_timeout);
         Some((0..).zip(&open.stopped).filter(|(_, stopped)| stopped.is_none()).map(|(rank, _)| rank).collect())
     }
 }

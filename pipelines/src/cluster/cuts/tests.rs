@@ -156,11 +156,11 @@ fn a_cut_that_takes_too_long_is_given_up_and_the_next_may_take_longer() {
     let (mut cuts, now) = (Cuts::new(2, false, MINUTE), Instant::now());
     cuts.stop(1, 1, now);
     cuts.report(1, CutReport::Stopped { cut: 1, done: Vec::new(), kept: None }).unwrap();
-    assert_eq!(cuts.tick(now + FIRST_PATIENCE), None);
-    assert_eq!(cuts.tick(now + FIRST_PATIENCE + Duration::from_secs(1)), Some(vec![0]));
+    assert_eq!(cuts.tick(now + FIRST_TIMEOUT), None);
+    assert_eq!(cuts.tick(now + FIRST_TIMEOUT + Duration::from_secs(1)), Some(vec![0]));
     assert!(cuts.is_given_up(1) && !cuts.go_on(1));
     assert_eq!(cuts.order(0), CutOrder::GoOn);
     cuts.stop(2, 1, now);
-    assert_eq!(cuts.tick(now + FIRST_PATIENCE + Duration::from_secs(1)), None);
-    assert_eq!(cuts.tick(now + 3 * FIRST_PATIENCE), Some(vec![0, 1]));
+    assert_eq!(cuts.tick(now + FIRST_TIMEOUT + Duration::from_secs(1)), None);
+    assert_eq!(cuts.tick(now + 3 * FIRST_TIMEOUT), Some(vec![0, 1]));
 }

@@ -157,7 +157,7 @@ fn the_first_windows_of_a_lease_count_and_the_rest_is_given_out_again() {
     assert!(!book.is_drained(false));
     assert_eq!(book.give_back(0), 1);
     assert!(book.is_drained(false));
-    assert_eq!((book.reassigned_leases(), book.returned_leases()), (0, 1), "it is not lost");
+    assert_eq!((book.lost_leases(), book.returned_leases()), (0, 1), "it is not lost");
     let rest = lease(book.lease_next_range(1));
     assert_eq!((rest.windows.clone(), rest.term), (3..4, 1));
     book.complete(&whole(&data, &rest)).unwrap();

@@ -103,7 +103,7 @@ impl RunState {
     }
 
     /// How long after the end of the run the coordinator waits, for those that do not know of it yet.
-    pub(in crate::cluster) fn waits_to_tell(&self) -> Duration {
+    pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
                 self.audience.wait(&self.members.present().collect())
@@ -249,7 +249,7 @@ mod tests {
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
             let failure = Failure { domain, drained, message: "stopped".into(), rolled_back: false };
             run.fail(FailRequest { member, failure }, now).unwrap();
-            assert_eq!(run.waits_to_tell(), Duration::ZERO, "{domain:?}, drained: {drained}");
+            assert_eq!(run.notify_timeout(), Duration::ZERO, "{domain:?}, drained: {drained}");
         }
     }
 }

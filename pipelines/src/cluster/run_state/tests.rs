@@ -58,12 +58,12 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     };
     assert_eq!(begins(&mut run, 5), (6, vec![]));
     says(&mut run, 5, true);
-    assert!(run.attempt_without_origin().is_none(), "of an attempt that is over");
+    assert!(run.attempt_without_origin().is_none(), "the report comes from an attempt that is over");
     says(&mut run, 6, true);
     assert_eq!(begins(&mut run, 4), (7, vec![5]));
     trainer_that_reads(&mut run, &job, now);
     assert_eq!(run.status().phase, RunPhase::Running);
-    // One that has joined found its part damaged, when the run was under way.
+    // The ps finds its part damaged after it has joined, while the run is under way.
     says(&mut run, 7, true);
     assert_eq!((begins(&mut run, 3), run.status().phase), ((8, vec![4, 5]), RunPhase::Gathering));
     says(&mut run, 8, false);
@@ -373,7 +373,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     run.leave(reader, now).unwrap();
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
-    assert_eq!(run.waits_to_tell(), Duration::ZERO);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
     // A reader that is started in its place must be told.
     let mut run = RunState::new(&job, 7, now);
     asks(&mut run, Role::Reader, 1);
@@ -383,5 +383,5 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     asks(&mut run, Role::Reader, 2);
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
-    assert!(run.waits_to_tell() > Duration::ZERO);
+    assert!(run.notify_timeout() > Duration::ZERO);
 }

@@ -13,27 +13,27 @@ const SHUTDOWN_DEADLINE: u64 = 5000;
 
 impl World {
     /// One process is told to end.
-    pub(super) fn tell_some(&mut self, place: Place) {
+    pub(super) fn terminate_one(&mut self, place: Place) {
         if let Some(pid) = self.newest(place) {
-            self.tell(pid);
+            self.terminate(pid);
         }
     }
 
     /// All processes are told to end, as by Ctrl-C of `launch`.
-    pub(super) fn tell_all(&mut self) {
+    pub(super) fn terminate_all(&mut self) {
         for place in self.places() {
             if let Some(pid) = self.newest(place) {
                 let at = self.now + self.random.below(50);
-                self.at(at, Event::Tell(pid));
+                self.at(at, Event::Terminate(pid));
             }
         }
     }
 
-    pub(super) fn tell(&mut self, pid: Pid) {
+    pub(super) fn terminate(&mut self, pid: Pid) {
         if !self.processes[pid].alive {
             return;
         }
-        self.note(&format!("{} is told to end", self.name(pid)));
+        self.log(&format!("{} is told to end", self.name(pid)));
         self.counted.told += 1;
         self.processes[pid].told = true;
         if self.processes[pid].place.0 != Role::Reader {
@@ -42,7 +42,7 @@ impl World {
     }
 
     /// What a process does that was told to end. Returns whether it does nothing else.
-    pub(super) fn follows_told(&mut self, pid: Pid, member: MemberId) -> bool {
+    pub(super) fn follows_termination(&mut self, pid: Pid, member: MemberId) -> bool {
         let (now, phase) = (self.now, self.processes[pid].phase());
         let process = &mut self.processes[pid];
         if let Some((_, until)) = process.leaves {
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// A process hears that the run has ended. That of the coordinator stays until the others have heard it, too.
+    /// A process learns that the run has ended, and ends. The coordinator's process stays until the others know it, too.
     pub(super) fn hears_the_end(&mut self, pid: Pid) {
         if self.processes[pid].coordinator.is_none() {
             self.ends(pid);
@@ -97,13 +97,13 @@ impl World {
         let process = &mut self.processes[pid];
         let since = *process.drained_at.get_or_insert(now);
         let Some(state) = &process.coordinator else { return Ok(()) };
-        if u128::from(now - since) < state.waits_to_tell().as_millis() {
+        if u128::from(now - since) < state.notify_timeout().as_millis() {
             return Ok(());
         }
         if self.told_at.is_none() {
             return Err("the run has ended as drained, and no process was told to end".into());
         }
-        self.note("the run has ended as drained, and is resumed");
+        self.log("the run has ended as drained, and is resumed");
         self.counted.drains += 1;
         (self.told_at, self.resumed_at) = (None, now);
         for pid in 0..self.processes.len() {

@@ -29,7 +29,7 @@ impl World {
         let nonce = self.random.next_u64();
         let pace = 4 + self.random.below(20);
         self.processes.push(Process::new(place, nonce, pace, self.now));
-        self.note(&format!("start {}", self.name(pid)));
+        self.log(&format!("start {}", self.name(pid)));
         if place == (Role::Ps, 0) {
             let attempt = self.random.next_u64() >> 8;
             self.processes[pid].coordinator = Some(Box::new(RunState::new(&self.job, attempt, self.instant())));
@@ -38,7 +38,7 @@ impl World {
     }
 
     fn kill(&mut self, pid: Pid) {
-        self.note(&format!("kill {}", self.name(pid)));
+        self.log(&format!("kill {}", self.name(pid)));
         self.processes[pid].alive = false;
         self.end_connections(pid);
     }
@@ -97,19 +97,19 @@ impl World {
                 let until = self.now + self.random.below(5000);
                 let for_ever = self.is_supervised() && mix64(self.seed ^ self.now).is_multiple_of(2);
                 let until = if for_ever { FOR_EVER } else { until };
-                self.note(&format!("stop {} until {until}", self.name(pid)));
+                self.log(&format!("stop {} until {until}", self.name(pid)));
                 (self.processes[pid].paused_at, self.processes[pid].paused_until) = (self.now, until);
                 // Another process takes its place, and it comes back.
                 if place != (Role::Ps, 0) && self.random.below(2) == 0 {
                     self.at(restart, Event::Start(place));
                 }
             }
-            (18, Some(_)) => self.tell_some(place),
-            (19, Some(_)) => self.tell_all(),
+            (18, Some(_)) => self.terminate_one(place),
+            (19, Some(_)) => self.terminate_all(),
             _ => {
                 self.counted.cuts_off += 1;
                 let until = self.now + self.random.below(4000);
-                self.note(&format!("cut off {} {} until {until}", place.0, place.1));
+                self.log(&format!("cut off {} {} until {until}", place.0, place.1));
                 self.transport.cut_off(place, until);
             }
         }

@@ -127,7 +127,7 @@ impl World {
 
     /// Ends by itself.
     pub(super) fn ends(&mut self, pid: Pid) {
-        self.note(&format!("{} ends", self.name(pid)));
+        self.log(&format!("{} ends", self.name(pid)));
         self.end_connections(pid);
         self.processes[pid].alive = false;
     }
@@ -157,7 +157,7 @@ impl World {
             let call = self.call(pid, (Role::Ps, 0), Request::Heartbeat(member));
             self.processes[pid].heartbeat = (now + HEARTBEAT, Some(call));
         }
-        if self.follows_told(pid, member) || matches!(self.processes[pid].phase(), RunPhase::Gathering) {
+        if self.follows_termination(pid, member) || matches!(self.processes[pid].phase(), RunPhase::Gathering) {
             return Ok(());
         }
         // The part is taken out while it works on the world.

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
-use forebay_ps::{ExactlyOnce, PushOutcome, Pushed, Share, Stamp, Trainer};
+use forebay_ps::{ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Trainer};
 use tokio::sync::oneshot::Receiver;
 
 use super::super::ps_snapshots::SnapshotRequest;
@@ -61,7 +61,7 @@ impl SimPs {
 
     /// As the acknowledger does with each status.
     fn acknowledge(&mut self, (epoch, window): (u32, u64)) {
-        self.once.acknowledge_before(BatchId { epoch, window, index: 0 }.push_id().source);
+        self.once.acknowledge_before(BatchId { epoch, window, index: 0 }.push_id().series);
     }
 
     /// Returns who gets an answer now, and which; or why that is wrong.
@@ -77,13 +77,13 @@ impl SimPs {
         };
         let merge = |shares: Vec<Share<Vec<BatchId>>>| shares.into_iter().flat_map(|share| share.payload).collect();
         let mut answers = match self.once.push(Some(stamp), step, vec![batch], merge, apply) {
-            Ok(Pushed::Done(_, outcome)) => {
+            Ok(PushAnswer::Done(_, outcome)) => {
                 if outcome == PushOutcome::Applied {
                     self.check_not_replaced(stamp)?;
                 }
                 vec![(from, Answer::Done)]
             }
-            Ok(Pushed::Waiting(outcome)) => {
+            Ok(PushAnswer::Waiting(outcome)) => {
                 self.waiting.push((from, outcome));
                 Vec::new()
             }

@@ -50,7 +50,7 @@ pub(super) struct SimTrainer {
     computed: BTreeSet<BatchId>,
     compute_at: u64,
     step: u64,
-    pub(super) pushes: Vec<UnderWay>,
+    pub(super) pushes: Vec<PushCalls>,
     /// A barrier is on its way: there are no look-ups.
     pub(super) barrier: bool,
     pub(super) source_ended: bool,
@@ -82,8 +82,8 @@ pub(super) struct Looked {
     pub(super) ticket: Option<Ticket>,
 }
 
-/// A push to every ps. `looked`: the batch is done with it.
-pub(super) struct UnderWay {
+/// The calls of one push, one for each ps. `looked`: the batch that is done when all are answered.
+pub(super) struct PushCalls {
     pub(super) calls: Vec<u64>,
     pub(super) looked: Option<Looked>,
 }
@@ -264,7 +264,7 @@ impl SimTrainer {
             return;
         }
         let calls = self.ask_all_ps(world, pid, &Request::Push(member.attempt, push));
-        self.pushes.push(UnderWay { calls, looked });
+        self.pushes.push(PushCalls { calls, looked });
     }
 
     /// Asks every ps. Returns the calls, by rank of the ps.

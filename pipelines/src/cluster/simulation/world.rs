@@ -15,8 +15,8 @@ use super::process::Process;
 use super::transport::Transport;
 use crate::flow::BatchId;
 
-/// A run that is not over so long after the last fault, or after it was resumed, hangs.
-const PATIENCE: u64 = 120_000;
+/// A run hangs if it is not over this many milliseconds after the last fault, or after it was resumed.
+const HANG_TIMEOUT: u64 = 120_000;
 
 /// Something that happens.
 pub(super) enum Event {
@@ -32,7 +32,7 @@ pub(super) enum Event {
     Step(Pid),
     Start(Place),
     /// A process is told to end.
-    Tell(Pid),
+    Terminate(Pid),
     /// The supervisor looks for processes that hang.
     Supervise,
     Fault,
@@ -134,7 +134,7 @@ impl World {
         self.events.insert(self.sequence, event);
     }
 
-    /// Runs to the end. Returns what was there, or why the run was wrong.
+    /// Runs to the end. Returns the counts of the run, or what was wrong with it.
     pub(super) fn run(&mut self) -> Result<Counted, String> {
         while let Some(Reverse((time, sequence))) = self.queue.pop() {
             let Some(event) = self.events.remove(&sequence) else { continue };
@@ -143,16 +143,16 @@ impl World {
             if self.trace
                 && let Event::Deliver { to, from, message } = &event
             {
-                self.note(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
+                self.log(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
             }
-            if time > self.resumed_at.max(FAULTS_UNTIL) + PATIENCE {
+            if time > self.resumed_at.max(FAULTS_UNTIL) + HANG_TIMEOUT {
                 return Err(format!("it hangs:\n{}", self.describe()));
             }
             match event {
                 Event::Fault => self.fault(),
                 Event::Supervise => self.supervise(),
                 Event::Start(place) => self.start(place),
-                Event::Tell(pid) => self.tell(pid),
+                Event::Terminate(pid) => self.terminate(pid),
                 // One that stands still for ever sends nothing again.
                 Event::Retry { from, .. } if self.processes[from].paused_until == FOR_EVER => self.at(FOR_EVER, event),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
@@ -176,14 +176,14 @@ impl World {
         Err("nothing happens any more".into())
     }
 
-    /// Nothing that was about to start does.
+    /// Drops the starts and terminations that have not happened yet.
     pub(super) fn forget_starts(&mut self) {
-        self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Tell(_)));
+        self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Terminate(_)));
     }
 
     /// A line of the trace.
     #[allow(clippy::print_stdout, reason = "the trace of one seed")]
-    pub(super) fn note(&self, what: &str) {
+    pub(super) fn log(&self, what: &str) {
         if self.trace {
             println!("{:>6} {what}", self.now);
         }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use forebay_actors::{Batch, Lineage, StageCx};
-use forebay_base::SplitMix64;
+use forebay_base::{GOLDEN_GAMMA, SplitMix64};
 use forebay_connectors::WindowMark;
 
 use super::part::{Part, Piece, take_rows};
@@ -50,8 +50,7 @@ impl Window {
         let (epoch, number, _) = self.name.unwrap_or_default();
         self.parts += 1;
         // The parts of a window have consecutive numbers. Those of different windows are far apart.
-        let stream =
-            (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let stream = (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(GOLDEN_GAMMA));
         SplitMix64::new(seed).next_u64() ^ stream.wrapping_mul(0xd134_2543_de82_ef95)
     }
 }

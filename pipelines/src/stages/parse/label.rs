@@ -28,8 +28,8 @@ pub(super) fn parse(label: &LabelColumn, array: &ArrayRef, bad: &mut BadRows) ->
     Ok(labels)
 }
 
-/// Makes the second label of each row, a conversion, that of both, a click with a conversion. Without a click there is none, whether the
-/// conversion is known or not; otherwise both must be known.
+/// Replaces the second label of each row, a conversion, by the label of a click that led to a conversion: the product of both labels. It is
+/// 0 if there was no click, even if the conversion is not known (NaN), and NaN if one of the others is not known.
 pub(super) fn conversions_after_clicks(clicks: &[f32], conversions: &mut [f32]) {
     for (conversion, &click) in conversions.iter_mut().zip(clicks) {
         *conversion = if click == 0.0 || *conversion == 0.0 { 0.0 } else { *conversion * click };

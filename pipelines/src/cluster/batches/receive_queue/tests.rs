@@ -211,7 +211,7 @@ fn windows_that_are_done_take_no_memory_and_their_batches_are_answered_at_once()
             receive_queue.batch_done(id(window, 0));
             receive_queue.update_status(None, (0, window));
             let state = receive_queue.state();
-            assert_eq!((state.window_states.len(), state.received.len()), (1, 0), "of the open window alone");
+            assert_eq!((state.window_states.len(), state.received.len()), (1, 0), "only the open window has state");
         }
         reader.heard();
         // Late, and with a term that is older than that of the reader that did the window.

@@ -1,0 +1,271 @@
+//! The stages, sinks and sources of this crate follow the rules of `forebay_actors::testsuite`. `tests/layering` looks for their names here.
+
+use std::sync::{Arc, OnceLock};
+
+use arrow::array::{ArrayRef, BooleanArray, Float32Array, Int32Array, Int64Array, RecordBatch};
+use async_trait::async_trait;
+use forebay_actors::testsuite::{check_sink, check_source, check_stage};
+use forebay_actors::{Batch, Fault, Host, Lineage, Outbox, Stage, StageCx};
+use forebay_connectors::{OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark};
+use forebay_job::Job;
+use forebay_models::{NamedTensor, TowerSide};
+use forebay_ps::{PushId, TableClient, start_table};
+use futures::executor::block_on;
+use tokio::sync::{mpsc, watch};
+
+use super::batch::{Cut, Part};
+use super::*;
+use crate::cluster::batches::columns;
+use crate::cluster::batches::metadata::Header;
+use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
+use crate::cluster::{RunPhase, RunStatus};
+use crate::dense::DenseStore;
+use crate::flow::{BatchId, ExampleBatch, GradBatch, ReadyBatch, TrainBatch};
+use crate::participation::Participation;
+use crate::source_progress::{SourceProgress, Watched};
+use crate::statistics::Measure;
+use crate::{JobModel, Progress, Registry, Staleness};
+
+/// Two slots of one key space; the label of every ninth row is no label.
+fn rows() -> Vec<Rows> {
+    let batch = |from: i64, n: i64| {
+        let ids = from..from + n;
+        let label = |i: i64| if i % 9 == 4 { 7 } else { (i % 2) as i32 };
+        RecordBatch::try_from_iter([
+            ("label", Arc::new(Int32Array::from_iter_values(ids.clone().map(label))) as ArrayRef),
+            ("x", Arc::new(Float32Array::from_iter_values(ids.clone().map(|i| i as f32 / 50.0)))),
+            ("a", Arc::new(Int64Array::from_iter_values(ids.clone().map(|i| i % 17)))),
+            ("b", Arc::new(Int64Array::from_iter_values(ids.map(|i| i % 5)))),
+        ])
+        .unwrap()
+    };
+    let one = |seq: u64| Rows {
+        batch: batch(seq as i64 * 23, 23),
+        lineage: Lineage { seq, row: seq * 23, ..Lineage::default() },
+        window: WindowMark { window: seq / 3, closes: seq % 3 == 2, ..WindowMark::default() },
+        rejected: 0,
+    };
+    (0..6).map(one).collect()
+}
+
+fn job() -> Job {
+    let toml = r#"
+        [data]
+        train = "rows"
+        [columns]
+        label = "label"
+        dense = ["x"]
+        slots = ["a", "b"]
+        [model]
+        kind = "wide_deep"
+        embedding_dim = 4
+        hidden = [8]
+    "#;
+    Job::from_toml(toml, &[]).unwrap()
+}
+
+/// What a stage sends for these batches.
+fn through<S: Stage>(mut stage: S, inputs: Vec<S::In>) -> Vec<S::Out>
+where
+    S::Out: Batch,
+{
+    let cx = StageCx::detached("test");
+    let (mut out, collected) = Outbox::collecting();
+    block_on(async {
+        stage.open(&cx).await?;
+        for batch in inputs {
+            stage.on_batch(batch, &cx, &mut out).await?;
+        }
+        stage.finish(&cx, &mut out).await
+    })
+    .unwrap();
+    collected.take()
+}
+
+fn parse() -> Parse {
+    Parse::new(&job().columns, 0, OnBadRow::Skip)
+}
+
+fn examples() -> Vec<ExampleBatch> {
+    through(parse(), rows())
+}
+
+fn plan(window: usize, mark_window_ends: bool) -> BatchPlan {
+    let key_spaces = job().columns.key_spaces();
+    BatchPlan { rows: 16, window, seed: 7, drop_last: false, mark_window_ends, key_spaces }
+}
+
+fn batches() -> Vec<TrainBatch> {
+    through(Batcher::new(plan(0, false)), examples())
+}
+
+/// The table of the model, which lives as long as the test program.
+fn table() -> TableClient {
+    static TABLE: OnceLock<(Host, TableClient)> = OnceLock::new();
+    let start = || {
+        let host = Host::start("host").unwrap();
+        let config = JobModel::of(&job(), &Registry::default()).unwrap().table_config(&job());
+        let table = start_table(&host, config, 2).unwrap();
+        (host, table)
+    };
+    TABLE.get_or_init(start).1.clone()
+}
+
+fn looked_up() -> Vec<ReadyBatch> {
+    through(Lookup::read_only(&table()), batches())
+}
+
+fn to_predict() -> Vec<ReadyBatch> {
+    let examples = through(parse().for_prediction(vec!["a".into()]), rows());
+    through(Lookup::read_only(&table()), through(Batcher::new(plan(0, false)), examples))
+}
+
+fn maker() -> ModelMaker {
+    JobModel::of(&job(), &Registry::default()).unwrap().maker()
+}
+
+fn train() -> Train {
+    Train::new("model", maker(), Progress::default())
+}
+
+fn gradients() -> Vec<GradBatch> {
+    through(train(), looked_up())
+}
+
+#[test]
+fn stages_of_rows() {
+    let odd = |batch: &RecordBatch| Ok((0..batch.num_rows()).map(|i| Some(i % 2 == 1)).collect::<BooleanArray>());
+    check_stage(move || DropRows::new(odd), rows);
+    check_stage(parse, rows);
+}
+
+#[test]
+fn batch() {
+    for (window, mark_window_ends) in [(0, false), (32, false), (0, true), (64, true)] {
+        check_stage(move || Batcher::new(plan(window, mark_window_ends)), examples);
+    }
+    check_stage(|| Batcher::new(BatchPlan { drop_last: true, ..plan(0, false) }), examples);
+}
+
+#[test]
+fn the_halves_of_batch() {
+    for plan in [plan(0, false), plan(32, true), BatchPlan { drop_last: true, ..plan(0, false) }] {
+        let cut = move || -> Cut { Batcher::new(plan.clone()).split().0 };
+        check_stage(cut.clone(), examples);
+        let parts = move || -> Vec<Part> { through(cut(), examples()) };
+        check_stage(|| Assemble::new(&self::plan(0, true)), parts);
+    }
+}
+
+#[test]
+fn lookup_and_train() {
+    check_stage(|| Lookup::read_only(&table()), batches);
+    check_stage(|| Lookup::for_training(&table(), &Staleness::new(20)), batches);
+    // With an exact order or look-ahead the stage does not stand alone: it waits for what `push` does. `exact_order.rs` and
+    // `tests/checkpoint` test them together.
+    check_stage(train, looked_up);
+}
+
+/// Dense parameters that no push changes.
+struct Constant;
+
+#[async_trait]
+impl DenseStore for Constant {
+    async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
+        Ok(Arc::new(vec![0.5; 8]))
+    }
+    async fn optimizer(&self, _: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault> {
+        Ok(Vec::new())
+    }
+    async fn push(&self, _: PushId, _: u64, _: u64, _: Vec<f32>) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn acknowledge_before(&self, _: u64) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[test]
+fn refresh() {
+    check_stage(|| Refresh::new(Arc::new(Constant), Participation::default()), looked_up);
+}
+
+#[test]
+fn sinks() {
+    check_sink(|| Push::new(&table()), gradients);
+    check_sink(|| Evaluate::new(maker(), 0.0), looked_up);
+    let (scores, mut scored) = mpsc::channel(1);
+    std::thread::spawn(move || while scored.blocking_recv().is_some() {});
+    check_sink(move || Predict::new(maker(), 0.0, scores.clone()), to_predict);
+}
+
+#[test]
+fn embed() {
+    let toml = r#"
+        [columns]
+        label = "label"
+        dense = []
+        slots = ["a", "b"]
+        [model]
+        kind = "two_towers"
+        user = { slots = ["a"] }
+        item = { slots = ["b"] }
+        embedding_dim = 4
+        hidden = []
+        vector_dim = 4
+    "#;
+    let job = Job::from_toml(toml, &[]).unwrap();
+    let model = JobModel::of(&job, &Registry::default()).unwrap();
+    let spec = model.spec.clone().unwrap();
+    let host = Host::start("host").unwrap();
+    let table = start_table(&host, model.table_config(&job), 1).unwrap();
+    let items = job.for_tower(&spec, TowerSide::Item);
+    let inputs = move || {
+        let parse = Parse::new(&items.columns, 0, OnBadRow::Skip).for_prediction(vec!["b".into()]);
+        let plan = BatchPlan { key_spaces: items.columns.key_spaces(), ..plan(0, false) };
+        through(Lookup::read_only(&table), through(Batcher::new(plan), through(parse, rows())))
+    };
+    let (vectors, mut taken) = mpsc::channel(1);
+    std::thread::spawn(move || while taken.blocking_recv().is_some() {});
+    let make = move || Embed::new(model.maker(), &spec, TowerSide::Item, vectors.clone());
+    check_sink(make, inputs);
+    host.stop().unwrap();
+}
+
+#[test]
+fn measure() {
+    let columns = Job::from_toml(
+        "columns = { label = 'label', dense = [{ column = 'x', indicator = true }], slots = ['a'] }",
+        &[],
+    );
+    let columns = columns.unwrap().columns;
+    check_sink(|| Measure::of(1), move || through(Parse::new(&columns, 0, OnBadRow::Skip), rows()));
+}
+
+/// A queue with all batches, in a run that is finished.
+fn received() -> Receive<TrainBatch> {
+    let queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, Credits { batches: 1000, bytes: 1 << 30 });
+    let (replies, _) = mpsc::unbounded_channel();
+    let channel = queue.open("reader 0", replies);
+    for batch in through(Batcher::new(plan(32, true)), examples()) {
+        let Lineage { split, row, .. } = batch.lineage;
+        let (id, term, closes) = (BatchId::of(&batch), batch.window.term, batch.closes);
+        let header = Header { id, term, split, row, closes, done_before: 0, urgent: false, labels: 1 };
+        let columns = columns::write(batch, None).unwrap();
+        let bytes = columns::bytes(&columns);
+        queue.put(channel, header, columns, bytes).unwrap();
+    }
+    // The last status stays when its sender is gone.
+    let (_, status) = watch::channel(RunStatus { phase: RunPhase::Finished, ..RunStatus::gathering() });
+    Receive::new(Arc::new(queue), status, &Participation::default())
+}
+
+#[test]
+fn sources() {
+    check_source(received);
+    let options = ReadOptions { batch_rows: 30, ..ReadOptions::default() };
+    check_source(move || {
+        let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options.clone());
+        Watched { source, progress: SourceProgress::default() }
+    });
+}
