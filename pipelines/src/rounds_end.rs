@@ -57,6 +57,7 @@ mod tests {
     fn status() -> RunStatus {
         RunStatus {
             attempt: 1,
+            start: 1,
             phase: RunPhase::Gathering,
             missing: Vec::new(),
             silent: Vec::new(),

@@ -71,6 +71,8 @@ pub(super) struct RunState {
     settings: Settings,
     /// See [`RunStatus::attempt`].
     attempt: u64,
+    /// See [`RunStatus::start`].
+    start: u64,
     /// What the attempt goes on from. `None`: not known yet.
     origin: Option<Origin>,
     /// Checkpoints that a process could not load: no attempt goes on from them.
@@ -123,6 +125,8 @@ impl RunState {
             cuts: settings.cuts(),
             settings,
             attempt,
+            // Not 0, which stands for none.
+            start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
             members: Members::new(expected),
@@ -144,6 +148,7 @@ impl RunState {
         let leases = self.leases.as_ref();
         RunStatus {
             attempt: self.attempt,
+            start: self.start,
             phase: self.phase.clone(),
             missing: self.members.missing(),
             silent: self.silent.clone(),
