@@ -31,6 +31,8 @@ pub enum FaultKind {
     BadData,
     /// A file that Forebay wrote is not what its manifest says.
     Damaged,
+    /// A file is not there.
+    NotFound,
     /// A file that another version of the program wrote, and this one cannot read. It is not damaged.
     OtherVersion,
     /// A number is NaN or infinite.

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use object_store::Error as StoreError;
 
 /// An explanation that a store adds to an error, as the source of a `Generic` one.
@@ -30,7 +30,9 @@ impl Explained {
 /// The fault of an operation that `what` names. A missing or forbidden file is the user's, the rest may pass.
 pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
     match error {
-        StoreError::NotFound { .. } => Fault::user(format!("{what}: it is not there (any more)")).because(error),
+        StoreError::NotFound { .. } => {
+            Fault::user(format!("{what}: it is not there (any more)")).because(error).kind(FaultKind::NotFound)
+        }
         StoreError::Precondition { .. } => Fault::external(format!(
             "{what}: the file was replaced or changed after it was listed; start again, and write new data to new files"
         ))

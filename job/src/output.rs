@@ -1,16 +1,18 @@
 //! The `[output]` section of a job.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use forebay_actors::Fault;
 use forebay_connectors::OnBadRow;
 use serde::{Deserialize, Serialize};
 
 use super::Job;
+use crate::checkpoint::Interval;
 use crate::run_end::RunEnd;
 
 /// What a run writes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputOptions {
     /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. It is written to a staged
@@ -22,6 +24,17 @@ pub struct OutputOptions {
     pub state: bool,
     /// Where the model goes when Ctrl-C or SIGTERM drains the run before all rows are trained on.
     pub on_drain: OnDrain,
+    /// How long a model that cannot be saved because of a disk or a store (full, away) is tried again. After that a run with
+    /// `checkpoint.to` leaves a checkpoint of all rows; one without saves the model into the working directory, or among the
+    /// temporary files, with `.rescued` behind its name. 0s: it is tried once.
+    pub retry_for: Interval,
+}
+
+impl Default for OutputOptions {
+    fn default() -> Self {
+        let retry_for = Interval(Duration::from_secs(300));
+        Self { model: None, state: false, on_drain: OnDrain::default(), retry_for }
+    }
 }
 
 /// What becomes of the model of a run that was drained.

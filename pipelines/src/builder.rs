@@ -179,5 +179,5 @@ fn begin_with_checkpoints(
         }
     };
     let shards = Shards::Here(resources.table.clone());
-    resources.add_checkpoints(folder, restored, BatchOrder::Data, shards, None)
+    resources.add_checkpoints(folder, forebay_base::random_seed() | 1, restored, BatchOrder::Data, shards, None)
 }

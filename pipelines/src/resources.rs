@@ -134,17 +134,22 @@ impl Resources {
         Restored { position, model: self.restored.take(), kept: Vec::new(), from: None }
     }
 
-    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. Blocks on
-    /// the store.
+    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. `start` is a
+    /// random number that all attempts of this start of the run have. Blocks on the store.
     pub(crate) fn add_checkpoints(
         &mut self,
         folder: CheckpointFolder,
+        start: u64,
         restored: Restored,
         order: BatchOrder,
         shards: Shards,
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
-        let Restored { position, model, kept, from } = restored;
+        let Restored { mut position, model, kept, from } = restored;
+        if position.run == 0 {
+            position.run = start;
+        }
+        let author = folder.author(position.run, start)?;
         if let Some(evaluations) = &self.evaluations {
             evaluations.restore(position.evaluations.clone(), position.rows)?;
         }
@@ -163,7 +168,7 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         let evaluations = self.evaluations.clone();
-        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts, leader, evaluations });
+        self.checkpoints = Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations });
         Ok(())
     }
 

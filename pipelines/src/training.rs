@@ -1,6 +1,6 @@
 //! A training run. [`Training::builder`] wires it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track};
@@ -8,7 +8,7 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, KeptWriter, NewestCheckpoint};
+use crate::checkpoint::{Checkpointer, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
@@ -153,8 +153,19 @@ pub struct Trained {
     /// What look-ahead has done; `None` in a job without.
     pub look_ahead: Option<LookAheadReport>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
+    /// Makes one more checkpoint, if the run makes them.
+    pub(crate) last_checkpoint: Mutex<Option<LastCheckpoint>>,
     /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
+}
+
+impl Trained {
+    /// Makes a checkpoint of the whole run: one that goes on from it has only to save the model. `status` is that of the run, in a cluster.
+    /// Returns its number and its folder; `None`, if the run makes no checkpoints. Blocks on the store.
+    pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
+        let mut last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        last.as_mut().map(|last| last.make(status))
+    }
 }
 
 /// A run that failed.
@@ -286,7 +297,7 @@ impl RunningTraining {
         if let Some(evaluator) = evaluator {
             evaluator.end();
         }
-        let newest = checkpointer.and_then(Checkpointer::end);
+        let (newest, last_checkpoint) = checkpointer.map(Checkpointer::end).unwrap_or_default();
         if let (Some(NewestCheckpoint { number, .. }), Err(fault)) = (newest, &outcome.result)
             && fault.kind != FaultKind::Drained
         {
@@ -326,6 +337,7 @@ impl RunningTraining {
                 staleness_observed: resources.staleness.observed(),
                 look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),
                 evaluations: resources.evaluations,
+                last_checkpoint: Mutex::new(last_checkpoint),
                 session: resources.session,
                 model: Model {
                     job: resources.job,

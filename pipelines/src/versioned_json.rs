@@ -10,13 +10,13 @@ const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// The value of `text`, of this `version` or an older one. `name` is that of the file.
 ///
 /// # Errors
-/// A user fault that names the file if it is not JSON, of another format or version, or lacks a field. It is of the kind
-/// [`FaultKind::OtherVersion`] if the version is one of a later program.
+/// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is not JSON, of another format or version, or lacks a field.
+/// It is of the kind [`FaultKind::OtherVersion`] if the version is one of a later program.
 pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, version: u32) -> Result<T, Fault> {
     let what: Value =
-        serde_json::from_slice(text).map_err(|e| Fault::user(format!("{name} is damaged: not JSON")).because(e))?;
+        serde_json::from_slice(text).map_err(|e| damaged(format!("{name} is damaged: not JSON")).because(e))?;
     if what["format"] != format {
-        return Err(Fault::user(format!("{name}: format is {}, expected {format:?}", what["format"])));
+        return Err(damaged(format!("{name}: format is {}, expected {format:?}", what["format"])));
     }
     let (found, known) = (&what["version"], 1..=u64::from(version));
     if !found.as_u64().is_some_and(|found| known.contains(&found)) {
@@ -26,10 +26,14 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, 
             Some(found) if found > *known.end() => {
                 Fault::user(format!("{message}: {}", other_version(&what))).kind(FaultKind::OtherVersion)
             }
-            _ => Fault::user(message),
+            _ => damaged(message),
         });
     }
-    serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
+    serde_json::from_value(what).map_err(|e| damaged(format!("{name} is damaged")).because(e))
+}
+
+fn damaged(message: String) -> Fault {
+    Fault::user(message).kind(FaultKind::Damaged)
 }
 
 /// What to do about a manifest that another program wrote.

@@ -12,6 +12,7 @@ mod launch;
 mod plan;
 mod predict;
 mod role;
+mod save;
 mod security_args;
 mod serve;
 mod shell;

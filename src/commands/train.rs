@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use crate::actors::{Domain, FaultKind, commas};
+use crate::actors::{FaultKind, commas};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ClusterSession, ProcessTimeline};
 use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
@@ -13,6 +13,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::job_args::RunArgs;
+use super::save::Saving;
 use super::summary::{SavedFolder, Summary};
 use crate::dashboard::Dashboard;
 use crate::exit::Ended;
@@ -172,7 +173,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         session.map_or(Ok(()), |session| session.stay_until_over(|| stop.asked()))?;
         return written.map(|()| ended);
     }
-    match finish(&summary, history.as_ref(), stop, &end) {
+    match finish(&summary, history.as_ref(), stop, &end, session.as_ref()) {
         Ok(()) => {
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
@@ -195,12 +196,18 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
 }
 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model.
-fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
+fn finish(
+    summary: &Summary<'_>,
+    history: Option<&History>,
+    stop: &Stop,
+    end: &AtEnd<'_>,
+    session: Option<&ClusterSession>,
+) -> Result<(), Fault> {
     let trained = summary.trained;
     end.show(summary, history, None, false);
     // The last model may be the best.
     let last = if trained.keeps_best() { trained.evaluate_last() } else { Ok(None) };
-    let saved = save(summary, stop);
+    let saved = save(summary, stop, session);
     summary.print();
     let written = end.write(summary, history);
     let (saved, evaluation) = saved?;
@@ -222,7 +229,11 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
 }
 
 /// Saves the model. Returns a line about it, and its evaluation if that is known.
-fn save(summary: &Summary<'_>, stop: &Stop) -> Result<(String, Option<Evaluation>), Fault> {
+fn save(
+    summary: &Summary<'_>,
+    stop: &Stop,
+    session: Option<&ClusterSession>,
+) -> Result<(String, Option<Evaluation>), Fault> {
     let trained = summary.trained;
     let output = &trained.model.job.output;
     let Some(model) = &output.model else {
@@ -233,7 +244,8 @@ fn save(summary: &Summary<'_>, stop: &Stop) -> Result<(String, Option<Evaluation
         return Ok((format!("the model was not saved: the run was drained, and {model} stays as it was"), None));
     };
     let begun = Instant::now();
-    let saved = stop.while_saving(|| trained.save(&folder).map_err(|fault| save_beside(trained, &folder, fault)));
+    let saving = Saving { trained, folder: &folder, stop, session };
+    let saved = stop.while_saving(|| saving.save());
     let (manifest, evaluation) = saved?;
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
@@ -272,16 +284,6 @@ fn of_table(group: &GroupStats) -> String {
         }
     }
     line
-}
-
-/// Saves a model that cannot be saved at `folder` beside it: what is in the way came after the training had begun. Returns the fault,
-/// which says where the model is.
-fn save_beside(trained: &Trained, folder: &str, fault: Fault) -> Fault {
-    let beside = format!("{}.rescued", folder.trim_end_matches('/'));
-    if fault.domain != Domain::User || trained.save(&beside).is_err() {
-        return fault;
-    }
-    Fault::user(format!("{fault}; the model was saved at {beside} instead"))
 }
 
 /// The rows at `data.eval`, if there are any, and the quality of the model that was saved on them. `known`: its quality, if a best

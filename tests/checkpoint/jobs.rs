@@ -225,3 +225,11 @@ impl Running {
         }
     }
 }
+
+/// A test that fails leaves no process behind.
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

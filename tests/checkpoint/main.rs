@@ -14,4 +14,5 @@ mod moved;
 mod refusals;
 mod resume;
 mod resume_from;
+mod two_runs;
 mod version_1;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::io;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use parquet::errors::ParquetError;
 
 pub(super) fn made_meanwhile(name: &str) -> Fault {
@@ -31,10 +31,10 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
             "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
         )),
+        Some(io::ErrorKind::NotFound) => Fault::user(format!("{text}: {error}")).kind(FaultKind::NotFound),
         Some(
             io::ErrorKind::PermissionDenied
             | io::ErrorKind::ReadOnlyFilesystem
-            | io::ErrorKind::NotFound
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
             | io::ErrorKind::InvalidFilename,

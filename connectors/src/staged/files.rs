@@ -106,7 +106,9 @@ impl OpenFolder {
         let name = self.name(file);
         match &self.0 {
             Opened::Local(path) => {
-                let file = File::open(path.join(file)).map_err(|e| fault(&name, "cannot read", e))?;
+                let path = path.join(file);
+                let opened = pass(&path, "before read").and_then(|()| File::open(path));
+                let file = opened.map_err(|e| fault(&name, "cannot read", e))?;
                 Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
             }
             Opened::Store(folder) => {

@@ -8,12 +8,13 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::error::fault;
+use super::fail_points::pass;
 use crate::input::Input;
 use crate::store_error::store_fault;
 use crate::stores::Stores;
@@ -174,7 +175,9 @@ impl OpenFolder {
         match &self.0 {
             Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
-                let mut file = File::open(path.join(file)).map_err(cannot)?;
+                let path = path.join(file);
+                let opened = pass(&path, "before read").and_then(|()| File::open(path));
+                let mut file = opened.map_err(cannot)?;
                 let mut buffer = vec![0; 1 << 20];
                 loop {
                     match file.read(&mut buffer).map_err(cannot)? {
@@ -204,7 +207,8 @@ impl OpenFolder {
             all.extend_from_slice(&piece[..room as usize]);
         })?;
         if bytes.len() as u64 > most {
-            return Err(Fault::user(format!("`{}` is longer than {most} bytes, the most expected", self.name(file))));
+            let message = format!("`{}` is longer than {most} bytes, the most expected", self.name(file));
+            return Err(Fault::user(message).kind(FaultKind::Damaged));
         }
         Ok(bytes)
     }

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::cut::{Cut, Kept};
 use super::cut_plan::CutPlan;
+use super::last::LastCheckpoint;
 use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
 
@@ -35,7 +36,7 @@ pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     /// Dropped to end the thread.
     alive: Sender<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<JoinHandle<Worker>>,
 }
 
 #[derive(Default)]
@@ -103,9 +104,10 @@ impl Checkpointer {
     }
 
     /// Ends the thread, after the checkpoint that it is writing. Waits a while for that, but not for a store that does not
-    /// answer: the model is yet to be saved. Returns the newest checkpoint.
+    /// answer: the model is yet to be saved. Returns the newest checkpoint, and what can make one more.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
-    pub(crate) fn end(mut self) -> Option<NewestCheckpoint> {
+    pub(crate) fn end(mut self) -> (Option<NewestCheckpoint>, Option<LastCheckpoint>) {
+        let mut last = None;
         drop(std::mem::replace(&mut self.alive, channel().0));
         if let Some(thread) = self.thread.take() {
             let begun = Instant::now();
@@ -114,11 +116,13 @@ impl Checkpointer {
             }
             if !thread.is_finished() {
                 tracing::warn!("a checkpoint is still being written after {LAST_WRITE:?}: the run ends without it");
-            } else if thread.join().is_err() {
+            } else if let Ok(Worker { checkpoints, writer, .. }) = thread.join() {
+                last = Some(LastCheckpoint { checkpoints, writer });
+            } else {
                 tracing::error!("the thread that makes checkpoints panicked");
             }
         }
-        self.newest()
+        (self.newest(), last)
     }
 
     /// The newest checkpoint of this process.
@@ -136,13 +140,14 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, ended: &Receiver<()>) {
+    /// Makes checkpoints until the sender is dropped, or one of them ends the run.
+    fn run(mut self, ended: &Receiver<()>) -> Self {
         let options = self.checkpoints.job.checkpoint.clone();
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
         let mut last_tries = 0;
         loop {
             if ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected) {
-                return;
+                return self;
             }
             let last = self.shared.last.load(Ordering::SeqCst);
             let now = self.checkpoints.cut_point.rows();
@@ -153,7 +158,7 @@ impl Worker {
             (since, rows) = (Instant::now(), now);
             last_tries += usize::from(last);
             match self.checkpoint() {
-                Ok(None) => return,
+                Ok(None) => return self,
                 Ok(Some(manifest)) => {
                     if last {
                         let folder = &self.checkpoints.folder.folder;
@@ -161,11 +166,13 @@ impl Worker {
                         let said = format!(
                             "stopped after {rows} rows; checkpoint {number} in {folder} has them: --resume goes on"
                         );
-                        return self.control.kill(Fault::external(said).kind(FaultKind::Drained));
+                        self.control.kill(Fault::external(said).kind(FaultKind::Drained));
+                        return self;
                     }
                 }
                 Err(fault) if last && !(fault.retryable && last_tries < LAST_TRIES) => {
-                    return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
+                    self.control.kill(Fault::external("the last checkpoint failed").because(fault));
+                    return self;
                 }
                 Err(fault) => {
                     tracing::warn!("a checkpoint failed, and the run goes on: {fault}");

@@ -97,7 +97,7 @@ impl CheckpointFolder {
             }
         }
         let manifest = CheckpointManifest::new(number, old.job.clone(), old.position.clone(), tables, dense);
-        Ok(CheckpointManifest { kept, ..manifest })
+        Ok(CheckpointManifest { kept, start: old.start, ..manifest })
     }
 }
 

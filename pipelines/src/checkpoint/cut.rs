@@ -78,15 +78,12 @@ struct State {
 impl CutPoint {
     /// For one of `trainers` trainers that go on from `position`. The cuts of a single one come out of the returned receiver.
     pub(crate) fn new(
-        mut position: TrainPosition,
+        position: TrainPosition,
         order: BatchOrder,
         shards: Shards,
         trainers: usize,
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
         let (cuts, taken) = channel();
-        if position.run == 0 {
-            position.run = forebay_base::random_seed() | 1;
-        }
         let (before, steps_before) = (position.batches.clone(), position.steps);
         let state = Mutex::new(State { position, ..State::default() });
         let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
@@ -109,11 +106,6 @@ impl CutPoint {
     /// Steps taken before this process began.
     pub(crate) fn steps_before(&self) -> u64 {
         self.steps_before
-    }
-
-    /// The random number of the run.
-    pub(crate) fn run(&self) -> u64 {
-        self.state().position.run
     }
 
     /// Rows trained on, those of earlier processes included. With several trainers an estimate: as if each had trained on as
@@ -201,14 +193,27 @@ impl CutPoint {
 
     /// The barrier is at `push`: takes the cut, with the gradients that an exact order keeps. Replicas may call it several times.
     pub(crate) async fn cut(&self, epoch: Epoch, kept: Vec<Arc<GradBatch>>) {
-        let (plan, position, model) = {
+        let plan = {
             let mut state = self.state();
             if state.last == Some(epoch) {
                 return;
             }
             state.last = Some(epoch);
             let Some(plan) = state.plan.take() else { return };
-            (plan, state.position.clone(), state.model.take())
+            plan
+        };
+        self.take_cut(plan, kept).await;
+    }
+
+    /// Takes a cut after the last batch of the run, when all stages have ended.
+    pub(super) async fn cut_now(&self, plan: CutPlan) {
+        self.take_cut(plan, Vec::new()).await;
+    }
+
+    async fn take_cut(&self, plan: CutPlan, kept: Vec<Arc<GradBatch>>) {
+        let (position, model) = {
+            let mut state = self.state();
+            (state.position.clone(), state.model.take())
         };
         let snapshots = match &self.shards {
             Shards::Here(table) => table.begin_snapshot(plan.kind).await,

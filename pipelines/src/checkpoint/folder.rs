@@ -11,14 +11,23 @@
 //! checkpoint.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind};
+use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_base::Backoff;
 use forebay_connectors::staged::{Folder, OpenFolder};
 
+use super::author::Author;
 use super::manifest::{CheckpointManifest, TableLayer};
 use super::origin::{DamagedCheckpoints, OriginCheckpoint, not_used};
 use crate::context::Context;
 use crate::model_folder::checked;
+
+/// How often something is read again after a fault of the disk or the store.
+const TRIES: usize = 4;
+
+/// The wait before the second try. Unit tests have stores that fail a thousand times.
+const FIRST_WAIT: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 200 });
 
 /// A folder of checkpoints.
 #[derive(Clone, Debug)]
@@ -97,7 +106,7 @@ impl CheckpointFolder {
     /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
     ///
     /// # Errors
-    /// An external fault if the store fails; a user fault if there are checkpoints and none is whole, or if another version of the
+    /// An external fault if the store fails; a user fault if a file may not be read; a user fault if there are checkpoints and none is whole, or if another version of the
     /// program wrote the newest: going on from an older one would do its work again and take its place.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
@@ -105,8 +114,10 @@ impl CheckpointFolder {
             let Some(manifest) = self.newest(&damaged)? else { return Ok(None) };
             match self.verify_files(&manifest) {
                 Ok(()) => return Ok(Some(manifest)),
-                Err(fault) if fault.retryable => return Err(fault),
-                Err(fault) => damaged.add(OriginCheckpoint::own(manifest.number), fault),
+                Err(fault) if fault.kind == FaultKind::Damaged => {
+                    damaged.add(OriginCheckpoint::own(manifest.number), fault);
+                }
+                Err(fault) => return Err(fault),
             }
         }
     }
@@ -117,20 +128,22 @@ impl CheckpointFolder {
     /// # Errors
     /// As [`latest`](Self::latest).
     pub(crate) fn newest(&self, damaged: &DamagedCheckpoints) -> Result<Option<CheckpointManifest>, Fault> {
-        let files: HashMap<String, u64> = self.folder.files()?.into_iter().collect();
+        let files: HashMap<String, u64> = patiently(|| self.folder.files())?.into_iter().collect();
         let mut because = damaged.fault();
         let mut numbers: Vec<u64> = files.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
         numbers.sort_unstable();
         let found = numbers.len();
         numbers.retain(|number| !damaged.has(OriginCheckpoint::own(*number)));
         for number in numbers.into_iter().rev() {
-            match self.manifest(number).and_then(|manifest| self.check_lengths(&files, manifest)) {
+            let manifest = patiently(|| self.manifest(number));
+            match manifest.and_then(|manifest| self.check_lengths(&files, &manifest).map(|()| manifest)) {
                 Ok(manifest) => return Ok(Some(manifest)),
-                Err(fault) if fault.retryable || fault.kind == FaultKind::OtherVersion => return Err(fault),
-                Err(fault) => {
+                Err(fault) if fault.kind == FaultKind::Damaged => {
                     not_used(number, &fault);
                     because.get_or_insert(fault);
                 }
+                // It may be whole: an older one would take its place, and the next checkpoints would remove it.
+                Err(fault) => return Err(fault),
             }
         }
         match because {
@@ -141,11 +154,11 @@ impl CheckpointFolder {
         }
     }
 
-    fn check_lengths(
+    pub(super) fn check_lengths(
         &self,
         files: &HashMap<String, u64>,
-        manifest: CheckpointManifest,
-    ) -> Result<CheckpointManifest, Fault> {
+        manifest: &CheckpointManifest,
+    ) -> Result<(), Fault> {
         for entry in manifest.files() {
             let found = files.get(&entry.path);
             if found != Some(&entry.bytes) {
@@ -155,19 +168,41 @@ impl CheckpointFolder {
                 return Err(Fault::user(message).kind(FaultKind::Damaged));
             }
         }
-        Ok(manifest)
+        Ok(())
     }
 
-    /// The number of the next checkpoint of `run`.
+    /// The author of the checkpoints that a start of a run will write here.
     ///
     /// # Errors
-    /// A user fault if the newest checkpoint is of another run, or of another version of the program.
-    pub(crate) fn next_number(&self, run: u64) -> Result<u64, Fault> {
+    /// The store fails, or another version of the program wrote the newest checkpoint.
+    pub(crate) fn author(&self, run: u64, start: u64) -> Result<Author, Fault> {
+        let Some(newest) = patiently(|| self.numbers())?.pop() else {
+            return Ok(Author { run, start, before: (0, 0) });
+        };
+        let before = match patiently(|| self.manifest(newest)) {
+            Ok(manifest) => manifest.start,
+            // It does not say whose it is.
+            Err(fault) if fault.kind == FaultKind::Damaged => 0,
+            Err(fault) => return Err(fault),
+        };
+        Ok(Author { run, start, before: (newest, before) })
+    }
+
+    /// The number of the next checkpoint of `author`.
+    ///
+    /// # Errors
+    /// A user fault if the newest checkpoint is of another run or of another process that goes on with it, or of another version of the
+    /// program. The store fails.
+    pub(crate) fn next_number(&self, author: &Author) -> Result<u64, Fault> {
         let Some(&newest) = self.numbers()?.last() else { return Ok(1) };
         // A damaged manifest does not say whose it is.
         match self.manifest(newest) {
-            Ok(manifest) if manifest.position.run != run => Err(self.another_run(newest)),
-            Err(fault) if fault.kind == FaultKind::OtherVersion => Err(fault),
+            Ok(manifest) if manifest.position.run != author.run => Err(self.another_run(newest)),
+            Ok(manifest) if !author.may_follow(&manifest) => Err(Fault::user(format!(
+                "{} was written by another process that goes on with the same run: only one may, stop the other",
+                self.folder.name(&CheckpointManifest::name(newest))
+            ))),
+            Err(fault) if fault.kind != FaultKind::Damaged => Err(fault),
             _ => Ok(newest + 1),
         }
     }
@@ -208,33 +243,22 @@ impl CheckpointFolder {
         }
         Ok(())
     }
+}
 
-    /// Removes all checkpoints but the newest `keep`, and the files that no remaining one names. Files of later numbers stay.
-    ///
-    /// # Errors
-    /// The store fails, or a manifest that stays is damaged.
-    pub fn prune(&self, keep: usize) -> Result<(), Fault> {
-        let numbers = self.numbers()?;
-        let Some(&newest) = numbers.last() else { return Ok(()) };
-        let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep.max(1)));
-        let mut named = HashSet::new();
-        for &number in kept {
-            match self.manifest(number) {
-                Ok(manifest) => named.extend(manifest.files().map(|entry| entry.path.clone())),
-                // Its files are not known, so none may be removed.
-                Err(fault) => return Err(fault),
+/// Calls `read` again after a fault of the disk or the store, a few times: it may pass.
+#[allow(clippy::disallowed_methods, reason = "everything here blocks its thread")]
+fn patiently<T>(mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut waits = Backoff::equal_jitter(FIRST_WAIT, FIRST_WAIT * 8);
+    for _ in 0..TRIES {
+        match read() {
+            Err(fault) if fault.domain == Domain::External => {
+                tracing::warn!("{fault}; trying again");
+                std::thread::sleep(waits.next_wait());
             }
+            done => return done,
         }
-        for &number in old {
-            self.folder.remove(&CheckpointManifest::name(number))?;
-        }
-        for (name, _) in self.folder.files()? {
-            if file_number(&name).is_some_and(|number| number <= newest) && !named.contains(&name) {
-                self.folder.remove(&name)?;
-            }
-        }
-        Ok(())
     }
+    read()
 }
 
 /// The name of a file of a checkpoint. `attempt` differs from try to try.
@@ -243,7 +267,7 @@ pub(crate) fn file_name(number: u64, attempt: u64, what: &str) -> String {
 }
 
 /// The number of the checkpoint that a file was written for.
-fn file_number(name: &str) -> Option<u64> {
+pub(super) fn file_number(name: &str) -> Option<u64> {
     let (number, rest) = name.split_once('-')?;
     let (attempt, _) = rest.split_once('-')?;
     u32::from_str_radix(attempt, 16).ok()?;
@@ -337,8 +361,9 @@ mod tests {
         folder.publish(&manifest).unwrap();
         manifest.written += 1;
         assert!(folder.publish(&manifest).unwrap_err().to_string().contains("was written by another run"));
-        assert_eq!(folder.next_number(manifest.position.run).unwrap(), 2);
-        assert!(folder.next_number(77).unwrap_err().to_string().contains("was written by another run"));
+        let next = |run| folder.author(run, 1).and_then(|author| folder.next_number(&author));
+        assert_eq!(next(manifest.position.run).unwrap(), 2);
+        assert!(next(77).unwrap_err().to_string().contains("was written by another run"));
     }
 
     /// As a later program would write it: `change` is done to the JSON, and the checksum is right.
@@ -372,7 +397,7 @@ mod tests {
                 folder.manifest(2).unwrap_err(),
                 folder.latest().unwrap_err(),
                 folder.newest(&DamagedCheckpoints::default()).unwrap_err(),
-                folder.next_number(0).unwrap_err(),
+                folder.next_number(&Author::default()).unwrap_err(),
                 folder.prune(1).unwrap_err(),
             ] {
                 assert_eq!(fault.kind, FaultKind::OtherVersion, "{fault}");

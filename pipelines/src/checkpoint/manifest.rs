@@ -13,6 +13,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::trained_batches::TrainedBatches;
 use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
+use crate::model_folder::checked::missing_is_damage;
 use crate::versioned_json;
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
@@ -39,6 +40,9 @@ pub struct CheckpointManifest {
     pub written: u64,
     /// The job of the run.
     pub job: Job,
+    /// The random number of the start of the run that wrote it: see `author.rs`. 0: an earlier program gave it none.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) start: u64,
     /// How far the run is.
     pub(crate) position: TrainPosition,
     /// The tables.
@@ -62,7 +66,7 @@ pub(crate) struct TrainPosition {
     pub(crate) steps_before: u64,
     /// Rows trained on.
     pub(crate) rows: u64,
-    /// A random number of the run, which all its processes and attempts keep.
+    /// A random number of the run, which all its processes and attempts keep. 0: the run has none yet.
     pub(crate) run: u64,
     /// What is read, if the source knows it before it reads.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,7 +116,7 @@ impl CheckpointManifest {
             true => 1,
         };
         let (written, kept) = (since.as_secs(), Vec::new());
-        Self { format, version, forebay, number, written, job, position, tables, dense, kept }
+        Self { format, version, forebay, number, written, job, start: 0, position, tables, dense, kept }
     }
 
     /// The name of the manifest of a checkpoint.
@@ -151,12 +155,12 @@ impl CheckpointManifest {
     }
 
     /// # Errors
-    /// A user fault that names the file if it is not a manifest of this version; of the kind [`FaultKind::OtherVersion`] if it is as its
+    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest; of the kind [`FaultKind::OtherVersion`] if it is as its
     /// checksum says, and has what this program does not know: then another one wrote it.
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
-        let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
-        let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}"));
+        let (text, name) = (folder.bytes(&file, MOST_BYTES).map_err(missing_is_damage)?, folder.name(&file));
+        let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}")).kind(FaultKind::Damaged);
         let signed = check_checksum(&text).map_err(damaged);
         let manifest: Self = match versioned_json::parse(&text, &name, FORMAT, VERSION) {
             Ok(manifest) => signed.map(|_| manifest)?,
@@ -233,6 +237,10 @@ fn check_checksum(text: &[u8]) -> Result<bool, String> {
         return Ok(true);
     }
     Err(format!("its checksum is {found}, expected {}", String::from_utf8_lossy(&expected[..expected.len().min(32)])))
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Whether a path names a file directly in the folder.

@@ -11,10 +11,11 @@
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
-//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `writer.rs`, `restore.rs`,
-//! `origin.rs`, `named.rs` and `leases.rs` (going on), `compact.rs`. `docs/checkpoint.md`
+//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `author.rs`, `writer.rs`, `last.rs`, `restore.rs`,
+//! `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md`
 //! describes the format.
 
+mod author;
 mod batch_log;
 mod checkpointer;
 mod compact;
@@ -23,11 +24,13 @@ mod cut_plan;
 mod dense_state;
 mod folder;
 pub(crate) mod kept_gradients;
+mod last;
 mod leases;
 mod lookup_gate;
 mod manifest;
 mod named;
 mod origin;
+mod prune;
 mod restore;
 mod shared_cut;
 mod table_rows;
@@ -49,6 +52,7 @@ pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
 pub(crate) use kept_gradients::KeptWriter;
+pub(crate) use last::LastCheckpoint;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};

@@ -9,6 +9,7 @@ use forebay_job::Job;
 use forebay_ps::{SnapshotKind, TableConfig};
 use futures::executor::block_on;
 
+use super::author::Author;
 use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
@@ -21,6 +22,7 @@ use crate::model_folder::FileEntry;
 /// What the checkpoints of one run need. `start` begins to make them.
 pub(crate) struct Checkpoints {
     pub(crate) folder: CheckpointFolder,
+    pub(crate) author: Author,
     pub(crate) job: Job,
     pub(crate) config: TableConfig,
     pub(crate) cut_point: Arc<CutPoint>,
@@ -44,7 +46,7 @@ pub(super) struct CheckpointWriter {
 impl CheckpointWriter {
     /// What the next checkpoint is. Removes what the last failed try has written: a ps may have gone on writing after it had failed.
     pub(super) fn plan(&mut self, to: &Checkpoints) -> Result<CutPlan, Fault> {
-        let number = to.folder.next_number(to.cut_point.run())?;
+        let number = to.folder.next_number(&to.author)?;
         self.discard_failed(to);
         // Someone may have removed the files of the layers below, or compacted them.
         let full = self.layers.is_empty()
@@ -103,7 +105,7 @@ impl CheckpointWriter {
         layers.push(TableLayer { checkpoint: plan.number, files });
         let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
-        let manifest = CheckpointManifest { kept, ..manifest };
+        let manifest = CheckpointManifest { kept, start: to.author.start, ..manifest };
         if !folder.has_layers(&layers)? {
             self.layers.clear();
             self.discard_failed(to);

@@ -110,6 +110,8 @@ pub struct RunStatus {
     /// The attempt of the run. It changes when the coordinator is started again, and when the run begins anew because a member
     /// was lost together with parameters. All members then join again.
     pub attempt: u64,
+    /// A number of this start of the coordinator, which all its attempts have and no other start.
+    pub start: u64,
     /// The phase of the run.
     pub phase: RunPhase,
     /// Members that must join before the run starts.

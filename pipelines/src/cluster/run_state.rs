@@ -73,6 +73,8 @@ pub(super) struct RunState {
     settings: Settings,
     /// See [`RunStatus::attempt`].
     attempt: u64,
+    /// See [`RunStatus::start`].
+    start: u64,
     /// What the attempt goes on from. `None`: not known yet.
     origin: Option<Origin>,
     /// Checkpoints that a process could not load: no attempt goes on from them.
@@ -128,6 +130,8 @@ impl RunState {
             cuts: settings.cuts(),
             settings,
             attempt,
+            // Not 0, which stands for none.
+            start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
             members: Members::new(expected, now),
@@ -150,6 +154,7 @@ impl RunState {
         let leases = self.leases.as_ref();
         RunStatus {
             attempt: self.attempt,
+            start: self.start,
             phase: self.phase.clone(),
             missing: self.members.missing(),
             silent: self.silent.clone(),

@@ -153,7 +153,7 @@ fn add_checkpoints(
     let folder = CheckpointFolder::open(&to, &resources.context)?;
     let several = resources.job.placement.trainers > 1;
     let leader = several.then(|| CutLeader::new(session.member.clone()));
-    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards, leader)
+    resources.add_checkpoints(folder, status.start, restored, BatchOrder::Any, shards, leader)
 }
 
 fn membership(

@@ -88,12 +88,13 @@ impl<'a> CheckedReader<'a> {
     /// Opens the file of an entry.
     ///
     /// # Errors
-    /// A user fault if the entry names a file outside the folder; an external one if the file cannot be opened.
+    /// A user fault if the entry names a file outside the folder, of the kind [`FaultKind::Damaged`] if the file is missing; an external
+    /// one if it cannot be opened.
     pub(crate) fn open(folder: &OpenFolder, entry: &'a FileEntry) -> Result<Self, Fault> {
         if Path::new(&entry.path).components().any(|c| !matches!(c, Component::Normal(_))) {
             return Err(Fault::user(format!("the manifest names {:?}, which is not inside the folder", entry.path)));
         }
-        let (file, name) = (folder.reader(&entry.path)?, folder.name(&entry.path));
+        let (file, name) = (folder.reader(&entry.path).map_err(missing_is_damage)?, folder.name(&entry.path));
         Ok(Self { file, name, entry, hash: Xxh3::new(), bytes: 0 })
     }
 
@@ -128,10 +129,26 @@ impl<'a> CheckedReader<'a> {
 
 impl Read for CheckedReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let n = self.file.read(buffer)?;
+        let n = self.file.read(buffer).map_err(missing_file)?;
         self.hash.update(&buffer[..n]);
         self.bytes += n as u64;
         Ok(n)
+    }
+}
+
+/// The fault of a file that a manifest names, or of a manifest that was there: if it is missing, that is damage.
+pub(crate) fn missing_is_damage(fault: Fault) -> Fault {
+    match fault.kind {
+        FaultKind::NotFound => fault.kind(FaultKind::Damaged),
+        _ => fault,
+    }
+}
+
+/// The same of what a reader of a store returns: it opens the file when it is read.
+fn missing_file(error: io::Error) -> io::Error {
+    match error.downcast::<Fault>() {
+        Ok(fault) => io::Error::other(missing_is_damage(fault)),
+        Err(error) => error,
     }
 }
 

@@ -40,11 +40,15 @@ impl StateOutput {
         Ok(())
     }
 
-    /// Leaves the parameters in the run's results, and the state of their optimizer if it is asked for.
+    /// Leaves the parameters in the run's results, and the state of their optimizer if it is asked for. A checkpoint of the whole run
+    /// gets the state as at a barrier.
     pub(super) fn leave(&self, model: &dyn DenseModel, cx: &StageCx) {
         cx.leave(model.parameters());
         if self.leaves_optimizer {
             cx.leave(OptimizerState(model.optimizer()));
+        }
+        if let (Some(cut_point), Ok(state)) = (&self.cut_point, model.state()) {
+            cut_point.model(state);
         }
     }
 }

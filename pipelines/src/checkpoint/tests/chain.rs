@@ -11,7 +11,9 @@ use forebay_ps::{
 };
 use futures::executor::block_on;
 
+use super::super::author::Author;
 use super::super::cut::{Cut, CutPoint, Kept, Shards};
+use super::super::cut_plan::CutPlan;
 use super::super::folder::CheckpointFolder;
 use super::super::load_rows;
 use super::super::manifest::{CheckpointManifest, TrainPosition};
@@ -52,6 +54,9 @@ pub(super) fn config(lives: bool) -> TableConfig {
     TableConfig { name: "t".into(), seed: 3, parts, storage: Default::default(), lifetime, groups: Vec::new() }
 }
 
+/// The number of the start of a run.
+const START: u64 = 5;
+
 /// A run that trains and makes checkpoints.
 pub(super) struct Chain {
     host: Host,
@@ -67,13 +72,29 @@ impl Chain {
     }
 
     pub(super) fn within(folder: CheckpointFolder, lives: bool) -> Self {
+        Self::started(folder, lives, START)
+    }
+
+    /// One start of the run.
+    pub(super) fn started(folder: CheckpointFolder, lives: bool, start: u64) -> Self {
         let host = Host::start("test").unwrap();
         let table = start_table(&host, config(lives), 2).unwrap();
         let mut job = Job::default();
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1);
-        let to = Checkpoints { folder, job, config: config(lives), cut_point, cuts, leader: None, evaluations: None };
+        // A test may have the store fail from its first call on.
+        let author = folder.author(7, start).unwrap_or(Author { run: 7, start, before: (0, 0) });
+        let to = Checkpoints {
+            folder,
+            author,
+            job,
+            config: config(lives),
+            cut_point,
+            cuts,
+            leader: None,
+            evaluations: None,
+        };
         Self { host, table, to, writer: CheckpointWriter::default(), step: 0 }
     }
 
@@ -93,7 +114,15 @@ impl Chain {
 
     /// Makes a checkpoint, and removes old ones, as the thread of a trainer does.
     pub(super) fn checkpoint(&mut self) -> Result<CheckpointManifest, Fault> {
-        let plan = self.writer.plan(&self.to)?;
+        let plan = self.plan()?;
+        self.write(plan)
+    }
+
+    pub(super) fn plan(&mut self) -> Result<CutPlan, Fault> {
+        self.writer.plan(&self.to)
+    }
+
+    pub(super) fn write(&mut self, plan: CutPlan) -> Result<CheckpointManifest, Fault> {
         let position = TrainPosition { steps: self.step, run: 7, ..TrainPosition::default() };
         let snapshots = block_on(self.table.begin_snapshot(plan.kind))?;
         let cut = Cut { plan, position, model: Some(self.dense()), snapshots, kept: Kept::Here(Vec::new()) };

@@ -188,7 +188,8 @@ impl Run {
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1);
         let (folder, config) = (folder.clone(), config(lives));
-        let to = Checkpoints { folder, job, config, cut_point, cuts, leader: None, evaluations: None };
+        let author = folder.author(7, 5).unwrap();
+        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader: None, evaluations: None };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

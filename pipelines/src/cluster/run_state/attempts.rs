@@ -236,6 +236,18 @@ mod tests {
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
 
+    /// Checkpoints of one attempt may come late, and must be those of the same run.
+    #[test]
+    fn all_attempts_of_a_coordinator_have_the_number_of_its_start() {
+        let (job, now) = (Job::default(), Instant::now());
+        let mut run = RunState::new(&job, 70, now);
+        let first = run.status();
+        run.begin_attempt("a test", now);
+        let second = run.status();
+        assert!(second.attempt != first.attempt && second.start == first.start && first.start != 0, "{second:?}");
+        assert_ne!(RunState::new(&job, 80, now).status().start, first.start, "another start");
+    }
+
     /// Every run that was drained to a checkpoint ended ten seconds late.
     #[test]
     fn the_coordinator_does_not_wait_for_the_process_that_reported_the_fault() {

@@ -1,0 +1,60 @@
+//! The checkpoint of a whole run, made when its model could not be saved: the run that goes on from it has only to save.
+
+use std::collections::BTreeMap;
+
+use forebay_actors::Fault;
+use forebay_job::Job;
+use futures::executor::block_on;
+
+use super::cut::{Cut, Kept, Shards};
+use super::cut_plan::CutPlan;
+use super::trained_batches::TrainedBatches;
+use super::writer::{CheckpointWriter, Checkpoints};
+use crate::cluster::RunStatus;
+
+/// Makes one more checkpoint after every stage of the run has ended.
+pub(crate) struct LastCheckpoint {
+    pub(super) checkpoints: Checkpoints,
+    pub(super) writer: CheckpointWriter,
+}
+
+impl LastCheckpoint {
+    /// Makes it. Nothing changes any more, so there is nothing to wait for. `status` is that of the run, in a cluster. Returns its number and
+    /// its folder. Blocks on the store.
+    pub(crate) fn make(&mut self, status: Option<&RunStatus>) -> Result<(u64, String), Fault> {
+        let plan = self.writer.plan(&self.checkpoints)?;
+        let cut = match (&self.checkpoints.leader, status) {
+            (None, _) => self.cut_alone(plan),
+            (Some(_), Some(status)) => self.cut_all(plan, status),
+            (Some(_), None) => Err(Fault::internal("several trainers without a coordinator")),
+        };
+        let manifest = self.writer.write(&self.checkpoints, cut?)?;
+        Ok((manifest.number, self.checkpoints.folder.folder.to_string()))
+    }
+
+    fn cut_alone(&self, plan: CutPlan) -> Result<Cut, Fault> {
+        let Checkpoints { cut_point, cuts, .. } = &self.checkpoints;
+        // What a checkpoint has left that the end of the run interrupted.
+        while cuts.try_recv().is_ok() {}
+        block_on(cut_point.cut_now(plan));
+        cuts.try_recv().map_err(|_| Fault::internal("the end of the run was not cut"))?
+    }
+
+    /// With several trainers: all of them have ended, and the coordinator knows that every window is done.
+    fn cut_all(&self, plan: CutPlan, status: &RunStatus) -> Result<Cut, Fault> {
+        let Checkpoints { cut_point, job, .. } = &self.checkpoints;
+        match cut_point.shards() {
+            Shards::InPs(ps) => block_on(ps.begin(plan))?,
+            Shards::Here(_) => return Err(Fault::internal("several trainers share the shards of one of them")),
+        }
+        let position = cut_point.position_after(all_windows(job, status), job.in_step());
+        Ok(Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Written(Vec::new()) })
+    }
+}
+
+fn all_windows(job: &Job, status: &RunStatus) -> TrainedBatches {
+    let windows = status.data.as_ref().map_or(0, |data| data.windows);
+    let done: BTreeMap<_, _> =
+        (0..job.data.epochs as u32).map(|epoch| (epoch, std::iter::once(0..windows).collect())).collect();
+    TrainedBatches::of_windows(done, status.counts)
+}

@@ -1,0 +1,69 @@
+//! Which checkpoints stay when old ones are removed.
+
+use std::path::Path;
+
+use super::chain::{Chain, fast_folder};
+use super::fail_points::unnamed;
+
+/// Makes checkpoints, of which two are to stay. The first, the fourth and the seventh have all rows.
+fn make(chain: &mut Chain, checkpoints: usize) {
+    for _ in 0..checkpoints {
+        chain.train();
+        chain.checkpoint().unwrap();
+    }
+}
+
+fn flip(at: &Path) {
+    let mut bytes = std::fs::read(at).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(at, bytes).unwrap();
+}
+
+/// All that stayed had the same full checkpoint below them.
+#[test]
+fn a_flipped_bit_never_takes_all_checkpoints() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), false);
+    let mut stay = Vec::new();
+    for _ in 0..8 {
+        make(&mut chain, 1);
+        stay.push(chain.folder().numbers().unwrap());
+    }
+    let expected: [&[u64]; 8] = [&[1], &[1, 2], &[2, 3], &[3, 4], &[3, 4, 5], &[3, 5, 6], &[6, 7], &[6, 7, 8]];
+    assert_eq!(stay, expected);
+    let folder = chain.folder();
+    assert_eq!(unnamed(folder), [""; 0]);
+    let base = &folder.manifest(8).unwrap().tables[0].layers[0];
+    assert_eq!(base.checkpoint, 7);
+    flip(&dir.path().join(&base.files[0].path));
+    assert_eq!(folder.latest().unwrap().unwrap().number, 6);
+    // Whoever asks for one gets one.
+    folder.prune(1).unwrap();
+    assert_eq!(folder.numbers().unwrap(), [8]);
+    chain.end();
+}
+
+/// It counted as one that stays, and as long as it did, nothing was removed.
+#[test]
+fn damaged_checkpoints_do_not_count_and_do_not_stop_the_removal_of_others() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), false);
+    make(&mut chain, 5);
+    flip(&dir.path().join("checkpoint-000005.json"));
+    make(&mut chain, 1);
+    assert_eq!(chain.folder().numbers().unwrap(), [3, 4, 5, 6], "two are whole, 3 has another base");
+    make(&mut chain, 1);
+    let folder = chain.folder();
+    assert_eq!(folder.numbers().unwrap(), [6, 7]);
+    assert_eq!(unnamed(folder), [""; 0]);
+    // A file is shorter than its manifest says.
+    let file = &folder.manifest(7).unwrap().dense[0].path;
+    std::fs::write(dir.path().join(file), "short").unwrap();
+    make(&mut chain, 1);
+    assert_eq!(chain.folder().numbers().unwrap(), [6, 7, 8], "8 needs nothing of 7 but its rows");
+    assert_eq!(chain.folder().latest().unwrap().unwrap().number, 8);
+    make(&mut chain, 1);
+    assert_eq!(chain.folder().numbers().unwrap(), [6, 8, 9]);
+    chain.end();
+}

@@ -1,0 +1,179 @@
+//! Saves the model of a training that has ended. After a fault of a disk or a store it tries again for a while; then it leaves a
+//! checkpoint of the whole run, or saves the model at another place.
+
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use forebay_base::Backoff;
+
+use crate::Fault;
+use crate::actors::{Domain, commas};
+use crate::pipelines::cluster::{ClusterSession, RunPhase};
+use crate::pipelines::model_folder::Manifest;
+use crate::pipelines::{Evaluation, RunEnd, Trained};
+use crate::stop::Stop;
+
+/// How long a run that was told to end tries again: whoever told it may soon kill it.
+const WHEN_TOLD: Duration = Duration::from_secs(10);
+
+/// The time between the first two tries, and between later ones.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How often the thread looks for signals and for the end of the run while it waits.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What was saved: the manifest of the model, and its evaluation if that is known.
+type Saved = (Manifest, Option<Evaluation>);
+
+/// Saves the model of one training.
+pub(super) struct Saving<'a> {
+    pub(super) trained: &'a Trained,
+    /// Where the model goes.
+    pub(super) folder: &'a str,
+    pub(super) stop: &'a Stop,
+    /// The membership of this process, in a cluster.
+    pub(super) session: Option<&'a ClusterSession>,
+}
+
+impl Saving<'_> {
+    /// Saves the model, and tries again for `output.retry_for`.
+    ///
+    /// # Errors
+    /// The last fault, and where the model is instead. It is external if trying again is right, that is if nothing is saved or a
+    /// checkpoint has the whole run; else it is a user fault.
+    pub(super) fn save(&self) -> Result<Saved, Fault> {
+        let fault = match self.try_for_a_while() {
+            Ok(saved) => return Ok(saved),
+            Err(fault) => fault,
+        };
+        if self.has_failed() {
+            return Err(fault);
+        }
+        if fault.domain == Domain::External
+            && let Some(checkpoint) = self.leave_checkpoint()
+        {
+            return Err(Fault::external(format!("{fault}; {checkpoint}")));
+        }
+        Err(self.save_elsewhere(fault))
+    }
+
+    fn try_for_a_while(&self) -> Result<Saved, Fault> {
+        let (begun, told_before) = (Instant::now(), self.stop.asked());
+        let retry_for = self.trained.model.job.output.retry_for.0;
+        let patience = if told_before { retry_for.min(WHEN_TOLD) } else { retry_for };
+        let mut waits = Backoff::equal_jitter(WAITS.0, WAITS.1);
+        loop {
+            let fault = match self.trained.save(self.folder) {
+                Err(fault) if fault.domain == Domain::External => fault,
+                ended => return ended,
+            };
+            let left = patience.saturating_sub(begun.elapsed());
+            if left.is_zero() || self.has_failed() {
+                return Err(fault);
+            }
+            tracing::warn!("the model is not saved yet, trying again for {} s: {fault}", left.as_secs().max(1));
+            let until = Instant::now() + waits.next_wait().min(left);
+            while Instant::now() < until {
+                if !told_before && self.stop.asked() || self.has_failed() {
+                    return Err(fault);
+                }
+                pause(TICK);
+            }
+        }
+    }
+
+    /// In a cluster, whether the run has failed or begun a new attempt: then the model that is here does not count.
+    fn has_failed(&self) -> bool {
+        self.session.is_some_and(|session| matches!(session.status().phase, RunPhase::Failed(_)))
+    }
+
+    /// Makes a checkpoint of the whole run, if the run makes checkpoints. Returns what to say of it.
+    fn leave_checkpoint(&self) -> Option<String> {
+        if self.trained.training.ended != RunEnd::Complete {
+            return None;
+        }
+        let status = self.session.map(ClusterSession::status);
+        match self.trained.leave_checkpoint(status.as_ref())? {
+            Ok((number, folder)) => Some(format!(
+                "checkpoint {number} in {folder} has all {} rows: --resume saves the model",
+                commas(self.trained.training.rows)
+            )),
+            Err(fault) => {
+                tracing::warn!("a checkpoint of the whole run cannot be made either: {fault}");
+                None
+            }
+        }
+    }
+
+    /// Saves the model at the first place that takes it. Returns a fault that says where it is.
+    fn save_elsewhere(&self, fault: Fault) -> Fault {
+        for place in places(self.folder, fault.domain) {
+            match self.trained.save(&place) {
+                Ok(_) => {
+                    return Fault::user(format!(
+                        "{fault}; the model was saved at {place} instead: move it to {}",
+                        self.folder
+                    ));
+                }
+                Err(other) => tracing::warn!("the model cannot be saved at {place} either: {other}"),
+            }
+        }
+        fault
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the main thread may sleep: no stage runs on it")]
+fn pause(time: Duration) {
+    sleep(time);
+}
+
+/// Where a model goes that cannot be saved at `folder`: beside it if something is in the way there, into the working directory, into the
+/// folder of temporary files.
+fn places(folder: &str, because: Domain) -> Vec<String> {
+    let folder = folder.trim_end_matches('/');
+    let name = folder.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("model");
+    let mut places = Vec::new();
+    if because == Domain::User {
+        places.push(format!("{folder}.rescued"));
+    }
+    let local = std::env::current_dir().into_iter().chain([std::env::temp_dir()]);
+    places.extend(local.map(|at| free_place(&at, name).display().to_string()));
+    places
+}
+
+/// A path in `folder` where nothing is.
+fn free_place(folder: &Path, name: &str) -> PathBuf {
+    let named = |number: u32| match number {
+        1 => folder.join(format!("{name}.rescued")),
+        _ => folder.join(format!("{name}.rescued-{number}")),
+    };
+    (1..).map(named).find(|path| path.symlink_metadata().is_err()).unwrap_or_else(|| named(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_that_cannot_be_saved_never_replaces_another() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["ctr.rescued", "ctr.rescued-2", "ctr.rescued-3"] {
+            let place = free_place(dir.path(), "ctr");
+            assert_eq!(place, dir.path().join(name));
+            std::fs::create_dir(place).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_place_beside_the_model_is_tried_only_if_something_is_in_the_way() {
+        let names = |because| {
+            let places = places("hdfs://ns/models/ctr/", because);
+            places.iter().map(|place| place.rsplit('/').next().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(places("hdfs://ns/models/ctr/", Domain::User)[0], "hdfs://ns/models/ctr.rescued");
+        assert_eq!(names(Domain::User).len(), 3);
+        assert!(places("hdfs://ns/models/ctr", Domain::External).iter().all(|place| place.starts_with('/')));
+        assert!(names(Domain::External).iter().all(|name| name.starts_with("ctr.rescued")));
+    }
+}

@@ -1,0 +1,158 @@
+//! A model that is trained and cannot be saved, because the disk is full: it is saved when there is room again, elsewhere, or by the run
+//! that goes on from the checkpoint which the first one leaves.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use forebay::Model;
+use forebay::pipelines::RunEnd;
+
+use super::common::{self, Background};
+use super::disk::Disk;
+use super::train;
+
+/// Space for the file that is written to try the place, and not for a model.
+const LITTLE: u64 = 16384;
+
+/// A job whose model goes to the disk.
+fn onto(disk: &Disk) -> String {
+    format!("output.model={}", disk.0.join("model").display())
+}
+
+fn set(command: &mut Command, settings: &[&str]) {
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+}
+
+fn rows_of(model: &Path) -> u64 {
+    let training = Model::load(model, 1).unwrap().training.unwrap();
+    assert_eq!(training.ended, RunEnd::Complete);
+    training.rows
+}
+
+/// What differs between runs: nothing but times.
+fn same_model(one: &Path, other: &Path) -> bool {
+    let tables = |model: &Path| fs::read(model.join("tables/embedding/shard-0000.parquet")).unwrap();
+    let dense = |model: &Path| fs::read(model.join("dense.safetensors")).unwrap();
+    tables(one) == tables(other) && dense(one) == dense(other)
+}
+
+#[test]
+fn a_model_is_saved_when_the_full_disk_has_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_but(LITTLE);
+    let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10min"]));
+    run.wait_for("the model is not saved yet", 1);
+    disk.empty();
+    let (code, text) = run.wait();
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(rows_of(&disk.0.join("model")), 2000);
+    assert!(!dir.path().join("model.rescued").exists(), "{text}");
+}
+
+#[test]
+fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_but(LITTLE);
+    for place in ["model.rescued", "model.rescued-2"] {
+        let output = train(dir.path(), &[&onto(&disk), "output.retry_for=1s"]).output().unwrap();
+        let (code, text) = common::code_and_output(&output);
+        assert_eq!(code, Some(2), "{text}");
+        let place = dir.path().join(place);
+        for words in ["the model is not saved yet", "the disk is full", &format!("was saved at {}", place.display())] {
+            assert!(text.contains(words), "no `{words}` in: {text}");
+        }
+        assert_eq!(rows_of(&place), 2000);
+    }
+}
+
+#[test]
+fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_but(LITTLE);
+    let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
+    run.wait_for("the model is not saved yet", 1);
+    run.signal("-TERM");
+    let (code, text) = run.wait();
+    assert_eq!(code, Some(2), "{text}");
+    assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
+}
+
+#[test]
+fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
+    for staleness in ["0", "{ exactly = 2 }"] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
+        let staleness = format!("train.staleness={staleness}");
+        let fixed = [staleness.as_str(), "train.batch_rows=128", "train.threads=1"];
+        let checkpoints = format!("checkpoint.to={}", to.display());
+        let model = onto(&disk);
+        let more = [&fixed[..], &[model.as_str(), checkpoints.as_str()]].concat();
+        disk.fill_but(LITTLE);
+        let (code, text) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+        assert_eq!(code, Some(3), "{text}");
+        let said = format!("checkpoint 1 in {} has all 2,000 rows: --resume saves the model", to.display());
+        assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
+        assert!(!dir.path().join("model.rescued").exists(), "{text}");
+        disk.empty();
+        let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("goes on from checkpoint 1") && text.contains("trained on 2,000 rows"), "{text}");
+        let place = format!("output.model={}", undisturbed.display());
+        let more = [&fixed[..], &[place.as_str()]].concat();
+        assert!(train(dir.path(), &more).output().unwrap().status.success());
+        assert!(same_model(&disk.0.join("model"), &undisturbed), "{text}");
+    }
+}
+
+/// `forebay launch` of the same job.
+fn launch(dir: &Path, more: &[&str]) -> Command {
+    let mut command = common::forebay(&["launch"]);
+    command.current_dir(dir);
+    let rows = format!("data.train={}", common::parquet(dir, 0, 2000).display());
+    set(&mut command, &["model.kind=lr", "output.retry_for=0s", "placement.ps=1", "train.batch_rows=128", &rows]);
+    set(&mut command, more);
+    command
+}
+
+#[test]
+fn a_launched_run_starts_again_at_its_end_and_saves() {
+    for placement in [
+        &["placement.readers=1"][..],
+        &["placement.trainers=2"],
+        &["placement.readers=1", "placement.trainers=2", "train.sync=true"],
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        disk.fill_but(LITTLE);
+        let model = onto(&disk);
+        let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
+        let mut run = Background::start(&mut launch(dir.path(), &more));
+        run.wait_for("checkpoint 1 in", 1);
+        run.wait_for("has all 2,000 rows", 1);
+        disk.empty();
+        let (code, text) = run.wait();
+        assert_eq!(code, Some(0), "{placement:?}: {text}");
+        assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
+        assert_eq!(rows_of(&disk.0.join("model")), 2000);
+    }
+}
+
+#[test]
+fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not_train_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_but(LITTLE);
+    let output = launch(dir.path(), &["placement.readers=1", &onto(&disk)]).output().unwrap();
+    let (code, text) = common::code_and_output(&output);
+    assert_eq!(code, Some(2), "{text}");
+    assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
+    assert_eq!(text.matches("all members joined").count(), 1, "{text}");
+}
