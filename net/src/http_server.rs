@@ -1,5 +1,5 @@
 //! A small HTTP server for programs that speak no Flight: the connections, TLS and token of the Flight server, requests and
-//! answers as whole bodies.
+//! answers as whole bodies. It may answer Flight calls at the same port, too.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -9,19 +9,29 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::body::Body;
+use tonic::server::NamedService as _;
 use tower_service::Service;
 
+use crate::attempt::Attempt;
 use crate::connections::Client;
+use crate::exchange::Streams;
+use crate::gate::Gate;
+use crate::handler::Handler;
+use crate::handlers::Handlers;
 use crate::health::Health;
+use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::outgoing::SendBody;
 use crate::security::Security;
+use crate::service::Calls;
 
 /// A body of up to this many times the limit is read to its end before it is refused.
 const THROWN_AWAY: usize = 4;
@@ -54,6 +64,16 @@ pub type HttpHandler = Arc<dyn Fn(HttpRequest) -> Pin<Box<dyn Future<Output = Ht
 /// Makes the body of an answer that this server gives by itself: a status, and what is wrong.
 pub type HttpRefusal = fn(u16, &str) -> HttpAnswer;
 
+/// What a server answers with.
+pub struct HttpService {
+    /// Answers requests.
+    pub handler: HttpHandler,
+    /// Makes the answers to requests that the server refuses by itself.
+    pub refusal: HttpRefusal,
+    /// Answer Arrow Flight calls at the same port. Empty: a Flight call is a request like others.
+    pub flight: Vec<Arc<dyn Handler>>,
+}
+
 /// The bounds of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
@@ -61,7 +81,7 @@ pub struct HttpLimits {
     pub connections: usize,
     /// How long a client may hold a connection before a request of it is accepted.
     pub opening: Duration,
-    /// Bytes of the largest body that is accepted.
+    /// Bytes of the largest body, or Flight message, that is accepted.
     pub body_bytes: usize,
     /// How long the body of a request may take to arrive.
     pub body_time: Duration,
@@ -82,28 +102,37 @@ impl Default for HttpLimits {
 pub struct HttpServer {
     io: IoRuntime,
     listener: Listener,
+    /// Dropped: Flight streams are cut.
+    _cut: watch::Sender<bool>,
 }
 
 impl HttpServer {
     /// Listens at `listen` (port 0: any) with HTTP/1.1 and HTTP/2. `GET /healthz` tells `health` to everybody; all other requests
     /// need the token of `security`, if it has one (as a bearer token, or as the password that a browser asks for), and go to
-    /// `handler`. `refusal` makes the answers to requests that the server refuses by itself.
+    /// the handlers of `service`.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.
+    /// Internal: two Flight handlers have one name.
     pub fn start(
         io: &IoRuntime,
         listen: SocketAddr,
         security: &Security,
         limits: &HttpLimits,
         health: Health,
-        refusal: HttpRefusal,
-        handler: HttpHandler,
+        service: HttpService,
     ) -> Result<Self, Fault> {
-        let entrance = Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler };
+        let HttpService { handler, refusal, flight } = service;
+        let (cut, cutting) = watch::channel(false);
+        let flight = match flight.is_empty() {
+            true => None,
+            false => Some(gate(security, limits, &health, flight, cutting)?),
+        };
+        let entrance =
+            Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler, flight };
         let builder = tonic::transport::Server::builder();
         let listener = Listener::start(io, listen, security, (limits.connections, limits.opening), builder, entrance)?;
-        Ok(Self { io: io.clone(), listener })
+        Ok(Self { io: io.clone(), listener, _cut: cut })
     }
 
     /// Where it listens, with the port that was found.
@@ -124,6 +153,26 @@ impl HttpServer {
     }
 }
 
+/// What answers Flight calls: of any client, since this server is in no run.
+fn gate(
+    security: &Security,
+    limits: &HttpLimits,
+    health: &Health,
+    handlers: Vec<Arc<dyn Handler>>,
+    cut: watch::Receiver<bool>,
+) -> Result<Gate, Fault> {
+    let limits = Limits { most_message_bytes: limits.body_bytes, opening: limits.opening, ..Limits::default() };
+    let handlers = Handlers::new(handlers, Attempt::new(0))?;
+    let most = limits.most_message_bytes;
+    Ok(Gate {
+        security: security.clone(),
+        run: "".into(),
+        health: health.clone(),
+        streams: Streams { handlers: handlers.clone(), limits, cut },
+        calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(most),
+    })
+}
+
 /// What sees every request first.
 #[derive(Clone)]
 struct Entrance {
@@ -132,6 +181,7 @@ struct Entrance {
     health: Health,
     refusal: HttpRefusal,
     handler: HttpHandler,
+    flight: Option<Gate>,
 }
 
 impl Entrance {
@@ -199,6 +249,10 @@ impl Service<Request<Body>> for Entrance {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let of_flight = request.uri().path().trim_start_matches('/').starts_with(FlightServiceServer::<Calls>::NAME);
+        if let Some(flight) = self.flight.as_mut().filter(|_| of_flight) {
+            return flight.call(request);
+        }
         let entrance = self.clone();
         Box::pin(async move { Ok(response(entrance.answer(request).await)) })
     }

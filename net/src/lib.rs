@@ -85,7 +85,7 @@
 //!    inwards. `descriptors`: how many sockets a process may have.
 //! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
 //!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
-//! 6. `http_server`: whole requests and answers over plain HTTP, for programs that speak no Flight.
+//! 6. `http_server`: whole requests and answers over plain HTTP, for programs that speak no Flight; Flight at the same port.
 //!
 //! # What it promises
 //!
@@ -142,7 +142,7 @@ pub use descriptors::raise_descriptor_limit;
 pub use dial::Dialer;
 pub use handler::{Handler, flight_info};
 pub use health::Health;
-pub use http_server::{HttpAnswer, HttpHandler, HttpLimits, HttpRefusal, HttpRequest, HttpServer};
+pub use http_server::{HttpAnswer, HttpHandler, HttpLimits, HttpRefusal, HttpRequest, HttpServer, HttpService};
 pub use identity::{Caller, Identity, PROTOCOL};
 pub use incoming::Incoming;
 pub use limits::Limits;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Schema, TimeUnit};
 use forebay_job::Columns;
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,18 @@ impl ColumnType {
             }
             _ => return None,
         })
+    }
+
+    /// An Arrow type whose values have this type.
+    pub(crate) fn data_type(self) -> DataType {
+        match self {
+            Self::Boolean => DataType::Boolean,
+            Self::Integer => DataType::Int64,
+            Self::Number => DataType::Float64,
+            Self::Text => DataType::Utf8,
+            Self::Date => DataType::Date32,
+            Self::Timestamp => DataType::Timestamp(TimeUnit::Microsecond, None),
+        }
     }
 }
 

@@ -110,7 +110,7 @@ pub use quality::{Evaluation, Gauc, Slice};
 pub use registry::{Registry, SourceRequest};
 pub use run_report::RunReport;
 pub use score_columns::ScoreColumns;
-pub use serving::{BadScore, Followed, Follower, Scores, ScoringThreads, ServingModel};
+pub use serving::{BadScore, Followed, Follower, RequestRows, ScoreExchange, Scores, ScoringThreads, ServingModel};
 pub use stages::PredictedRows;
 pub use staleness::{Staleness, Ticket};
 pub use statistics::{ColumnStatistics, column_statistics};

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod delta;
+mod flight_scores;
 mod onnx;
 mod own;
 mod page;

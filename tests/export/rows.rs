@@ -244,11 +244,16 @@ pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
     scores
 }
 
-/// Runs a Python script with these arguments.
-pub(crate) fn python(script: &Path, arguments: &[&Path]) -> Output {
+/// The Python of the tests.
+pub(crate) fn interpreter() -> PathBuf {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/python/bin/python");
     assert!(python.exists(), "Python is not there: make setup-python");
-    Command::new(python).arg(script).args(arguments).current_dir(script.parent().unwrap()).output().unwrap()
+    python
+}
+
+/// Runs a Python script with these arguments.
+pub(crate) fn python(script: &Path, arguments: &[&Path]) -> Output {
+    Command::new(interpreter()).arg(script).args(arguments).current_dir(script.parent().unwrap()).output().unwrap()
 }
 
 /// Runs it; fails unless it ends well. Returns what it printed.

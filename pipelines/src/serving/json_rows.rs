@@ -2,109 +2,50 @@
 //! columns of the model.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
 use forebay_base::nearest;
-use forebay_job::{Columns, SlotKind};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::json_cell::JsonCell;
 use super::json_column;
-use crate::column_type::ColumnType;
+use super::serving_columns::ServingColumns;
 
-/// The most values of a request: columns times rows, given or not. What they take is bounded so.
-const MOST_VALUES: usize = 1 << 20;
-
-/// The feature columns of a model.
-pub(super) struct JsonRows {
-    columns: Vec<JsonColumn>,
-    by_name: HashMap<String, usize>,
-    most_rows: usize,
-}
-
-struct JsonColumn {
-    name: String,
-    /// May be absent from all rows.
-    optional: bool,
-    /// The type in training, or that of the slot's kind; `None`: that of the values.
-    kind: Option<ColumnType>,
-    /// Its values were lists in training, or are cut as lists.
-    lists: bool,
-}
-
-impl JsonRows {
-    /// `types` and `lists` as in [`TrainingSummary`](crate::TrainingSummary).
-    pub(super) fn new(columns: &Columns, types: &BTreeMap<String, ColumnType>, lists: &BTreeSet<String>) -> Self {
-        let mut found: Vec<JsonColumn> = Vec::new();
-        for name in columns.names_with(&[]) {
-            if columns.extra.contains(&name) {
-                continue;
-            }
-            let mut slots = columns.slots.iter().filter(|slot| slot.column == name);
-            let is_hex = slots.clone().any(|slot| slot.kind == SlotKind::Hex);
-            let lists = lists.contains(&name) || slots.any(|slot| slot.first.or(slot.last).is_some());
-            // Hexadecimal strings and the integers that they stand for have the same keys.
-            let kind = types.get(&name).copied().filter(|_| !is_hex);
-            found.push(JsonColumn { optional: columns.optional.contains(&name), kind, lists, name });
-        }
-        Self {
-            by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),
-            most_rows: (MOST_VALUES / found.len().max(1)).max(1),
-            columns: found,
-        }
+/// The rows of a body; `None` if it has none.
+///
+/// # Errors
+/// A user fault: where the JSON is damaged, an unknown field or column with the nearest one, a column that no row has, or a
+/// value of another type.
+pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<RecordBatch>, Fault> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let request = json.deserialize_map(RequestVisitor(columns)).and_then(|request| json.end().map(|()| request));
+    let request = request.map_err(|e| Fault::user(format!("the body is not a request for scores: {e}")))?;
+    if request.rows == 0 {
+        return Ok(None);
     }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
-        self.columns.iter().map(|column| column.name.as_str())
-    }
-
-    /// The rows of a body; `None` if it has none.
-    ///
-    /// # Errors
-    /// A user fault: where the JSON is damaged, an unknown field or column with the nearest one, a column that no row has, or a
-    /// value of another type.
-    pub(super) fn parse(&self, body: &[u8]) -> Result<Option<RecordBatch>, Fault> {
-        let mut json = serde_json::Deserializer::from_slice(body);
-        let request = json.deserialize_map(RequestVisitor(self)).and_then(|request| json.end().map(|()| request));
-        let request = request.map_err(|e| Fault::user(format!("the body is not a request for scores: {e}")))?;
-        if request.rows == 0 {
-            return Ok(None);
+    let mut batch = Vec::with_capacity(columns.columns.len());
+    for (column, (cells, shared)) in columns.columns.iter().zip(request.cells.iter().zip(&request.shared)) {
+        let all: Vec<&JsonCell<'_>> = (0..request.rows)
+            .map(|row| match cells.get(row) {
+                None | Some(JsonCell::Absent) => shared,
+                Some(cell) => cell,
+            })
+            .collect();
+        if !column.optional && all.iter().all(|cell| matches!(cell, JsonCell::Absent)) {
+            return Err(Fault::user(format!(
+                "no row has column `{}`: give it to the rows or to `shared`, as null if its values are missing",
+                column.name
+            )));
         }
-        let mut batch = Vec::with_capacity(self.columns.len());
-        for (column, (cells, shared)) in self.columns.iter().zip(request.cells.iter().zip(&request.shared)) {
-            let all: Vec<&JsonCell<'_>> = (0..request.rows)
-                .map(|row| match cells.get(row) {
-                    None | Some(JsonCell::Absent) => shared,
-                    Some(cell) => cell,
-                })
-                .collect();
-            if !column.optional && all.iter().all(|cell| matches!(cell, JsonCell::Absent)) {
-                return Err(Fault::user(format!(
-                    "no row has column `{}`: give it to the rows or to `shared`, as null if its values are missing",
-                    column.name
-                )));
-            }
-            let array = json_column::array(&all, column.kind, column.lists)
-                .map_err(|(row, what)| Fault::user(format!("row {row}: column `{}` is {what}", column.name)))?;
-            batch.push((column.name.as_str(), array, true));
-        }
-        RecordBatch::try_from_iter_with_nullable(batch)
-            .map(Some)
-            .map_err(|e| Fault::internal("the columns of a request do not fit together").because(e))
+        let array = json_column::array(&all, column.kind, column.lists)
+            .map_err(|(row, what)| Fault::user(format!("row {row}: column `{}` is {what}", column.name)))?;
+        batch.push((column.name.as_str(), array, true));
     }
-
-    fn place(&self, name: &str) -> Result<usize, String> {
-        self.by_name.get(name).copied().ok_or_else(|| {
-            let near = nearest(name, self.names());
-            let near = near
-                .map_or_else(|| "see GET /v1/model for its columns".into(), |near| format!("did you mean `{near}`?"));
-            let short: String = name.chars().take(80).collect();
-            format!("column `{short}` is no feature of the model: {near}")
-        })
-    }
+    RecordBatch::try_from_iter_with_nullable(batch)
+        .map(Some)
+        .map_err(|e| Fault::internal("the columns of a request do not fit together").because(e))
 }
 
 /// What a body says.
@@ -116,7 +57,7 @@ struct Request<'a> {
     shared: Vec<JsonCell<'a>>,
 }
 
-struct RequestVisitor<'c>(&'c JsonRows);
+struct RequestVisitor<'c>(&'c ServingColumns);
 
 impl<'de> Visitor<'de> for RequestVisitor<'_> {
     type Value = Request<'de>;
@@ -160,7 +101,7 @@ impl<'de> Visitor<'de> for RequestVisitor<'_> {
     }
 }
 
-struct RowsSeed<'c, 'r, 'de>(&'c JsonRows, &'r mut Request<'de>);
+struct RowsSeed<'c, 'r, 'de>(&'c ServingColumns, &'r mut Request<'de>);
 
 impl<'de> DeserializeSeed<'de> for RowsSeed<'_, '_, 'de> {
     type Value = ();
@@ -201,7 +142,7 @@ impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
 }
 
 /// Gives each value of a row to a function, which says whether it is the first of its column.
-struct RowSeed<'c, F>(&'c JsonRows, F);
+struct RowSeed<'c, F>(&'c ServingColumns, F);
 
 impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> DeserializeSeed<'de> for RowSeed<'_, F> {
     type Value = ();
@@ -231,12 +172,17 @@ impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use arrow::array::{Array as _, AsArray as _};
     use arrow::datatypes::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType};
+    use forebay_job::Columns;
 
+    use super::super::serving_columns::MOST_VALUES;
     use super::*;
+    use crate::column_type::ColumnType;
 
-    fn rows() -> JsonRows {
+    fn rows() -> ServingColumns {
         let columns: Columns = toml::from_str(
             r#"
             label = "label"
@@ -247,7 +193,7 @@ mod tests {
         )
         .unwrap();
         let types = [("price", ColumnType::Number), ("count", ColumnType::Integer), ("site", ColumnType::Text)];
-        JsonRows::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new())
+        ServingColumns::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new())
     }
 
     #[test]
@@ -255,7 +201,7 @@ mod tests {
         let body = br#" {"shared": {"count": 7, "site": "0a", "tags": null},
             "rows": [{"price": 3, "item": "x\u0041"}, {"item": null, "count": null, "price": 0.5, "tags": []},
                      {"tags": [1, null, 2], "price": null, "item": "z"}]} "#;
-        let batch = rows().parse(body).unwrap().unwrap();
+        let batch = parse(&rows(), body).unwrap().unwrap();
         let price = batch["price"].as_primitive::<Float64Type>();
         assert_eq!(price.iter().collect::<Vec<_>>(), [Some(3.0), Some(0.5), None]);
         let count = batch["count"].as_primitive::<Int64Type>();
@@ -264,7 +210,7 @@ mod tests {
         let tags = batch["tags"].as_list::<i32>();
         assert_eq!((tags.value_offsets(), batch["tags"].null_count()), (&[0, 0, 0, 3][..], 1));
         assert_eq!(batch["late"].len(), 3);
-        assert!(rows().parse(br#"{"rows": []}"#).unwrap().is_none());
+        assert!(parse(&rows(), br#"{"rows": []}"#).unwrap().is_none());
     }
 
     /// What a row gets must not depend on the other rows of its request.
@@ -272,13 +218,13 @@ mod tests {
     fn a_column_of_lists_in_training_has_lists_in_every_request() {
         let columns =
             toml::from_str("label = 'y'\ndense = []\nslots = ['tags', { column = 'seen', last = 2 }]").unwrap();
-        let rows = JsonRows::new(&columns, &BTreeMap::new(), &["tags".to_owned()].into());
+        let rows = ServingColumns::new(&columns, &BTreeMap::new(), &["tags".to_owned()].into());
         for (body, offsets, nulls) in [
             (r#"{"rows": [{"tags": null, "seen": null}, {"tags": null, "seen": null}]}"#, &[0, 0, 0], 2),
             (r#"{"rows": [{"tags": 7, "seen": "x"}, {"tags": null, "seen": null}]}"#, &[0, 1, 1], 1),
             (r#"{"rows": [{"tags": 7, "seen": []}, {"tags": [8, 9], "seen": ["x", null]}]}"#, &[0, 1, 3], 0),
         ] {
-            let batch = rows.parse(body.as_bytes()).unwrap().unwrap();
+            let batch = parse(&rows, body.as_bytes()).unwrap().unwrap();
             let (tags, seen) = (batch["tags"].as_list::<i32>(), batch["seen"].as_list::<i32>());
             assert_eq!(
                 (tags.value_offsets(), tags.null_count(), seen.null_count()),
@@ -292,21 +238,22 @@ mod tests {
     fn dates_and_timestamps_have_the_types_of_the_training() {
         let columns = toml::from_str("label = \"y\"\ndense = []\nslots = [\"day\", \"time\"]").unwrap();
         let types = [("day", ColumnType::Date), ("time", ColumnType::Timestamp)];
-        let rows = JsonRows::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new());
+        let rows =
+            ServingColumns::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new());
         let batch =
-            rows.parse(br#"{"rows": [{"day": -3, "time": 7000000}, {"day": null, "time": null}]}"#).unwrap().unwrap();
+            parse(&rows, br#"{"rows": [{"day": -3, "time": 7000000}, {"day": null, "time": null}]}"#).unwrap().unwrap();
         assert_eq!(batch["day"].as_primitive::<Date32Type>().iter().collect::<Vec<_>>(), [Some(-3), None]);
         let time = batch["time"].as_primitive::<TimestampMicrosecondType>();
         assert_eq!(time.iter().collect::<Vec<_>>(), [Some(7_000_000), None]);
-        let said = rows.parse(br#"{"rows": [{"day": 1.5, "time": 1}]}"#).unwrap_err().to_string();
+        let said = parse(&rows, br#"{"rows": [{"day": 1.5, "time": 1}]}"#).unwrap_err().to_string();
         assert!(said.contains("expected an integer: days since 1970"), "{said}");
     }
 
     #[test]
     fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
-        let said = |body: &str| rows().parse(body.as_bytes()).unwrap_err().to_string();
+        let said = |body: &str| parse(&rows(), body.as_bytes()).unwrap_err().to_string();
         let all = r#""price": 1.5, "count": 1, "item": 1, "site": 1, "tags": 1"#;
-        rows().parse(format!(r#"{{"rows": [{{{all}}}]}}"#).as_bytes()).unwrap();
+        parse(&rows(), format!(r#"{{"rows": [{{{all}}}]}}"#).as_bytes()).unwrap();
         for (body, words) in [
             ("", "EOF while parsing"),
             ("[1]", "an object with `rows`"),

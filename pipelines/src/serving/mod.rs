@@ -1,24 +1,28 @@
 //! Scoring rows for requests: a model in memory that many threads read, and threads that score.
 //!
 //! ```text
-//!   bytes of JSON ─→ ScoringThreads ── a free thread ─→ JsonRows ─→ Parse ─→ Batcher ─→ rows of the table ─→ dense model ─→ Scores
-//!                        │ the model that is current when the request is begun: an Arc
+//!   JSON, or a record batch ─→ ScoringThreads ── a free thread ─→ json_rows, arrow_rows ─→ Parse ─→ Batcher ─→ rows of the table
+//!                                  │ the model that is current when the request is begun: an Arc        ─→ dense model ─→ Scores
 //!   Follower ── a new model folder, or deltas ──→ ScoringThreads::replace
 //! ```
 //!
 //! A [`ServingModel`] never changes. A delta makes another one, which shares all rows but those that changed. A request is scored
 //! with one model from begin to end, so it sees the old rows or the new ones, never a mix, and never waits for a new model.
 
+mod arrow_rows;
 mod follower;
 mod json_cell;
 mod json_column;
 mod json_rows;
 mod row_scorer;
+mod score_exchange;
 mod scoring_threads;
+mod serving_columns;
 mod serving_model;
 mod serving_rows;
 
 pub use self::follower::{Followed, Follower};
 pub use self::row_scorer::{BadScore, Scores};
-pub use self::scoring_threads::ScoringThreads;
+pub use self::score_exchange::ScoreExchange;
+pub use self::scoring_threads::{RequestRows, ScoringThreads};
 pub use self::serving_model::ServingModel;

@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
 use forebay_actors::Fault;
 use forebay_connectors::OnBadRow;
 use forebay_models::{DenseBatch, DenseModel};
 use serde::{Serialize, Serializer};
 
+use super::scoring_threads::RequestRows;
 use super::serving_model::ServingModel;
+use super::{arrow_rows, json_rows};
 use crate::fault::model_fault;
 use crate::model_version::ModelVersion;
 use crate::score_columns::{SCORE, ScoreColumns};
@@ -31,6 +34,22 @@ impl Scores {
     /// Rows of the request.
     pub fn rows(&self) -> usize {
         self.scores.first().map_or(0, |(_, scores)| scores.len())
+    }
+
+    /// The scores as columns of 32-bit numbers under the names that `predict` writes, and the column `error`: why a row has no score.
+    ///
+    /// # Errors
+    /// Internal: the columns do not fit together.
+    pub fn columns(&self) -> Result<RecordBatch, Fault> {
+        let mut errors = vec![None; self.rows()];
+        self.bad_rows.iter().for_each(|bad| errors[bad.row] = Some(bad.error.as_str()));
+        let scores = self.scores.iter().map(|(name, scores)| {
+            let scores: ArrayRef = Arc::new(Float32Array::from(scores.clone()));
+            (name.as_str(), scores, true)
+        });
+        let errors: ArrayRef = Arc::new(StringArray::from(errors));
+        RecordBatch::try_from_iter_with_nullable(scores.chain([("error", errors, true)]))
+            .map_err(|e| Fault::internal("the columns of scores do not fit together").because(e))
     }
 }
 
@@ -90,7 +109,7 @@ impl RowScorer {
         if Arc::ptr_eq(&self.model, &model) {
             return Ok(());
         }
-        if !Arc::ptr_eq(&self.model.json, &model.json) {
+        if !Arc::ptr_eq(&self.model.columns, &model.columns) {
             *self = Self::new(model)?;
             return Ok(());
         }
@@ -100,13 +119,20 @@ impl RowScorer {
         Ok(())
     }
 
-    /// The scores of the rows in a request's body.
+    /// The scores of the rows of a request.
     ///
     /// # Errors
-    /// A user fault that says what is wrong with the body, or with the type of a column.
-    pub(super) fn score(&mut self, body: &[u8]) -> Result<Scores, Fault> {
+    /// A user fault that says what is wrong with the rows, or with the type of a column.
+    pub(super) fn score(&mut self, rows: &RequestRows) -> Result<Scores, Fault> {
         let version = self.model.version();
-        let Some(batch) = self.model.json.parse(body)? else {
+        let batch = match rows {
+            RequestRows::Json(body) => json_rows::parse(&self.model.columns, body)?,
+            RequestRows::Arrow(batch) => {
+                self.model.check_types(batch.schema_ref())?;
+                arrow_rows::select(&self.model.columns, batch)?
+            }
+        };
+        let Some(batch) = batch else {
             let scores = self.columns.names().iter().map(|name| (name.clone(), Vec::new())).collect();
             return Ok(Scores { version, scores, bad_rows: Vec::new() });
         };

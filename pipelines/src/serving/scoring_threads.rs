@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
+use arrow::array::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use tokio::sync::oneshot;
@@ -15,8 +16,17 @@ use super::serving_model::ServingModel;
 /// Requests that may wait for each thread. More are refused at once: they would be answered too late to be of use.
 const WAITING: usize = 64;
 
+/// The rows of a request.
+#[derive(Clone, Debug)]
+pub enum RequestRows {
+    /// A body of JSON: docs/serve.md says its form.
+    Json(Bytes),
+    /// Columns by name. Those that the model does not have are left out.
+    Arrow(RecordBatch),
+}
+
 struct Request {
-    body: Bytes,
+    rows: RequestRows,
     answer: oneshot::Sender<Result<Scores, Fault>>,
 }
 
@@ -48,14 +58,14 @@ impl ScoringThreads {
         Ok(Self { requests: Some(requests), current, threads: started })
     }
 
-    /// The scores of the rows in the body of a request: see docs/serve.md for its form. Cancel safe: the answer is thrown away.
+    /// The scores of the rows of a request. Cancel safe: the answer is thrown away.
     ///
     /// # Errors
-    /// A user fault if the body is wrong. A retryable external fault if too many requests wait.
-    pub async fn score(&self, body: Bytes) -> Result<Scores, Fault> {
+    /// A user fault if the rows are wrong. A retryable external fault if too many requests wait.
+    pub async fn score(&self, rows: RequestRows) -> Result<Scores, Fault> {
         let (answer, scores) = oneshot::channel();
         let requests = self.requests.as_ref().ok_or_else(gone)?;
-        requests.try_send(Request { body, answer }).map_err(|e| match e {
+        requests.try_send(Request { rows, answer }).map_err(|e| match e {
             TrySendError::Full(_) => Fault::external("too many requests wait: try again later").retryable(),
             TrySendError::Disconnected(_) => gone(),
         })?;
@@ -94,12 +104,12 @@ fn work(requests: &Mutex<Receiver<Request>>, current: &RwLock<Arc<ServingModel>>
     loop {
         // One idle thread waits for a request, the others wait for their turn to wait.
         let next = requests.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Request { body, answer }) = next else { return };
+        let Ok(Request { rows, answer }) = next else { return };
         if answer.is_closed() {
             continue;
         }
         let model = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
-        let scored = catch_unwind(AssertUnwindSafe(|| score(&mut scorer, model, &body)));
+        let scored = catch_unwind(AssertUnwindSafe(|| score(&mut scorer, model, &rows)));
         let scored = scored.unwrap_or_else(|_| {
             // Its buffers may be half written.
             scorer = None;
@@ -109,11 +119,11 @@ fn work(requests: &Mutex<Receiver<Request>>, current: &RwLock<Arc<ServingModel>>
     }
 }
 
-fn score(scorer: &mut Option<RowScorer>, model: Arc<ServingModel>, body: &[u8]) -> Result<Scores, Fault> {
+fn score(scorer: &mut Option<RowScorer>, model: Arc<ServingModel>, rows: &RequestRows) -> Result<Scores, Fault> {
     let scorer = match scorer {
         Some(scorer) => scorer,
         None => scorer.insert(RowScorer::new(Arc::clone(&model))?),
     };
     scorer.adopt(model)?;
-    scorer.score(body)
+    scorer.score(rows)
 }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use arrow::datatypes::Schema;
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use forebay_job::Job;
 use forebay_models::{DenseModel, DenseOptimizer, ModelSpec, NamedTensor};
 use forebay_ps::Table;
 
-use super::json_rows::JsonRows;
+use super::serving_columns::ServingColumns;
 use super::serving_rows::{ServingRows, without_state};
 use crate::context::Context;
 use crate::delta::Delta;
@@ -17,6 +18,7 @@ use crate::fault::model_fault;
 use crate::job_model::JobModel;
 use crate::model_folder::{Manifest, checked, dense_file, table_file};
 use crate::model_version::{ModelVersion, RowsHash};
+use crate::trained_types::TrainedTypes;
 
 /// A model that scores rows for requests. It has no state of optimizers, and it never changes.
 pub struct ServingModel {
@@ -24,7 +26,8 @@ pub struct ServingModel {
     model: JobModel,
     pub(super) dense: Arc<Vec<NamedTensor>>,
     pub(super) rows: ServingRows,
-    pub(super) json: Arc<JsonRows>,
+    pub(super) columns: Arc<ServingColumns>,
+    types: TrainedTypes,
     hash: RowsHash,
     count: u64,
     version: ModelVersion,
@@ -79,7 +82,8 @@ impl ServingModel {
         let (types, lists) = trained.map(|trained| (trained.types.clone(), trained.lists.clone())).unwrap_or_default();
         let this = Self {
             version: ModelVersion::of(&job, &dense, hash),
-            json: Arc::new(JsonRows::new(&job.columns, &types, &lists)),
+            columns: Arc::new(ServingColumns::new(&job.columns, &types, &lists)),
+            types: TrainedTypes(types),
             dense: Arc::new(dense),
             count: table.rows() as u64,
             rows: ServingRows::new(config, table)?,
@@ -124,7 +128,8 @@ impl ServingModel {
             model: self.model.clone(),
             dense: Arc::new(delta.dense.clone()),
             rows: self.rows.with_changes(&delta.keys, &delta.weights, &delta.removed)?,
-            json: Arc::clone(&self.json),
+            columns: Arc::clone(&self.columns),
+            types: self.types.clone(),
             hash,
             count,
             version,
@@ -162,7 +167,20 @@ impl ServingModel {
 
     /// The columns that a row may have, in the order of dense features and slots.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
-        self.json.names()
+        self.columns.names()
+    }
+
+    /// The same columns with the types that they had in training; nulls where it is not known.
+    pub fn schema(&self) -> Schema {
+        self.columns.schema()
+    }
+
+    /// Checks that columns of these types can be read as those of the training.
+    ///
+    /// # Errors
+    /// A user fault that names a column of another type.
+    pub(super) fn check_types(&self, schema: &Schema) -> Result<(), Fault> {
+        self.types.check(&self.job.columns, &TrainedTypes::in_rows(&self.job.columns, schema))
     }
 
     /// A dense model with its parameters, for one thread.

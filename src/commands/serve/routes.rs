@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde_json::json;
@@ -11,7 +11,7 @@ use crate::Fault;
 use crate::actors::Domain;
 use crate::metrics::{OPEN_METRICS, ServeMetrics};
 use crate::net::{HttpAnswer, HttpRequest};
-use crate::pipelines::ScoringThreads;
+use crate::pipelines::{RequestRows, Scores, ScoringThreads};
 
 const JSON: &str = "application/json";
 
@@ -59,13 +59,12 @@ impl Routes {
 
     async fn score(&self, scoring: &ScoringThreads, request: HttpRequest) -> HttpAnswer {
         let start = Instant::now();
-        let scored = scoring.score(request.body).await;
-        let (rows, bad) = scored.as_ref().map_or((0, 0), |scores| (scores.rows(), scores.bad_rows.len()));
+        let scored = scoring.score(RequestRows::Json(request.body)).await;
         let answer = match &scored {
             Ok(scores) => answer(200, scores),
-            Err(fault) => refused(fault),
+            Err(fault) => refusal(status(fault), &fault.to_string()),
         };
-        self.metrics.scored(answer.status, rows as u64, bad as u64, start.elapsed());
+        count(&self.metrics, &scored, start.elapsed());
         answer
     }
 
@@ -93,14 +92,20 @@ impl Routes {
     }
 }
 
-fn refused(fault: &Fault) -> HttpAnswer {
-    let status = match fault.domain {
+/// Counts a request for scores, over HTTP or Flight.
+pub(super) fn count(metrics: &ServeMetrics, scored: &Result<Scores, Fault>, took: Duration) {
+    let (rows, bad) = scored.as_ref().map_or((0, 0), |scores| (scores.rows(), scores.bad_rows.len()));
+    let status = scored.as_ref().map_or_else(status, |_| 200);
+    if let (500, Err(fault)) = (status, scored) {
+        tracing::error!("a request could not be scored: {fault}");
+    }
+    metrics.scored(status, rows as u64, bad as u64, took);
+}
+
+fn status(fault: &Fault) -> u16 {
+    match fault.domain {
         Domain::User => 400,
         Domain::External => 503,
-        Domain::Internal => {
-            tracing::error!("a request could not be scored: {fault}");
-            500
-        }
-    };
-    refusal(status, &fault.to_string())
+        Domain::Internal => 500,
+    }
 }

@@ -1,0 +1,141 @@
+//! The columns of the model out of a record batch that a client sent.
+
+use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::DataType;
+use forebay_actors::Fault;
+use forebay_base::nearest;
+
+use super::json_cell::JsonCell;
+use super::json_column;
+use super::serving_columns::{ServingColumn, ServingColumns};
+
+/// The columns of the model in `batch`; `None` if it has no rows. Other columns of the batch are left out.
+///
+/// # Errors
+/// A user fault: a column that is not there, with the nearest one, or is there twice, or has values where training had lists, or
+/// more rows than a request may have.
+pub(super) fn select(columns: &ServingColumns, batch: &RecordBatch) -> Result<Option<RecordBatch>, Fault> {
+    let (rows, most) = (batch.num_rows(), columns.most_rows);
+    if rows == 0 {
+        return Ok(None);
+    }
+    if rows > most {
+        return Err(Fault::user(format!("{rows} rows in one record batch, at most {most}: split them over several")));
+    }
+    let selected = columns.columns.iter().map(|column| Ok((column.name.as_str(), array(column, batch)?, true)));
+    RecordBatch::try_from_iter_with_nullable(selected.collect::<Result<Vec<_>, Fault>>()?)
+        .map(Some)
+        .map_err(|e| Fault::internal("the columns of a record batch do not fit together").because(e))
+}
+
+fn array(column: &ServingColumn, batch: &RecordBatch) -> Result<ArrayRef, Fault> {
+    let (name, schema) = (column.name.as_str(), batch.schema_ref());
+    let mut places = (0..schema.fields().len()).filter(|&at| schema.field(at).name() == name);
+    let Some(at) = places.next() else {
+        if column.optional {
+            return nulls(column, batch.num_rows());
+        }
+        let near = nearest(name, schema.fields().iter().map(|field| field.name().as_str()));
+        let near = near.map_or_else(String::new, |near| format!(" (`{near}` is no feature of the model)"));
+        return Err(Fault::user(format!(
+            "the record batch has no column `{name}`{near}: send it, with nulls if its values are missing"
+        )));
+    };
+    if places.next().is_some() {
+        return Err(Fault::user(format!("the record batch has two columns `{name}`")));
+    }
+    let array = batch.column(at);
+    match array.data_type() {
+        DataType::Null => nulls(column, batch.num_rows()),
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => Ok(array.clone()),
+        found if column.lists => {
+            Err(Fault::user(format!("column `{name}` is {found}, expected lists: the model was trained on lists")))
+        }
+        _ => Ok(array.clone()),
+    }
+}
+
+/// A column without values, as the rows of a request that do not have it.
+fn nulls(column: &ServingColumn, rows: usize) -> Result<ArrayRef, Fault> {
+    json_column::array(&vec![&JsonCell::Absent; rows], column.kind, column.lists)
+        .map_err(|(_, what)| Fault::internal(format!("column `{}` without values is {what}", column.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::sync::Arc;
+
+    use arrow::array::{Array as _, AsArray as _, Int64Array, ListArray, NullArray, RecordBatchOptions, StringArray};
+    use arrow::datatypes::{Int64Type, Schema};
+
+    use super::super::serving_columns::MOST_VALUES;
+    use super::*;
+
+    fn columns() -> ServingColumns {
+        let columns =
+            toml::from_str("label = 'y'\ndense = ['count']\nslots = ['city', 'tags', 'late']\noptional = ['late']");
+        ServingColumns::new(&columns.unwrap(), &BTreeMap::new(), &BTreeSet::from(["tags".to_owned()]))
+    }
+
+    fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
+    }
+
+    fn of(counts: &[i64]) -> ArrayRef {
+        Arc::new(Int64Array::from(counts.to_vec()))
+    }
+
+    fn cities(n: usize) -> ArrayRef {
+        Arc::new(StringArray::from(vec!["oslo"; n]))
+    }
+
+    fn lists() -> ArrayRef {
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([Some(vec![Some(1), Some(2)]), None]))
+    }
+
+    #[test]
+    fn the_columns_of_the_model_are_found_by_name_in_any_order_and_others_are_left_out() {
+        let sent = batch(vec![("tags", lists()), ("y", of(&[0, 1])), ("city", cities(2)), ("count", of(&[7, 8]))]);
+        let selected = select(&columns(), &sent).unwrap().unwrap();
+        let names: Vec<&str> = selected.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names, ["count", "city", "tags", "late"]);
+        assert_eq!(selected["count"].as_primitive::<Int64Type>().values(), &[7, 8]);
+        assert_eq!(
+            selected["late"].logical_null_count(),
+            2,
+            "an optional column that is not sent is missing in all rows"
+        );
+        assert!(select(&columns(), &sent.slice(0, 0)).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_column_of_nulls_has_the_lists_of_training() {
+        let nulls = |rows| Arc::new(NullArray::new(rows));
+        let sent = batch(vec![("tags", nulls(2)), ("city", nulls(2)), ("count", of(&[7, 8]))]);
+        let selected = select(&columns(), &sent).unwrap().unwrap();
+        assert_eq!(selected["tags"].as_list::<i32>().null_count(), 2);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_the_nearest_name() {
+        let said = |sent: &RecordBatch| select(&columns(), sent).unwrap_err().to_string();
+        let good = [("tags", lists()), ("city", cities(2)), ("count", of(&[7, 8]))];
+        let but = |at: usize, column: (&'static str, ArrayRef)| {
+            let mut columns = good.to_vec();
+            columns[at] = column;
+            batch(columns)
+        };
+        select(&columns(), &batch(good.to_vec())).unwrap();
+        let missing = said(&but(1, ("cty", cities(2))));
+        assert!(missing.contains("no column `city` (`cty` is no feature of the model)"), "{missing}");
+        let single = said(&but(0, ("tags", of(&[1, 2]))));
+        assert!(single.contains("column `tags` is Int64, expected lists"), "{single}");
+        let twice = said(&batch(good.iter().cloned().chain([("count", of(&[1, 2]))]).collect()));
+        assert!(twice.contains("two columns `count`"), "{twice}");
+        // Rows without columns take no bytes on the wire, so their number must be bounded by itself.
+        let many = RecordBatchOptions::new().with_row_count(Some(MOST_VALUES + 1));
+        let many = said(&RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &many).unwrap());
+        assert!(many.contains("at most 262144: split them over several"), "{many}");
+    }
+}
