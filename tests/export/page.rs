@@ -1,5 +1,6 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
+use crate::common;
 use crate::rows::{
     CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
     block, model, predict, python_says, rows,
@@ -24,6 +25,22 @@ fn the_reader_of_the_page_gets_the_scores_of_predict() {
         let (rows, difference) = read_by_the_page(dir.path(), kind, &[]);
         assert_eq!(rows, 1500);
         assert!(difference < 1e-6, "{kind}: {difference}");
+    }
+}
+
+#[test]
+fn the_short_reader_gets_the_scores_of_a_model_on_criteos_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let (script, folder, data) = (dir.path().join("short.py"), dir.path().join("model"), common::parquet(dir.path(), 4000, 300));
+    std::fs::write(&script, block("model-folder.md", "python", "tower.{last}")).unwrap();
+    let job = common::job(&common::parquet(dir.path(), 0, 2000), &["model.kind=wide_deep"]);
+    common::train(job).model.save(&folder).unwrap();
+    let found = python_says(&script, &[&folder, &data]);
+    let found: Vec<f64> = found.lines().map(|score| score.parse().unwrap()).collect();
+    let expected = predict(&folder, &data, &dir.path().join("scores"));
+    assert_eq!((found.len(), expected.len()), (300, 300));
+    for (found, expected) in found.iter().zip(expected) {
+        assert!((found - f64::from(expected)).abs() < 1e-6, "{found} {expected}");
     }
 }
 
