@@ -31,7 +31,8 @@ fn the_reader_of_the_page_gets_the_scores_of_predict() {
 #[test]
 fn the_short_reader_gets_the_scores_of_a_model_on_criteos_columns() {
     let dir = tempfile::tempdir().unwrap();
-    let (script, folder, data) = (dir.path().join("short.py"), dir.path().join("model"), common::parquet(dir.path(), 4000, 300));
+    let (script, folder, data) =
+        (dir.path().join("short.py"), dir.path().join("model"), common::parquet(dir.path(), 4000, 300));
     std::fs::write(&script, block("model-folder.md", "python", "tower.{last}")).unwrap();
     let job = common::job(&common::parquet(dir.path(), 0, 2000), &["model.kind=wide_deep"]);
     common::train(job).model.save(&folder).unwrap();
