@@ -39,7 +39,7 @@ impl Format {
     /// Prints a line for people to standard error; in JSON, as a line of the log.
     pub(crate) fn note(self, line: impl Display) {
         match self {
-            Self::Text => out::note(line),
+            Self::Text => out::eprint_or_drop(line),
             Self::Json => tracing::info!("{line}"),
         }
     }

@@ -47,7 +47,7 @@ mod tests {
         let machine = Machine { cpu: Duration::from_secs(3), peak_bytes: 1 << 40, ..Machine::default() };
         let before = Usage::now();
         let alone = Usage::of_run(before, []);
-        let usage = Usage::of_run(before, [&machine, &machine].into_iter());
+        let usage = Usage::of_run(before, [&machine, &machine]);
         let seconds = |usage: &Value| usage["cpu_seconds"].as_f64().unwrap();
         assert!(seconds(&alone) < 6.0 && seconds(&usage) >= 6.0, "{alone}, {usage}");
         assert!(alone["peak_bytes"].as_u64().unwrap() < 1 << 40, "{alone}");

@@ -13,7 +13,7 @@ pub struct PipelineOptions {
     /// Cores that the run may use in each process. "auto": those that the affinity and the cgroup of the process allow;
     /// `forebay launch` gives each process its part. All other fields that say "auto" follow from this number.
     pub cores: Knob,
-    /// Bytes of memory that the process may have with the replicas that "auto" adds, for instance `"8GiB"`: none is added that would
+    /// Bytes of memory that the process may have with the replicas that "auto" adds, for instance `8GiB`: none is added that would
     /// need more. Without a value: what the cgroup of the process and the machine have free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,

@@ -9,7 +9,6 @@ use forebay_connectors::Format;
 use forebay_job::Job;
 
 use crate::column_type::list_columns;
-use crate::fault::explained;
 use crate::trained_types::TrainedTypes;
 
 /// The types of one training run. Clones share them.
@@ -68,12 +67,12 @@ impl RunTypes {
             return found.types.check(columns, &rows.types);
         }
         if let (Some(before), Some(from)) = (self.0.before.get(), &job.train.from) {
-            let cannot = |fault| explained(&format!("the run cannot go on from the model {from}"), &fault);
+            let cannot = |fault: Fault| fault.context(format!("the run cannot go on from the model {from}"));
             before.check(columns, &rows.types).map_err(cannot)?;
         }
         if let Some(eval) = self.0.eval.get() {
             let pinned = rows.types.pinned(job).columns;
-            let cannot = |fault| explained("the model could not be evaluated on data.eval", &fault);
+            let cannot = |fault: Fault| fault.context("the model could not be evaluated on data.eval");
             // In text, what is read as in training has other types than what was opened before the run.
             let eval = match eval.format.is_untyped() {
                 true => TrainedTypes::in_text(&pinned, eval.format).map_err(cannot)?,

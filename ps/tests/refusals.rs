@@ -53,7 +53,7 @@ fn a_trainer_may_push_as_itself_alone_and_for_rounds_of_all_trainers() {
         let keys = keys(3);
         let grads = vec![1.0; keys.len() * DIM];
         let before = dump(&client).await;
-        let id = PushId { source: 1, sequence: 0 };
+        let id = PushId { series: 1, index: 0 };
         let push = async |rank: u32, trainers: u32| {
             let client = client.clone().of_trainer(Trainer { rank, incarnation: 1 });
             client.push_round(id, Round { trainers, rows: 1 }, &keys, &grads, 1).await

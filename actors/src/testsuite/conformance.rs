@@ -10,7 +10,7 @@ use crate::context::StageCx;
 #[test]
 fn closures() {
     let drops_every_other = |bag: Bag, cx: &StageCx| {
-        let kept = bag.lineage.seq % 2 == 0;
+        let kept = bag.lineage.seq.is_multiple_of(2);
         if !kept {
             cx.ledger().reject("odd", bag.rows as u64);
         }

@@ -145,6 +145,7 @@ impl RunStatus {
     pub(crate) fn gathering() -> Self {
         Self {
             attempt: 1,
+            start: 1,
             phase: RunPhase::Gathering,
             missing: Vec::new(),
             silent: Vec::new(),

@@ -14,6 +14,7 @@ mod follower;
 mod json_cell;
 mod json_column;
 mod json_rows;
+mod request_rows;
 mod row_scorer;
 mod score_exchange;
 mod scoring_threads;
@@ -22,7 +23,8 @@ mod serving_model;
 mod serving_rows;
 
 pub use self::follower::{Followed, Follower};
+pub use self::request_rows::RequestRows;
 pub use self::row_scorer::{BadScore, Scores};
 pub use self::score_exchange::ScoreExchange;
-pub use self::scoring_threads::{RequestRows, ScoringThreads};
+pub use self::scoring_threads::ScoringThreads;
 pub use self::serving_model::ServingModel;

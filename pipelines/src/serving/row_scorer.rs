@@ -8,7 +8,7 @@ use forebay_connectors::OnBadRow;
 use forebay_models::{DenseBatch, DenseModel};
 use serde::{Serialize, Serializer};
 
-use super::scoring_threads::RequestRows;
+use super::request_rows::RequestRows;
 use super::serving_model::ServingModel;
 use super::{arrow_rows, json_rows};
 use crate::fault::model_fault;

@@ -11,8 +11,9 @@ use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, flig
 use serde::Serialize;
 use tokio::sync::watch;
 
+use super::request_rows::RequestRows;
 use super::row_scorer::Scores;
-use super::scoring_threads::{RequestRows, ScoringThreads};
+use super::scoring_threads::ScoringThreads;
 use crate::model_version::ModelVersion;
 
 /// The path of the exchange.

@@ -5,25 +5,15 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
-use arrow::array::RecordBatch;
-use bytes::Bytes;
 use forebay_actors::Fault;
 use tokio::sync::oneshot;
 
+use super::request_rows::RequestRows;
 use super::row_scorer::{RowScorer, Scores};
 use super::serving_model::ServingModel;
 
 /// Requests that may wait for each thread. More are refused at once: they would be answered too late to be of use.
 const WAITING: usize = 64;
-
-/// The rows of a request.
-#[derive(Clone, Debug)]
-pub enum RequestRows {
-    /// A body of JSON: docs/serve.md says its form.
-    Json(Bytes),
-    /// Columns by name. Those that the model does not have are left out.
-    Arrow(RecordBatch),
-}
 
 struct Request {
     rows: RequestRows,

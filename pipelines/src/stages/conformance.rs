@@ -239,7 +239,7 @@ fn measure() {
         &[],
     );
     let columns = columns.unwrap().columns;
-    check_sink(|| Measure::of(1), move || through(Parse::new(&columns, 0, OnBadRow::Skip), rows()));
+    check_sink(|| Measure::of(1, 0), move || through(Parse::new(&columns, 0, OnBadRow::Skip), rows()));
 }
 
 /// A queue with all batches, in a run that is finished.

@@ -86,10 +86,10 @@ fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_ba
     assert_eq!((run.status().attempt, run.status().phase), (7, RunPhase::Over));
     run.tells(Role::Ps, 0);
     run.tells(Role::Reader, 0);
-    assert!(run.waits_to_tell() > Duration::ZERO, "it asks again");
+    assert!(run.notify_timeout() > Duration::ZERO, "it asks again");
     let PlanReply::Failed(failure) = run.plan(&again, now).unwrap() else { panic!("it waits on") };
     assert!(failure.drained && failure.message.contains("trainer 1 was not needed"), "{}", failure.message);
-    assert_eq!(run.waits_to_tell(), Duration::ZERO);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
 
 /// The first trainer has the model to save. With an exact order, the others keep gradients of rows that count as trained on.
