@@ -106,7 +106,7 @@ impl CheckpointFolder {
     /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
     ///
     /// # Errors
-    /// An external fault if the store fails; a user fault if a file may not be read; a user fault if there are checkpoints and none is whole, or if another version of the
+    /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if another version of the
     /// program wrote the newest: going on from an older one would do its work again and take its place.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();

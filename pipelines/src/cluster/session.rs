@@ -218,7 +218,7 @@ impl ClusterSession {
         let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
         let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
         let this = ProcessRequest { role, rank, job: job_digest(job), nonce };
-        // From now on, through all attempts: nobody takes it for hung while it loads, or missing.
+        // The signs of life go on through all attempts: the coordinator must not count a process that loads as hung or missing.
         cluster_process.signs_of_life.get_or_init(|| {
             let lease = Duration::from_secs_f64(placement.lease_seconds);
             AbortOnDropHandle::new(io.spawn(send_signs_of_life(peer.clone(), this.clone(), lease)))

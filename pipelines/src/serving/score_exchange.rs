@@ -19,7 +19,7 @@ use crate::model_version::ModelVersion;
 /// The path of the exchange.
 const SCORE: &str = "score";
 
-/// Gets the scores of each batch of rows, or why there are none, and how long they took.
+/// Called after each batch of rows with its scores, or with the fault that prevented them, and with the time that it took.
 type Scored = dyn Fn(&Result<Scores, Fault>, Duration) + Send + Sync;
 
 /// The exchange `score`. Each batch is one request: it is scored with one version of the model, which stands in the metadata of the

@@ -27,7 +27,8 @@ pub(super) fn free_address() -> Result<String, Fault> {
     free(0).map(|address| address.to_string()).map_err(|e| Fault::external("cannot find a free port").because(e))
 }
 
-/// Ports beside the first and the last that the system gives to connections, two numbers in `given`. `None`: there are none.
+/// The larger range of ports outside of the ephemeral range, whose first and last port are in `given`. `None` if `given` is not two numbers,
+/// or leaves no port.
 fn not_given_by_itself(given: &str) -> Option<RangeInclusive<u16>> {
     let numbers: Vec<u16> = given.split_whitespace().map_while(|number| number.parse().ok()).collect();
     let [first, last] = numbers[..] else { return None };

@@ -39,8 +39,8 @@ impl Restarts {
         if is_new && self.used == most {
             return Err(match &self.first {
                 Some(first) => format!(
-                    "{ended} after {most} restarts of processes (--restarts), none of which the run outlived for \
-                     {RECOVERED:?}, the first because {first}"
+                    "{ended} after {most} restarts of processes (--restarts); after none of them the run trained for \
+                     {RECOVERED:?}; the first restart was because {first}"
                 ),
                 None => ended.to_owned(),
             });
@@ -54,7 +54,7 @@ impl Restarts {
         Ok(format!("restart {} of {most}", self.used))
     }
 
-    /// The run is in this attempt, and so many of its windows are done.
+    /// Takes the progress of the run: (attempt, windows that are done).
     pub(super) fn sees(&mut self, progress: Option<(u64, u64)>, now: Instant) {
         let Some((attempt, done)) = progress else { return };
         let trains = self.progress.is_some_and(|(of, before)| of == attempt && done > before);

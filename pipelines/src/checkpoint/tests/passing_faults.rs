@@ -11,7 +11,7 @@ use super::chain::{Chain, fast_folder, load};
 use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints};
 use crate::model_folder::checked;
 
-/// A chain of three checkpoints, of which two stay.
+/// Makes three checkpoints. The newest two stay.
 fn three(chain: &mut Chain) {
     for _ in 0..3 {
         chain.train();

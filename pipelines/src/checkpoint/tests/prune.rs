@@ -5,7 +5,7 @@ use std::path::Path;
 use super::chain::{Chain, fast_folder};
 use super::fail_points::unnamed;
 
-/// Makes checkpoints, of which two are to stay. The first, the fourth and the seventh have all rows.
+/// Makes checkpoints. `keep` is 2, and the first, the fourth and the seventh have all rows.
 fn make(chain: &mut Chain, checkpoints: usize) {
     for _ in 0..checkpoints {
         chain.train();
@@ -38,7 +38,7 @@ fn a_flipped_bit_never_takes_all_checkpoints() {
     assert_eq!(base.checkpoint, 7);
     flip(&dir.path().join(&base.files[0].path));
     assert_eq!(folder.latest().unwrap().unwrap().number, 6);
-    // Whoever asks for one gets one.
+    // With `keep` of 1 the newest one alone stays.
     folder.prune(1).unwrap();
     assert_eq!(folder.numbers().unwrap(), [8]);
     chain.end();

@@ -124,7 +124,7 @@ impl World {
         self.at(again, Event::Retry { from, call });
     }
 
-    /// Says once that a process runs. Nobody answers.
+    /// Tells the coordinator once that a process runs. The message has no reply.
     pub(super) fn say_alive(&mut self, from: Pid, process: ProcessRequest) {
         let Some(to) = self.newest((Role::Ps, 0)) else { return };
         if !self.is_cut_off(from) && !self.is_cut_off(to) {
