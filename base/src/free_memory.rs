@@ -96,7 +96,11 @@ mod tests {
                 ("sys/fs/cgroup/pod/memory.stat", "anon 5\ninactive_file 10485760\nactive_file 7\n"),
             ],
         );
-        assert_eq!(free_below(&two.0), Some(30 * MIB), "the limit is 100 MiB; 80 MiB are used, and 10 MiB of them are cached files");
+        assert_eq!(
+            free_below(&two.0),
+            Some(30 * MIB),
+            "the limit is 100 MiB; 80 MiB are used, and 10 MiB of them are cached files"
+        );
         let one = Root::new(
             "one",
             &[

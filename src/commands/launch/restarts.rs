@@ -39,8 +39,8 @@ impl Restarts {
         if is_new && self.used == most {
             return Err(match &self.first {
                 Some(first) => format!(
-                    "{ended} after {most} restarts of processes (--restarts); after none of them the run trained for \
-                     {RECOVERED:?}; the first restart was because {first}"
+                    "{ended} after {most} restarts of processes (--restarts), without training in between for \
+                     {RECOVERED:?}, the first because {first}"
                 ),
                 None => ended.to_owned(),
             });
