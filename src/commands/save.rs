@@ -14,7 +14,7 @@ use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, RunEnd, Trained};
 use crate::stop::Stop;
 
-/// How long a run that was told to end tries again: whoever told it may soon kill it.
+/// How long a run that was told to end tries again: a supervisor that told it may soon kill it.
 const WHEN_TOLD: Duration = Duration::from_secs(10);
 
 /// The time between the first two tries, and between later ones.
@@ -61,14 +61,14 @@ impl Saving<'_> {
     fn try_for_a_while(&self) -> Result<Saved, Fault> {
         let (begun, told_before) = (Instant::now(), self.stop.asked());
         let retry_for = self.trained.model.job.output.retry_for.0;
-        let patience = if told_before { retry_for.min(WHEN_TOLD) } else { retry_for };
+        let timeout = if told_before { retry_for.min(WHEN_TOLD) } else { retry_for };
         let mut waits = Backoff::equal_jitter(WAITS.0, WAITS.1);
         loop {
             let fault = match self.trained.save(self.folder) {
                 Err(fault) if fault.domain == Domain::External => fault,
                 ended => return ended,
             };
-            let left = patience.saturating_sub(begun.elapsed());
+            let left = timeout.saturating_sub(begun.elapsed());
             if left.is_zero() || self.has_failed() {
                 return Err(fault);
             }
