@@ -50,7 +50,7 @@ fn free_in(folder: &Path, [limit, used, cached]: Names) -> Option<u64> {
 }
 
 /// The number after a name at the beginning of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '\t'])))?;
     line.split_whitespace().next()?.parse().ok()
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use crate::free_memory::field;
+
 /// Memory that a process has in RAM, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidentMemory {
@@ -17,12 +19,8 @@ pub fn resident_memory() -> Option<ResidentMemory> {
 }
 
 fn parse(status: &str) -> Option<ResidentMemory> {
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        Some(kib << 10)
-    };
-    Some(ResidentMemory { now: field("VmRSS:")?, peak: field("VmHWM:")? })
+    let bytes = |name| field(status, name).map(|kib| kib << 10);
+    Some(ResidentMemory { now: bytes("VmRSS:")?, peak: bytes("VmHWM:")? })
 }
 
 #[cfg(test)]
