@@ -9,14 +9,17 @@ use std::task::{Context, Poll};
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use http::{HeaderValue, Request, Response, StatusCode, header};
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower_service::Service;
 
 use crate::connections::Client;
 use crate::exchange::Streams;
+use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::identity::{Caller, Identity};
+use crate::limits::Limits;
 use crate::outgoing::SendBody;
 use crate::security::Security;
 use crate::service::Calls;
@@ -24,14 +27,29 @@ use crate::status::with_code;
 
 #[derive(Clone)]
 pub(crate) struct Gate {
-    pub(crate) security: Security,
-    pub(crate) run: Arc<str>,
-    pub(crate) health: Health,
-    pub(crate) streams: Streams,
-    pub(crate) calls: FlightServiceServer<Calls>,
+    security: Security,
+    run: Arc<str>,
+    health: Health,
+    streams: Streams,
+    calls: FlightServiceServer<Calls>,
 }
 
 impl Gate {
+    /// `run`: callers of another one are refused. Streams are cut when `cut` becomes true, or its sender is dropped.
+    pub(crate) fn new(
+        security: &Security,
+        run: &str,
+        health: Health,
+        handlers: Handlers,
+        limits: Limits,
+        cut: watch::Receiver<bool>,
+    ) -> Self {
+        let calls =
+            FlightServiceServer::new(Calls(handlers.clone())).max_decoding_message_size(limits.most_message_bytes);
+        let streams = Streams { handlers, limits, cut };
+        Self { security: security.clone(), run: run.into(), health, streams, calls }
+    }
+
     fn caller(&self, request: &Request<Body>) -> Result<Caller, Status> {
         self.security.check_call(request.headers()).map_err(|fault| with_code(Code::Unauthenticated, &fault))?;
         let identity = Identity::of_caller(request.headers(), &self.run)

@@ -22,7 +22,6 @@ use tower_service::Service;
 
 use crate::attempt::Attempt;
 use crate::connections::Client;
-use crate::exchange::Streams;
 use crate::gate::Gate;
 use crate::handler::Handler;
 use crate::handlers::Handlers;
@@ -163,14 +162,7 @@ fn gate(
 ) -> Result<Gate, Fault> {
     let limits = Limits { most_message_bytes: limits.body_bytes, opening: limits.opening, ..Limits::default() };
     let handlers = Handlers::new(handlers, Attempt::new(0))?;
-    let most = limits.most_message_bytes;
-    Ok(Gate {
-        security: security.clone(),
-        run: "".into(),
-        health: health.clone(),
-        streams: Streams { handlers: handlers.clone(), limits, cut },
-        calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(most),
-    })
+    Ok(Gate::new(security, "", health.clone(), handlers, limits, cut))
 }
 
 /// What sees every request first.

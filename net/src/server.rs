@@ -4,13 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow_flight::flight_service_server::FlightServiceServer;
 use forebay_actors::{Fault, IoRuntime};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::attempt::Attempt;
-use crate::exchange::Streams;
 use crate::gate::Gate;
 use crate::handler::Handler;
 use crate::handlers::Handlers;
@@ -19,7 +17,6 @@ use crate::identity::Identity;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::security::Security;
-use crate::service::Calls;
 
 /// How long connections may take to close once every stream was cut.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -54,13 +51,7 @@ impl Server {
         let attempt = Attempt::new(identity.attempt);
         let handlers = Handlers::new(handlers, attempt.clone())?;
         let (cut, cutting) = watch::channel(false);
-        let gate = Gate {
-            security: security.clone(),
-            run: identity.run.into(),
-            health,
-            streams: Streams { handlers: handlers.clone(), limits: limits.clone(), cut: cutting },
-            calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(limits.most_message_bytes),
-        };
+        let gate = Gate::new(security, &identity.run, health, handlers, limits.clone(), cutting);
         let builder = tonic::transport::Server::builder()
             .initial_stream_window_size(limits.stream_window)
             .initial_connection_window_size(limits.connection_window)
