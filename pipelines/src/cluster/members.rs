@@ -179,7 +179,7 @@ impl Members {
     }
 
     /// The coordinator itself stood still for `gap`, until `now`, and could hear of no process.
-    pub(crate) fn heard_nobody_for(&mut self, gap: Duration, now: Instant) {
+    pub(crate) fn stood_still_for(&mut self, gap: Duration, now: Instant) {
         let later = |time: Instant| (time + gap).min(now);
         self.begun = later(self.begun);
         self.members.values_mut().for_each(|member| member.last_heartbeat = later(member.last_heartbeat));

@@ -22,7 +22,7 @@ impl RunState {
     pub(super) fn forgive_own_silence(&mut self, now: Instant) {
         let gap = now.duration_since(self.ticked);
         if gap > STOOD_STILL {
-            self.members.heard_nobody_for(gap, now);
+            self.members.stood_still_for(gap, now);
         }
         self.ticked = now;
     }
