@@ -9,11 +9,11 @@ use forebay_base::SplitMix64;
 /// Lower ports belong to services.
 const LOWEST: u16 = 10_000;
 
-/// So many ports are tried.
+/// How many random ports are tried.
 const TRIES: usize = 200;
 
-/// A loopback address that nothing listens at. If there is one, its port is none that the system gives to connections by itself: the
-/// coordinator's would be taken while it is not there for a moment.
+/// A loopback address that nothing listens at. Its port is outside of the ephemeral range if a port there is free: a connection of another
+/// process could take an ephemeral port while the coordinator is started again.
 pub(super) fn free_address() -> Result<String, Fault> {
     let ports = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut random = SplitMix64::new(forebay_base::random_seed());
