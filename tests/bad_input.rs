@@ -287,7 +287,9 @@ fn a_disk_that_fills_up_is_an_external_fault_and_leaves_nothing_behind() {
     }
     let data = common::parquet(dir.path(), 0, 3000);
     let (train, output) = (format!("data.train={}", data.display()), format!("output.model={}", out.display()));
-    let (code, text) = with_a_full_disk(&["train", "--set", &train, "--set", &output]);
+    // By default it would wait five minutes for room: tests/outputs/rescue.rs has that.
+    let at_once = ["--set", "output.retry_for=0s"];
+    let (code, text) = with_a_full_disk(&[&["train", "--set", &train, "--set", &output][..], &at_once].concat());
     assert_eq!(code, Some(3), "{text}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the rows are left");
 }
