@@ -96,6 +96,22 @@ impl RunningAuc {
         }
     }
 
+    /// What it has counted, for [`restore`](Self::restore): the sums of each bucket, of positive and of negative rows, and what a new
+    /// row weighs.
+    pub fn counted(&self) -> ([&[f64]; 2], f64) {
+        ([&self.positive, &self.negative], self.weight)
+    }
+
+    /// Goes on from what another one over as many rows has [`counted`](Self::counted). Returns false, and changes nothing, if these are
+    /// sums of other buckets.
+    pub fn restore(&mut self, [positive, negative]: [Vec<f64>; 2], weight: f64) -> bool {
+        let fits = positive.len() == BUCKETS && negative.len() == BUCKETS;
+        if fits {
+            (self.positive, self.negative, self.weight) = (positive, negative, weight);
+        }
+        fits
+    }
+
     /// The AUC now; `None` until rows of both classes were added.
     pub fn value(&self) -> Option<f64> {
         let (mut pairs, mut positives, mut negatives) = (0.0, 0.0, 0.0);
@@ -190,6 +206,19 @@ mod tests {
             running.add(&good[0], &bad, None);
         }
         assert!(running.value().unwrap() > 0.99);
+    }
+
+    #[test]
+    fn one_that_goes_on_from_the_sums_of_another_counts_as_that_does() {
+        let (logits, labels) = ([0.3, -1.0, 2.0, 0.1].repeat(30), [1.0, 0.0, 1.0, 0.0].repeat(30));
+        let (mut first, mut second) = (RunningAuc::new(1000), RunningAuc::new(1000));
+        first.add(&logits, &labels, None);
+        let (sums, weight) = first.counted();
+        assert!(second.restore(sums.map(<[f64]>::to_vec), weight));
+        assert!(!second.restore([vec![0.0; 7], vec![0.0; 7]], 1.0), "other buckets");
+        first.add(&logits[1..], &labels[..119], None);
+        second.add(&logits[1..], &labels[..119], None);
+        assert_eq!(first.value().unwrap().to_bits(), second.value().unwrap().to_bits());
     }
 
     #[test]

@@ -62,6 +62,7 @@ mod resources;
 mod rounds_end;
 mod run_report;
 mod run_types;
+mod running_metrics;
 mod saved_model;
 mod score_columns;
 mod serving;

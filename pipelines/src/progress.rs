@@ -1,15 +1,15 @@
 //! The progress of a run: rows, steps, recent logloss and AUC; of several labels those of the first.
 
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_models::{LabelRows, RunningAuc, StepOutput, loss_sum};
+use forebay_actors::Epoch;
+use forebay_models::{LabelRows, StepOutput, loss_sum};
 use serde::Serialize;
 
 use crate::flow::TrainBatch;
-
-/// Rows over which the running logloss decays.
-const WINDOW_ROWS: f64 = 100_000.0;
+use crate::running_metrics::RunningMetrics;
 
 /// The counters of a run. The train stage updates them; any thread may read them.
 #[derive(Clone)]
@@ -17,11 +17,9 @@ pub struct Progress(Arc<Mutex<State>>);
 
 struct State {
     start: Instant,
-    steps: u64,
-    rows: u64,
-    loss: f64,
-    weight: f64,
-    auc: RunningAuc,
+    metrics: RunningMetrics,
+    /// The metrics at the barriers that the cut of a checkpoint may still ask for. `None`: there are no checkpoints.
+    at_barriers: Option<BTreeMap<Epoch, RunningMetrics>>,
     device: Duration,
 }
 
@@ -53,21 +51,54 @@ impl Default for Progress {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(State {
             start: Instant::now(),
-            steps: 0,
-            rows: 0,
-            loss: 0.0,
-            weight: 0.0,
-            auc: RunningAuc::default(),
+            metrics: RunningMetrics::default(),
+            at_barriers: None,
             device: Duration::ZERO,
         })))
     }
 }
 
 impl Progress {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no holder of this lock panics")
+    }
+
     /// The run goes on after this many rows and steps of earlier processes.
     pub(crate) fn goes_on_after(&self, rows: u64, steps: u64) {
-        let mut state = self.0.lock().expect("no holder of this lock panics");
-        (state.rows, state.steps) = (rows, steps);
+        let mut state = self.state();
+        (state.metrics.rows, state.metrics.steps) = (rows, steps);
+    }
+
+    /// The run goes on from the metrics of an earlier process.
+    pub(crate) fn goes_on_from(&self, metrics: RunningMetrics) {
+        self.state().metrics = metrics;
+    }
+
+    /// From now on keeps the metrics at each barrier, until [`take_at`](Self::take_at) is called for it.
+    pub(crate) fn keep_at_barriers(&self) {
+        self.state().at_barriers.get_or_insert_default();
+    }
+
+    /// A barrier is where the steps are counted.
+    pub(crate) fn barrier(&self, epoch: Epoch) {
+        let State { metrics, at_barriers, .. } = &mut *self.state();
+        if let Some(at_barriers) = at_barriers {
+            at_barriers.insert(epoch, metrics.clone());
+        }
+    }
+
+    /// The metrics of all batches before this barrier. Those at earlier ones are dropped.
+    pub(crate) fn take_at(&self, epoch: Epoch) -> Option<RunningMetrics> {
+        let mut state = self.state();
+        let at_barriers = state.at_barriers.as_mut()?;
+        let metrics = at_barriers.remove(&epoch);
+        at_barriers.retain(|later, _| *later > epoch);
+        metrics
+    }
+
+    /// The metrics now.
+    pub(crate) fn metrics(&self) -> RunningMetrics {
+        self.state().metrics.clone()
     }
 
     /// Records a step over a batch. Of several labels it counts the first.
@@ -84,32 +115,24 @@ impl Progress {
     /// Records a step over `all` rows: the mean loss of the `n` that have the first label, its logits `[n]`, its values `[n]`, and if the
     /// rows have weights, these `[n]`.
     fn first_label(&self, all: usize, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
-        let mut state = self.0.lock().expect("no holder of this lock panics");
-        let rows = labels.len() as f64;
-        let keep = (-rows / WINDOW_ROWS).exp();
-        state.steps += 1;
-        state.rows += all as u64;
-        // The mean is over rows, the running one over their weights.
-        state.loss = state.loss * keep + loss * rows;
-        state.weight =
-            state.weight * keep + weights.map_or(rows, |weights| weights.iter().map(|&weight| f64::from(weight)).sum());
-        state.auc.add(logits, labels, weights);
+        self.state().metrics.step(all, loss, logits, labels, weights);
     }
 
     /// Adds the device time of a step.
     pub(crate) fn device(&self, time: Duration) {
-        self.0.lock().expect("no holder of this lock panics").device += time;
+        self.state().device += time;
     }
 
     /// The current state.
     pub fn snapshot(&self) -> Snapshot {
-        let state = self.0.lock().expect("no holder of this lock panics");
+        let state = self.state();
+        let metrics = &state.metrics;
         Snapshot {
             seconds: state.start.elapsed().as_secs_f64(),
-            steps: state.steps,
-            rows: state.rows,
-            logloss: if state.weight > 0.0 { state.loss / state.weight } else { 0.0 },
-            auc: state.auc.value(),
+            steps: metrics.steps,
+            rows: metrics.rows,
+            logloss: metrics.logloss(),
+            auc: metrics.auc.value(),
             device_seconds: state.device.as_secs_f64(),
         }
     }

@@ -11,6 +11,7 @@ use futures::executor::block_on;
 
 use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
+    read_metrics,
 };
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::context::Context;
@@ -131,7 +132,7 @@ impl Resources {
     pub(crate) fn at_start(&mut self) -> Restored {
         let steps = self.steps_before;
         let position = TrainPosition { steps, steps_before: steps, ..TrainPosition::default() };
-        Restored { position, model: self.restored.take(), kept: Vec::new(), from: None }
+        Restored { position, model: self.restored.take(), ..Restored::default() }
     }
 
     /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. `start` is a
@@ -145,7 +146,7 @@ impl Resources {
         shards: Shards,
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
-        let Restored { mut position, model, kept, from } = restored;
+        let Restored { mut position, model, kept, metrics, from } = restored;
         if position.run == 0 {
             position.run = start;
         }
@@ -154,16 +155,20 @@ impl Resources {
             evaluations.restore(position.evaluations.clone(), position.rows)?;
         }
         if let Some(exact) = &self.exact {
-            exact.restore(kept_gradients::of_trainer(
-                from.as_ref().unwrap_or(&folder),
-                &kept,
-                exact.rank(),
-                self.table.row_dim(),
-            )?);
+            let row_dim = self.table.row_dim();
+            exact.restore(kept_gradients::of_trainer(from.as_ref().unwrap_or(&folder), &kept, exact.rank(), row_dim)?);
         }
-        self.progress.goes_on_after(position.rows, position.steps);
+        let several = self.job.placement.trainers > 1;
+        if let Some(entry) = &metrics {
+            self.progress.goes_on_from(read_metrics(from.as_ref().unwrap_or(&folder), entry)?);
+        }
+        // Of several trainers each counts its own rows and steps, and the position those of all.
+        if !several || metrics.is_none() {
+            self.progress.goes_on_after(position.rows, position.steps);
+        }
         self.steps_before = position.steps_before;
-        let (cut_point, cuts) = CutPoint::new(position, order, shards, self.job.placement.trainers);
+        let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
+        let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());

@@ -10,6 +10,7 @@ mod damage;
 mod day_by_day;
 mod evaluations;
 mod jobs;
+mod metrics;
 mod moved;
 mod refusals;
 mod resume;

@@ -16,6 +16,7 @@ mod killed;
 mod launch;
 mod line;
 mod look_ahead;
+mod metrics;
 mod processes;
 mod refusals;
 mod relay;

@@ -136,7 +136,12 @@ impl Run {
 
     /// Starts a process as a supervisor does after its end: with `--resume`.
     pub(crate) fn resume(&mut self, name: &str) {
-        self.start_process(name, &[], &["--resume"]);
+        self.resume_with(name, &[]);
+    }
+
+    /// The same with `more` flags.
+    pub(crate) fn resume_with(&mut self, name: &str, more: &[&str]) {
+        self.start_process(name, more, &["--resume"]);
     }
 
     /// Starts "reader 1", or "reader 1@spare": the same rank on the host `spare`, or a second process of it. `more` overrides

@@ -21,6 +21,7 @@ use super::cut_plan::CutPlan;
 use super::last::LastCheckpoint;
 use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
+use crate::cluster::Stopped;
 
 /// How often the thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -215,11 +216,12 @@ impl Worker {
     fn cut(&self, plan: CutPlan) -> Option<Result<Cut, Fault>> {
         let Checkpoints { cut_point, leader, job, cuts, .. } = &self.checkpoints;
         if let Some(leader) = leader {
-            let cut = |(batches, files)| {
+            let cut = |Stopped { batches, kept, metrics }| {
                 let position = cut_point.position_after(batches, job.in_step());
-                Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Written(files) }
+                let (snapshots, kept) = (Vec::new(), Kept::Written(kept));
+                Cut { plan, position, model: None, snapshots, kept, metrics: Some(metrics) }
             };
-            return Some(leader.cut(plan, cut_point.shards())?.map(cut));
+            return Some(leader.cut(plan, cut_point)?.map(cut));
         }
         cut_point.plan(plan);
         block_on(self.control.barrier_at(self.checkpoints.first_stage())).ok()?;

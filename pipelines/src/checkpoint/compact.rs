@@ -15,6 +15,7 @@ use forebay_ps::Absent;
 
 use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
+use super::metrics_file::METRICS;
 use super::table_rows;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
 use crate::model_folder::row_stream::RowStreamWriter;
@@ -87,7 +88,7 @@ impl CheckpointFolder {
             let files = Merge::new(&self.folder, &into.folder, layers, number, attempt)?.run()?;
             tables.push(TableLayers { layers: vec![TableLayer { checkpoint: number, files }], ..layers.clone() });
         }
-        let (mut dense, mut kept) = (old.dense.clone(), old.kept.clone());
+        let (mut dense, mut kept, mut metrics) = (old.dense.clone(), old.kept.clone(), old.metrics.clone());
         if elsewhere {
             for (what, files) in [("dense", &mut dense), ("kept", &mut kept)] {
                 for (part, entry) in files.iter_mut().enumerate() {
@@ -95,9 +96,12 @@ impl CheckpointFolder {
                     *entry = copy(&self.folder, entry, &into.folder, &name)?;
                 }
             }
+            if let Some(entry) = &mut metrics {
+                *entry = copy(&self.folder, entry, &into.folder, &file_name(number, attempt, METRICS))?;
+            }
         }
         let manifest = CheckpointManifest::new(number, old.job.clone(), old.position.clone(), tables, dense);
-        Ok(CheckpointManifest { kept, start: old.start, ..manifest })
+        Ok(CheckpointManifest { kept, metrics, start: old.start, ..manifest })
     }
 }
 

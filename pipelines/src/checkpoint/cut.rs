@@ -1,11 +1,12 @@
 //! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
 //!
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
-//! dense model. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
+//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
 //! and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
 //!
 //! With several trainers no barrier is used: see [`SharedCut`].
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +23,8 @@ use crate::cluster::PsSnapshots;
 use crate::evaluations::EvaluationPoint;
 use crate::flow::{BatchId, GradBatch, TrainBatch};
 use crate::model_folder::FileEntry;
+use crate::progress::Progress;
+use crate::running_metrics::RunningMetrics;
 
 /// The shards of the run's table.
 pub(crate) enum Shards {
@@ -41,6 +44,8 @@ pub(crate) struct Cut {
     pub(crate) snapshots: Vec<ShardSnapshot>,
     /// The gradients that are computed and not pushed.
     pub(crate) kept: Kept,
+    /// The running metrics of the trainer that leads. `None`: nothing counts them.
+    pub(crate) metrics: Option<RunningMetrics>,
 }
 
 /// Gradients that an exact order keeps at a cut.
@@ -62,6 +67,7 @@ pub(crate) struct CutPoint {
     shared: Option<Arc<SharedCut>>,
     /// How many trainers train as much as this one.
     trainers: u64,
+    progress: Progress,
     state: Mutex<State>,
     cuts: Sender<Result<Cut, Fault>>,
 }
@@ -69,25 +75,31 @@ pub(crate) struct CutPoint {
 #[derive(Default)]
 struct State {
     position: TrainPosition,
-    model: Option<ModelState>,
+    /// The state of the model at the barriers that are not yet at `push`. The barrier of an evaluation may be among them.
+    models: BTreeMap<Epoch, ModelState>,
+    /// That after the last batch.
+    last_model: Option<ModelState>,
     plan: Option<CutPlan>,
     /// The last barrier that was handled.
     last: Option<Epoch>,
 }
 
 impl CutPoint {
-    /// For one of `trainers` trainers that go on from `position`. The cuts of a single one come out of the returned receiver.
+    /// For one of `trainers` trainers that go on from `position`, and count their steps in `progress`. The cuts of a single one come out
+    /// of the returned receiver.
     pub(crate) fn new(
         position: TrainPosition,
         order: BatchOrder,
         shards: Shards,
         trainers: usize,
+        progress: Progress,
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
+        progress.keep_at_barriers();
         let (cuts, taken) = channel();
         let (before, steps_before) = (position.batches.clone(), position.steps);
         let state = Mutex::new(State { position, ..State::default() });
         let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
-        (Arc::new(Self { order, before, steps_before, shards, shared, trainers, state, cuts }), taken)
+        (Arc::new(Self { order, before, steps_before, shards, shared, trainers, progress, state, cuts }), taken)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -186,41 +198,106 @@ impl CutPoint {
         self.state().plan = Some(plan);
     }
 
-    /// The barrier is at `train`: keeps the state of the model for the cut.
-    pub(crate) fn model(&self, model: ModelState) {
-        self.state().model = Some(model);
+    /// A barrier is at `train`: keeps the state of the model for its cut.
+    pub(crate) fn model(&self, epoch: Epoch, model: ModelState) {
+        self.state().models.insert(epoch, model);
+    }
+
+    /// `train` has ended: keeps the state of the model for a cut after the last batch.
+    pub(crate) fn last_model(&self, model: ModelState) {
+        self.state().last_model = Some(model);
     }
 
     /// The barrier is at `push`: takes the cut, with the gradients that an exact order keeps. Replicas may call it several times.
     pub(crate) async fn cut(&self, epoch: Epoch, kept: Vec<Arc<GradBatch>>) {
-        let plan = {
+        let (plan, model, metrics) = {
             let mut state = self.state();
             if state.last == Some(epoch) {
                 return;
             }
             state.last = Some(epoch);
+            let model = state.models.remove(&epoch);
+            state.models.retain(|later, _| *later > epoch);
+            let metrics = self.progress.take_at(epoch);
             let Some(plan) = state.plan.take() else { return };
-            plan
+            (plan, model, metrics)
         };
-        self.take_cut(plan, kept).await;
+        self.take_cut(plan, model, kept, metrics).await;
+    }
+
+    /// The running metrics of this trainer. At a cut it must stand still.
+    pub(crate) fn metrics(&self) -> RunningMetrics {
+        self.progress.metrics()
     }
 
     /// Takes a cut after the last batch of the run, when all stages have ended.
     pub(super) async fn cut_now(&self, plan: CutPlan) {
-        self.take_cut(plan, Vec::new()).await;
+        let model = self.state().last_model.clone();
+        self.take_cut(plan, model, Vec::new(), Some(self.metrics())).await;
     }
 
-    async fn take_cut(&self, plan: CutPlan, kept: Vec<Arc<GradBatch>>) {
-        let (position, model) = {
-            let mut state = self.state();
-            (state.position.clone(), state.model.take())
-        };
+    async fn take_cut(
+        &self,
+        plan: CutPlan,
+        model: Option<ModelState>,
+        kept: Vec<Arc<GradBatch>>,
+        metrics: Option<RunningMetrics>,
+    ) {
+        let position = self.state().position.clone();
         let snapshots = match &self.shards {
             Shards::Here(table) => table.begin_snapshot(plan.kind).await,
             Shards::InPs(ps) => ps.begin(plan).await.map(|()| Vec::new()),
         };
         let kept = Kept::Here(kept);
         // The receiver is gone when the run ends.
-        let _ = self.cuts.send(snapshots.map(|snapshots| Cut { plan, position, model, snapshots, kept }));
+        let _ = self.cuts.send(snapshots.map(|snapshots| Cut { plan, position, model, snapshots, kept, metrics }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_actors::Host;
+    use forebay_models::NamedTensor;
+    use forebay_ps::{SnapshotKind, start_table};
+    use futures::executor::block_on;
+
+    use super::super::tests::config;
+    use super::*;
+
+    /// The barrier of an evaluation may be at `train` before that of a checkpoint is at `push`, with batches between them.
+    #[test]
+    fn a_cut_has_the_model_and_the_metrics_of_its_own_barrier() {
+        let host = Host::start("test").unwrap();
+        let table = start_table(&host, config(false), 1).unwrap();
+        let progress = Progress::default();
+        let (position, shards) = (TrainPosition::default(), Shards::Here(table.clone()));
+        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, shards, 1, progress.clone());
+        let state = |value| vec![NamedTensor { name: "w".into(), shape: vec![1], data: vec![value] }];
+        let at_train = |barrier, rows| {
+            progress.goes_on_after(rows, barrier);
+            progress.barrier(Epoch(barrier));
+            cut_point.model(Epoch(barrier), state(barrier as f32));
+        };
+        let plan = |number| CutPlan { number, attempt: 7, kind: SnapshotKind::Full };
+        let taken = || {
+            let cut = cuts.try_recv().unwrap().unwrap();
+            (cut.plan.number, cut.model.unwrap()[0].data[0], cut.metrics.unwrap().rows)
+        };
+        cut_point.plan(plan(1));
+        at_train(1, 100);
+        at_train(2, 200);
+        block_on(cut_point.cut(Epoch(1), Vec::new()));
+        assert_eq!(taken(), (1, 1.0, 100));
+        // No checkpoint is planned for the second.
+        block_on(cut_point.cut(Epoch(2), Vec::new()));
+        assert!(cuts.try_recv().is_err());
+        cut_point.plan(plan(2));
+        at_train(3, 300);
+        block_on(cut_point.cut(Epoch(3), Vec::new()));
+        block_on(cut_point.cut(Epoch(3), Vec::new()));
+        assert_eq!(taken(), (2, 3.0, 300));
+        assert!(cuts.try_recv().is_err(), "replicas say the same barrier again");
+        drop((cut_point, table));
+        host.stop().unwrap();
     }
 }

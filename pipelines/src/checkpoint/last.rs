@@ -48,7 +48,14 @@ impl LastCheckpoint {
             Shards::Here(_) => return Err(Fault::internal("several trainers share the shards of one of them")),
         }
         let position = cut_point.position_after(all_windows(job, status), job.in_step());
-        Ok(Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Written(Vec::new()) })
+        Ok(Cut {
+            plan,
+            position,
+            model: None,
+            snapshots: Vec::new(),
+            kept: Kept::Written(Vec::new()),
+            metrics: Some(cut_point.metrics()),
+        })
     }
 }
 

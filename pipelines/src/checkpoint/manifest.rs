@@ -52,6 +52,9 @@ pub struct CheckpointManifest {
     /// The gradients that an exact order keeps: one file of each trainer, by rank. Empty without an exact order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<FileEntry>,
+    /// The running logloss and AUC of the first trainer. `None`: an earlier program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<FileEntry>,
 }
 
 /// How far a run is.
@@ -115,8 +118,8 @@ impl CheckpointManifest {
             false => 2,
             true => 1,
         };
-        let (written, kept) = (since.as_secs(), Vec::new());
-        Self { format, version, forebay, number, written, job, start: 0, position, tables, dense, kept }
+        let (written, kept, metrics) = (since.as_secs(), Vec::new(), None);
+        Self { format, version, forebay, number, written, job, start: 0, position, tables, dense, kept, metrics }
     }
 
     /// The name of the manifest of a checkpoint.
@@ -137,6 +140,7 @@ impl CheckpointManifest {
             .flat_map(|layer| &layer.files)
             .chain(&self.dense)
             .chain(&self.kept)
+            .chain(&self.metrics)
     }
 
     /// Rows trained on up to this checkpoint.

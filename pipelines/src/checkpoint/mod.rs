@@ -11,7 +11,7 @@
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
-//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `author.rs`, `writer.rs`, `last.rs`, `restore.rs`,
+//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `author.rs`, `writer.rs`, `last.rs`, `restore.rs`,
 //! `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md`
 //! describes the format.
 
@@ -28,6 +28,7 @@ mod last;
 mod leases;
 mod lookup_gate;
 mod manifest;
+mod metrics_file;
 mod named;
 mod origin;
 mod prune;
@@ -56,6 +57,7 @@ pub(crate) use last::LastCheckpoint;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};
+pub(crate) use metrics_file::read as read_metrics;
 pub(crate) use origin::{DamagedCheckpoints, OriginCheckpoint};
 pub use restore::check_checkpoints;
 pub(crate) use restore::{Found, Restored, dense_parameters, find, load_rows, load_trainer};

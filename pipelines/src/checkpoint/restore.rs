@@ -21,7 +21,9 @@ pub(crate) struct Restored {
     pub(crate) model: Option<ModelState>,
     /// The files of the gradients that an exact order keeps.
     pub(crate) kept: Vec<FileEntry>,
-    /// The folder of these files. `None` if the run keeps no gradients.
+    /// The file of the running metrics.
+    pub(crate) metrics: Option<FileEntry>,
+    /// The folder of these files. `None` if there are none.
     pub(crate) from: Option<CheckpointFolder>,
 }
 
@@ -176,13 +178,10 @@ pub(crate) fn load_trainer(
     manifest: CheckpointManifest,
     dense: DenseAt,
 ) -> Result<Restored, Fault> {
+    let from = Some(folder.clone());
     if dense == DenseAt::Ps {
-        return Ok(Restored {
-            position: manifest.position,
-            model: None,
-            kept: manifest.kept,
-            from: Some(folder.clone()),
-        });
+        let CheckpointManifest { position, kept, metrics, .. } = manifest;
+        return Ok(Restored { position, model: None, kept, metrics, from });
     }
     let [entry] = manifest.dense.as_slice() else {
         return Err(Fault::user(format!(
@@ -191,8 +190,9 @@ pub(crate) fn load_trainer(
             manifest.dense.len()
         )));
     };
-    let model = dense_state::read(&folder.folder, entry)?;
-    Ok(Restored { position: manifest.position, model: Some(model), kept: manifest.kept, from: Some(folder.clone()) })
+    let model = Some(dense_state::read(&folder.folder, entry)?);
+    let CheckpointManifest { position, kept, metrics, .. } = manifest;
+    Ok(Restored { position, model, kept, metrics, from })
 }
 
 /// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.

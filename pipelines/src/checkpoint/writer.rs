@@ -14,7 +14,7 @@ use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
-use super::{dense_state, kept_gradients, table_rows};
+use super::{dense_state, kept_gradients, metrics_file, table_rows};
 use crate::cluster::CutLeader;
 use crate::evaluations::Evaluations;
 use crate::model_folder::FileEntry;
@@ -41,6 +41,14 @@ pub(super) struct CheckpointWriter {
     layers_since_full: usize,
     /// The last try that failed before its manifest was written.
     failed: Option<CutPlan>,
+}
+
+/// The files of a checkpoint but the manifest.
+struct Files {
+    tables: Vec<FileEntry>,
+    dense: Vec<FileEntry>,
+    kept: Vec<FileEntry>,
+    metrics: Option<FileEntry>,
 }
 
 impl CheckpointWriter {
@@ -70,8 +78,8 @@ impl CheckpointWriter {
         }
     }
 
-    /// Writes the tables, the dense parameters and the gradients that an exact order keeps. Returns their files.
-    fn write_files(to: &Checkpoints, cut: &mut Cut) -> Result<[Vec<FileEntry>; 3], Fault> {
+    /// Writes the tables, the dense parameters, the gradients that an exact order keeps and the running metrics.
+    fn write_files(to: &Checkpoints, cut: &mut Cut) -> Result<Files, Fault> {
         let (folder, plan) = (&to.folder.folder, cut.plan);
         let (files, mut dense) = match to.cut_point.shards() {
             Shards::Here(table) => (table_rows::write_shards(&mut cut.snapshots, table, folder, plan)?, Vec::new()),
@@ -88,7 +96,10 @@ impl CheckpointWriter {
             Kept::Here(_) => Vec::new(),
             Kept::Written(files) => files.clone(),
         };
-        Ok([files, dense, kept])
+        let metrics = cut.metrics.as_ref();
+        let metrics =
+            metrics.map(|metrics| metrics_file::write(metrics, folder, plan.number, plan.attempt)).transpose()?;
+        Ok(Files { tables: files, dense, kept, metrics })
     }
 
     /// Makes a checkpoint of what was cut.
@@ -99,13 +110,14 @@ impl CheckpointWriter {
         self.failed = Some(cut.plan);
         let written = Self::write_files(to, &mut cut).inspect_err(|_| self.discard_failed(to))?;
         let Checkpoints { folder, job, config, cut_point, .. } = to;
-        let (Cut { plan, position, snapshots, .. }, [files, dense, kept]) = (cut, written);
+        let Files { tables: files, dense, kept, metrics } = written;
+        let Cut { plan, position, snapshots, .. } = cut;
         let full = plan.kind == SnapshotKind::Full;
         let mut layers = if full { Vec::new() } else { self.layers.clone() };
         layers.push(TableLayer { checkpoint: plan.number, files });
         let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
-        let manifest = CheckpointManifest { kept, start: to.author.start, ..manifest };
+        let manifest = CheckpointManifest { kept, metrics, start: to.author.start, ..manifest };
         if !folder.has_layers(&layers)? {
             self.layers.clear();
             self.discard_failed(to);

@@ -73,7 +73,7 @@ mod timelines;
 mod trainer;
 
 pub use crate::flow::RowCounts;
-pub(crate) use cuts::CutLeader;
+pub(crate) use cuts::{CutLeader, Stopped};
 pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;

@@ -18,7 +18,7 @@ use super::ordered;
 use super::ps_snapshots::PsSnapshots;
 use super::session::{ClusterProcess, ClusterSession};
 use super::start_state::StartState;
-use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Shards};
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Restored, Shards};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::exact_order::ExactOrder;
@@ -146,7 +146,9 @@ fn add_checkpoints(
             if here {
                 checkpoint::load_rows(&folder, &manifest, &resources.table)?;
             }
-            checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?
+            let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
+            // They are those of the first trainer, which reports the run.
+            Restored { metrics: restored.metrics.filter(|_| session.member.id().rank == 0), ..restored }
         }
         None => resources.at_start(),
     };

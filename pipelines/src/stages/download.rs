@@ -2,7 +2,7 @@
 //!
 //! It needs its own thread, because it blocks until the device has finished the step and copied its results.
 
-use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_models::StepOutput;
 use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
@@ -55,5 +55,10 @@ impl Stage for Download {
         self.progress.device(results.device_time);
         self.progress.step(&self.output, &batch.train);
         out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await
+    }
+
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        self.progress.barrier(epoch);
+        Ok(())
     }
 }

@@ -64,7 +64,7 @@ impl Stage for Launch {
         // The send fails only if the run is ending and has dropped the receiver.
         let _ = self.upload.take().expect("a stage is opened once").send(upload);
         self.model = Some(model);
-        self.state_output.save(self.model.as_deref())
+        self.state_output.check(self.model.as_deref())
     }
 
     async fn on_batch(&mut self, batch: Self::In, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
@@ -74,9 +74,9 @@ impl Stage for Launch {
         out.send(DeviceBatch { batch, device }).await
     }
 
-    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // The device reads the parameters after the steps in its queue, which are those of all batches before the barrier.
-        self.state_output.save(self.model.as_deref())
+        self.state_output.at_barrier(self.model.as_deref(), epoch)
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, StageCx};
+use forebay_actors::{Epoch, Fault, StageCx};
 use forebay_models::{DenseModel, NamedTensor};
 
 use crate::checkpoint::CutPoint;
@@ -26,13 +26,21 @@ pub(crate) struct StateOutput {
 }
 
 impl StateOutput {
+    /// Fails if the run makes checkpoints and the model has no state to save: now, and not at the first checkpoint.
+    pub(super) fn check(&self, model: Option<&dyn DenseModel>) -> Result<(), Fault> {
+        if let (Some(model), Some(_)) = (model, &self.cut_point) {
+            model.state().map_err(model_fault)?;
+        }
+        Ok(())
+    }
+
     /// Keeps the state for the cut at this barrier.
     ///
     /// # Errors
-    /// The model has no state to save, or the device was lost.
-    pub(super) fn save(&self, model: Option<&dyn DenseModel>) -> Result<(), Fault> {
+    /// The device was lost.
+    pub(super) fn at_barrier(&self, model: Option<&dyn DenseModel>, epoch: Epoch) -> Result<(), Fault> {
         if let (Some(model), Some(cut_point)) = (model, &self.cut_point) {
-            cut_point.model(model.state().map_err(model_fault)?);
+            cut_point.model(epoch, model.state().map_err(model_fault)?);
         }
         if let (Some(model), Some(evaluations)) = (model, &self.evaluations) {
             evaluations.at_barrier(model);
@@ -48,7 +56,7 @@ impl StateOutput {
             cx.leave(OptimizerState(model.optimizer()));
         }
         if let (Some(cut_point), Ok(state)) = (&self.cut_point, model.state()) {
-            cut_point.model(state);
+            cut_point.last_model(state);
         }
     }
 }

@@ -120,7 +120,7 @@ impl Stage for Train {
         let maker = self.maker.take().expect("a stage is opened once");
         self.model = Some(maker().map_err(model_fault)?);
         // A model that has no state to save is refused now, not at the first checkpoint.
-        self.state_output.save(self.model.as_deref())
+        self.state_output.check(self.model.as_deref())
     }
 
     async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
@@ -129,8 +129,9 @@ impl Stage for Train {
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 
-    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
-        self.state_output.save(self.model.as_deref())
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        self.progress.barrier(epoch);
+        self.state_output.at_barrier(self.model.as_deref(), epoch)
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 use forebay_actors::{Fault, Host};
-use forebay_job::Job;
+use forebay_job::{Job, StalenessRule};
 use forebay_models::NamedTensor;
 use forebay_ps::{
     Admission, Eviction, Lifetime, Optimizer, PartConfig, SnapshotKind, TableClient, TableConfig, start_table,
@@ -20,7 +21,10 @@ use super::super::manifest::{CheckpointManifest, TrainPosition};
 use super::super::trained_batches::BatchOrder;
 use super::super::writer::{CheckpointWriter, Checkpoints};
 use crate::context::Context;
+use crate::flow::GradBatch;
 use crate::model_folder::dense_file;
+use crate::progress::Progress;
+use crate::running_metrics::RunningMetrics;
 
 /// All bits of rows, keys without a row and dense parameters.
 #[derive(Debug, PartialEq)]
@@ -42,7 +46,7 @@ impl Contents {
 }
 
 /// Rows that wait, age and go if `lives`.
-pub(super) fn config(lives: bool) -> TableConfig {
+pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
     let part = |name: &str, dim, optimizer| PartConfig { name: name.into(), dim, optimizer, init: Default::default() };
     let parts = vec![
         part("linear", 1, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }),
@@ -64,6 +68,9 @@ pub(super) struct Chain {
     to: Checkpoints,
     writer: CheckpointWriter,
     step: u64,
+    /// In every checkpoint from now on.
+    kept: Vec<Arc<GradBatch>>,
+    metrics: Option<RunningMetrics>,
 }
 
 impl Chain {
@@ -82,7 +89,8 @@ impl Chain {
         let mut job = Job::default();
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
-        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1);
+        let (cut_point, cuts) =
+            CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1, Progress::default());
         // A test may have the store fail from its first call on.
         let author = folder.author(7, start).unwrap_or(Author { run: 7, start, before: (0, 0) });
         let to = Checkpoints {
@@ -95,7 +103,19 @@ impl Chain {
             leader: None,
             evaluations: None,
         };
-        Self { host, table, to, writer: CheckpointWriter::default(), step: 0 }
+        let (writer, kept, metrics) = (CheckpointWriter::default(), Vec::new(), None);
+        Self { host, table, to, writer, step: 0, kept, metrics }
+    }
+
+    /// The run has an exact order, and keeps these gradients at each cut.
+    pub(super) fn exact(&mut self, staleness: StalenessRule, kept: Vec<Arc<GradBatch>>) {
+        self.to.job.train.staleness = staleness;
+        self.kept = kept;
+    }
+
+    /// The run has these running metrics at each cut.
+    pub(super) fn metrics(&mut self, metrics: RunningMetrics) {
+        self.metrics = Some(metrics);
     }
 
     /// Trains a step: some keys of every step, some of few.
@@ -125,7 +145,8 @@ impl Chain {
     pub(super) fn write(&mut self, plan: CutPlan) -> Result<CheckpointManifest, Fault> {
         let position = TrainPosition { steps: self.step, run: 7, ..TrainPosition::default() };
         let snapshots = block_on(self.table.begin_snapshot(plan.kind))?;
-        let cut = Cut { plan, position, model: Some(self.dense()), snapshots, kept: Kept::Here(Vec::new()) };
+        let (kept, metrics) = (Kept::Here(self.kept.clone()), self.metrics.clone());
+        let cut = Cut { plan, position, model: Some(self.dense()), snapshots, kept, metrics };
         let manifest = self.writer.write(&self.to, cut)?;
         // A failure to remove old ones is logged.
         let _ = self.to.folder.prune(self.to.job.checkpoint.keep);

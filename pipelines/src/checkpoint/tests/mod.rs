@@ -10,3 +10,5 @@ mod prune;
 mod ps_answers;
 mod shares;
 mod store_faults;
+
+pub(in crate::checkpoint) use chain::config;

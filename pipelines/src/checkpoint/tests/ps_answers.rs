@@ -22,6 +22,7 @@ use super::fail_points::{check, unnamed};
 use crate::checkpoint::CheckpointFolder;
 use crate::cluster::{PsSnapshots, SnapshotHandler};
 use crate::context::Context;
+use crate::progress::Progress;
 
 /// All rows, changes, changes, all rows.
 const CHECKPOINTS: u64 = 4;
@@ -186,7 +187,8 @@ impl Run {
         let mut job = Job::default();
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
-        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1);
+        let (cut_point, cuts) =
+            CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1, Progress::default());
         let (folder, config) = (folder.clone(), config(lives));
         let author = folder.author(7, 5).unwrap();
         let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader: None, evaluations: None };
@@ -213,7 +215,8 @@ impl Run {
             block_on(ps.begin(plan))?;
         }
         let position = TrainPosition { steps: self.step, run: 7, ..TrainPosition::default() };
-        let cut = Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Here(Vec::new()) };
+        let cut =
+            Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Here(Vec::new()), metrics: None };
         self.writer.write(&self.to, cut)?;
         let _ = self.to.folder.prune(self.to.job.checkpoint.keep);
         Ok(())

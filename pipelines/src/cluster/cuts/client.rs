@@ -12,8 +12,9 @@ use serde::de::DeserializeOwned;
 use super::super::member::Member;
 use super::super::messages::RunPhase;
 use super::messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
-use crate::checkpoint::{CutPlan, KeptWriter, Shards, SharedCut, TrainedBatches};
+use crate::checkpoint::{CutPlan, CutPoint, KeptWriter, Shards, SharedCut, TrainedBatches};
 use crate::model_folder::FileEntry;
+use crate::running_metrics::RunningMetrics;
 
 /// Requests are tried again for this long, unless the run has failed.
 const TIMEOUT: Duration = Duration::from_secs(600);
@@ -29,18 +30,20 @@ impl CutLeader {
         Self { member }
     }
 
-    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. Returns what is trained on, and by rank
-    /// the files of the gradients that an exact order keeps. `None`: the run has ended. Blocks for as long as the trainers stand still.
+    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. `cut_point` is that of this trainer. `None`: the
+    /// run has ended. Blocks for as long as the trainers stand still.
     ///
     /// # Errors
     /// A retryable fault if the cut was given up. The snapshots could not begin.
-    pub(crate) fn cut(&self, plan: CutPlan, shards: &Shards) -> Option<Result<Stopped, Fault>> {
+    pub(crate) fn cut(&self, plan: CutPlan, cut_point: &CutPoint) -> Option<Result<Stopped, Fault>> {
         let stopped = match self.ask(plan, LeadStep::Stop)? {
-            Ok(LeadReply::Stopped { batches, kept }) => (*batches, kept),
+            Ok(LeadReply::Stopped { batches, kept }) => {
+                Stopped { batches: *batches, kept, metrics: cut_point.metrics() }
+            }
             Ok(other) => return Some(Err(given_up(other))),
             Err(fault) => return Some(Err(fault)),
         };
-        let begun = match shards {
+        let begun = match cut_point.shards() {
             Shards::InPs(ps) => block_on(ps.begin(plan)),
             Shards::Here(_) => Err(Fault::internal("several trainers share the shards of one of them")),
         };
@@ -78,8 +81,15 @@ impl CutLeader {
     }
 }
 
-/// What is trained on when all stand still, and the files of the gradients that are kept.
-type Stopped = (TrainedBatches, Vec<FileEntry>);
+/// What a cut takes when all stand still.
+pub(crate) struct Stopped {
+    /// What is trained on.
+    pub(crate) batches: TrainedBatches,
+    /// By rank the files of the gradients that an exact order keeps.
+    pub(crate) kept: Vec<FileEntry>,
+    /// Those of the trainer that leads.
+    pub(crate) metrics: RunningMetrics,
+}
 
 fn given_up(reply: LeadReply) -> Fault {
     let why = match reply {

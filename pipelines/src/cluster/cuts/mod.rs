@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
 
-pub(crate) use client::{CutLeader, follow};
+pub(crate) use client::{CutLeader, Stopped, follow};
 pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
 
 use crate::checkpoint::WindowLog;
@@ -54,11 +54,11 @@ struct OpenCut {
     /// By rank: batches looked up.
     looked_up: Vec<Option<u64>>,
     /// By rank: what is done.
-    stopped: Vec<Option<Stopped>>,
+    stopped: Vec<Option<TrainerStopped>>,
 }
 
 /// What a trainer has done, and the file with the gradients that it keeps.
-type Stopped = (Vec<WindowLog>, Option<FileEntry>);
+type TrainerStopped = (Vec<WindowLog>, Option<FileEntry>);
 
 impl Cuts {
     /// For `trainers` trainers; a cut is given up after `max_timeout` at the latest.
@@ -83,7 +83,7 @@ impl Cuts {
     }
 
     /// What each trainer has done, if the cut of this number is open and all have stopped.
-    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&Stopped>> {
+    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&TrainerStopped>> {
         let open = self.open.as_ref().filter(|open| open.number == number)?;
         open.stopped.iter().map(Option::as_ref).collect()
     }

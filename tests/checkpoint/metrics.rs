@@ -1,0 +1,86 @@
+//! The report of a resumed run has the running logloss and AUC of an undisturbed one, to the bit.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::jobs::Job;
+
+/// What a report says of the progress, but for the times.
+pub(crate) fn progress(report: &Path) -> Value {
+    let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let mut progress = report["progress"].take();
+    let fields = progress.as_object_mut().unwrap();
+    assert!(fields["logloss"].as_f64().unwrap() > 0.0 && fields["auc"].as_f64().unwrap() > 0.5, "{fields:?}");
+    fields.retain(|name, _| !name.ends_with("seconds"));
+    progress
+}
+
+/// Runs the job to its end. Returns what its report says.
+fn report(job: &Job, flags: &[&str]) -> Value {
+    let report = job.folder.path().join("report.json");
+    let ended = job.run(&[flags, &["--report", report.to_str().unwrap()]].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    progress(&report)
+}
+
+fn undisturbed(format: &str, more: &[&str]) -> Value {
+    report(&Job::new(format, &[more, &["checkpoint.rows=1000000000"]].concat()), &[])
+}
+
+fn kill_and_resume(format: &str, more: &[&str]) {
+    let job = Job::new(format, more);
+    job.kill_after(1, &[]);
+    job.kill_after(job.newest() + 2, &["--resume"]);
+    assert_eq!(report(&job, &["--resume"]), undisturbed(format, more));
+}
+
+#[test]
+fn of_one_label() {
+    kill_and_resume("parquet", &[]);
+}
+
+#[test]
+fn of_exact_staleness_and_text() {
+    kill_and_resume("criteo", &["train.staleness={ exactly = 3 }"]);
+}
+
+/// The metrics are those of the first label; not all rows have it.
+#[test]
+fn of_several_labels() {
+    let label = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many' }]";
+    kill_and_resume("parquet", &["model.kind=mmoe", "model.task_hidden=[8]", label]);
+}
+
+#[test]
+fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint() {
+    let job = Job::new("parquet", &[]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(2, &mut running);
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, Some(5));
+    let (from, best) = (job.checkpoints(), job.folder.path().join("best"));
+    let mut compact = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let said = compact.args(["checkpoint", "compact"]).arg(&from).arg("--to").arg(&best).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    std::fs::remove_dir_all(from).unwrap();
+    let resumed = report(&job, &["--resume-from", best.to_str().unwrap()]);
+    assert_eq!(resumed, undisturbed("parquet", &[]));
+}
+
+/// Checkpoints of earlier programs have no metrics: those of the run begin anew, and nothing else does.
+#[test]
+fn a_checkpoint_without_them_is_gone_on_from() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(2, &[]);
+    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let mut json: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    let fields = json.as_object_mut().unwrap();
+    // With the checksum of the text.
+    assert!(fields.remove("metrics").is_some() && fields.remove("checksum").is_some());
+    std::fs::write(&manifest, serde_json::to_vec(&json).unwrap()).unwrap();
+    let (resumed, undisturbed) = (report(&job, &["--resume"]), undisturbed("parquet", &[]));
+    assert_eq!((&resumed["rows"], &resumed["steps"]), (&undisturbed["rows"], &undisturbed["steps"]));
+    assert_ne!(resumed["auc"], undisturbed["auc"]);
+}
