@@ -43,6 +43,8 @@ mod exact_order;
 mod export;
 mod fault;
 pub mod flow;
+#[doc(hidden)]
+pub mod fuzzing;
 mod headspace;
 mod job_model;
 mod look_ahead;

@@ -1,8 +1,10 @@
-//! Bytes of a checkpoint, read as `forebay checkpoint verify` and `compact` do: manifest, rows, keys without a row. In `pipelines`:
+//! Bytes of a checkpoint, read as `forebay checkpoint compact` and a trainer that goes on from it do: manifest, rows, keys without a row,
+//! dense parameters, gradients that are kept, running metrics. A test makes the corpus; `pack` adds checkpoints of your own. In
+//! `pipelines`:
 //!
 //! ```sh
-//! forebay train ../examples/criteo.toml --set checkpoint.to=/tmp/c --set checkpoint.rows=100000
-//! cargo run --manifest-path fuzz/Cargo.toml --bin pack fuzz/corpus/checkpoint /tmp/c/checkpoint-*.json
+//! cargo test --lib write_the_corpus -- --ignored
+//! cargo run --manifest-path fuzz/Cargo.toml --bin pack fuzz/corpus/checkpoint checkpoints/checkpoint-*.json
 //! RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none checkpoint -- -max_total_time=600 -max_len=1048576 -rss_limit_mb=2048
 //! ```
 //!
@@ -11,7 +13,7 @@
 #![no_main]
 
 use forebay_actors::Domain;
-use forebay_pipelines::{CheckpointFolder, Context};
+use forebay_pipelines::{CheckpointFolder, Context, fuzzing};
 use forebay_pipelines_fuzz::{NUMBER, unpack};
 use libfuzzer_sys::fuzz_target;
 
@@ -23,7 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     let context = Context::default();
     let open = |path: &std::path::Path| CheckpointFolder::open(path.to_str().expect("UTF-8"), &context).expect("a folder");
     let (from, to) = (open(folder.path()), open(&folder.path().join("to")));
-    if let Err(fault) = from.verify(NUMBER).and_then(|_| from.compact(Some(NUMBER), Some(&to))) {
+    if let Err(fault) = fuzzing::read_checkpoint(&from, NUMBER, &to) {
         assert!(fault.domain == Domain::User, "{fault}");
     }
 });

@@ -72,7 +72,8 @@ pub(crate) fn of_trainer(
     }
 }
 
-fn read(folder: &OpenFolder, entry: &FileEntry, row_dim: usize) -> Result<Vec<GradBatch>, Fault> {
+/// The gradients in one file.
+pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, row_dim: usize) -> Result<Vec<GradBatch>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
     let bytes = checked::bytes(folder, entry)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;

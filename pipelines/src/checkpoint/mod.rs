@@ -52,7 +52,7 @@ pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
-pub(crate) use kept_gradients::KeptWriter;
+pub(crate) use kept_gradients::{KeptWriter, read as read_kept};
 pub(crate) use last::LastCheckpoint;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};

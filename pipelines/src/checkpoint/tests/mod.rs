@@ -2,9 +2,13 @@
 
 mod authors;
 mod chain;
+mod corpus;
 mod fail_points;
 mod faulty_store;
 mod mutations;
+#[path = "../../../fuzz/src/lib.rs"]
+#[allow(unreachable_pub, reason = "it is the library of the fuzzer, too")]
+mod pack;
 mod passing_faults;
 mod prune;
 mod ps_answers;
