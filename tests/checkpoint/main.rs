@@ -16,4 +16,4 @@ mod refusals;
 mod resume;
 mod resume_from;
 mod two_runs;
-mod version_1;
+mod versions;
