@@ -90,13 +90,16 @@ impl Saving<'_> {
 
     /// Makes a checkpoint of the whole run, if the run makes checkpoints. Returns what to say of it.
     fn leave_checkpoint(&self) -> Option<String> {
-        if self.trained.training.ended != RunEnd::Complete {
-            return None;
-        }
+        // A run that stopped early stops again at once when it is resumed: its evaluations are in the checkpoint.
+        let what = match self.trained.training.ended {
+            RunEnd::Complete => "all",
+            RunEnd::StoppedEarly => "the",
+            RunEnd::Drained => return None,
+        };
         let status = self.session.map(ClusterSession::status);
         match self.trained.leave_checkpoint(status.as_ref())? {
             Ok((number, folder)) => Some(format!(
-                "checkpoint {number} in {folder} has all {} rows: --resume saves the model",
+                "checkpoint {number} in {folder} has {what} {} rows: --resume saves the model",
                 commas(self.trained.training.rows)
             )),
             Err(fault) => {

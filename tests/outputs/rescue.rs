@@ -111,6 +111,41 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
     }
 }
 
+/// The run that goes on from the checkpoint stops early again, at once.
+#[test]
+fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let eval = format!("data.eval={}", common::parquet(dir.path(), 2000, 500).display());
+    // No evaluation is better by so much: it stops after the second of many.
+    let early = [
+        "evaluation.every={ rows = 500 }",
+        "evaluation.patience=1",
+        "evaluation.min_delta=0.9",
+        "evaluation.keep=last",
+    ];
+    let small = ["data.epochs=20", "train.batch_rows=128", "train.threads=1", eval.as_str()];
+    let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
+    let (model, checkpoints) = (onto(&disk), format!("checkpoint.to={}", to.display()));
+    let more = [&early[..], &small, &[model.as_str(), checkpoints.as_str()]].concat();
+    disk.fill_but(LITTLE);
+    let (code, text) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("checkpoint 1 in") && text.contains("rows: --resume saves the model"), "{text}");
+    assert!(!dir.path().join("model.rescued").exists(), "{text}");
+    disk.empty();
+    let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
+    assert_eq!(code, Some(0), "{text}");
+    let place = format!("output.model={}", undisturbed.display());
+    let more = [&early[..], &small, &[place.as_str()]].concat();
+    let (code, calm) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+    assert_eq!(code, Some(0), "{calm}");
+    // Rows of the first epoch, no more.
+    let trained = |text: &str| text.lines().find(|line| line.starts_with("stopped early, after ")).unwrap().to_owned();
+    assert_eq!(trained(&text), trained(&calm));
+    assert!(same_model(&disk.0.join("model"), &undisturbed), "{text}");
+}
+
 /// `forebay launch` of the same job.
 fn launch(dir: &Path, more: &[&str]) -> Command {
     let mut command = common::forebay(&["launch"]);
