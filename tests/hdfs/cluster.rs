@@ -155,6 +155,16 @@ impl Cluster {
         self.breaking("start-namenode", &[&number.to_string()]);
     }
 
+    /// Freezes it: the kernel accepts its connections, and it never answers.
+    pub(crate) fn stall_namenode(&self, number: u32) {
+        self.breaking("stall-namenode", &[&number.to_string()]);
+    }
+
+    /// Lets a frozen one continue.
+    pub(crate) fn resume_namenode(&self, number: u32) {
+        self.breaking("resume-namenode", &[&number.to_string()]);
+    }
+
     /// Makes NameNode `to` the active one, whether or not the other is alive.
     pub(crate) fn failover(&self, to: u32) {
         self.breaking("failover", &[&to.to_string()]);

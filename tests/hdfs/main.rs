@@ -7,6 +7,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod away;
 mod cluster;
 mod faults;
 mod ha;

@@ -5,7 +5,7 @@
 //!
 //! - `settings`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
 //! - `cluster`: what one process knows of a cluster and shares between its clusters.
-//! - `retry`: waits for a NameNode that restarts or fails over.
+//! - `retry`, `silence`: waits for a NameNode that restarts, fails over or hangs.
 //! - `read`, `pace`, `buffers`: asks for block locations once a file, overtakes a DataNode that stalls, reads around one
 //!   that is lost.
 //! - `explain`, `errors`: what went wrong, and what to do about it.
@@ -21,6 +21,7 @@ mod pace;
 mod read;
 mod retry;
 mod settings;
+mod silence;
 mod store;
 mod upload;
 

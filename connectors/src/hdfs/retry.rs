@@ -15,9 +15,7 @@ use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::{from_hdfs, hdfs_error};
 use super::explain::explain;
-
-/// A NameNode that has not answered for this long hangs: its calls take milliseconds, under load seconds.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
+use super::silence::{ANSWER_WITHIN, warn_while_silent};
 
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +36,13 @@ impl Cluster {
         let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(5));
         loop {
             let timeout = self.timeout();
-            // A call that changes something has no deadline: after one, nothing would tell whether it was done.
-            let within = if repeat == Repeat::Always { ANSWER_WITHIN.min(timeout) } else { Duration::MAX };
-            let error = match tokio::time::timeout(within, call(self.connection())).await {
+            let within = ANSWER_WITHIN.min(timeout);
+            let answer = match repeat {
+                Repeat::Always => tokio::time::timeout(within, call(self.connection())).await,
+                // It has no deadline: after one, nothing would tell whether it was done.
+                Repeat::IfUntouched => Ok(warn_while_silent(self.root(), path, call(self.connection())).await),
+            };
+            let error = match answer {
                 Ok(Ok(value)) => {
                     self.set_answered();
                     return Ok(value);

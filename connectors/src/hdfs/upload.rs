@@ -5,6 +5,7 @@ use futures::FutureExt;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
 use super::explain::explain;
+use super::silence::warn_while_silent;
 
 #[derive(Debug)]
 pub(super) struct Upload {
@@ -16,12 +17,14 @@ pub(super) struct Upload {
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let (root, path) = (self.root.clone(), self.path.clone());
-        self.inner.put_part(data).map(move |done| done.map_err(|e| explain(&root, &path, e))).boxed()
+        let (root, path, put) = (self.root.clone(), self.path.clone(), self.inner.put_part(data));
+        let put = async move { warn_while_silent(&root, &path, put).await.map_err(|e| explain(&root, &path, e)) };
+        put.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        self.inner.complete().await.map_err(|e| explain(&self.root, &self.path, e))
+        let complete = self.inner.complete();
+        warn_while_silent(&self.root, &self.path, complete).await.map_err(|e| explain(&self.root, &self.path, e))
     }
 
     async fn abort(&mut self) -> Result<()> {
