@@ -17,6 +17,9 @@ pub(super) const FAULTS_UNTIL: u64 = 25_000;
 /// Never, for a process that stands still.
 pub(super) const FOR_EVER: u64 = u64::MAX / 4;
 
+/// A connection breaks after so long without a sign of life: the interval of the product's pings, and how long it waits for an answer.
+const KEEP_ALIVE: u64 = 10_000;
+
 /// The time between two looks of the supervisor.
 const SUPERVISES: u64 = 1000;
 
@@ -41,6 +44,26 @@ impl World {
         self.log(&format!("kill {}", self.name(pid)));
         self.processes[pid].alive = false;
         self.end_connections(pid);
+    }
+
+    /// Stops a process. One that stands still already goes on at the later time.
+    fn pause(&mut self, pid: Pid, until: u64) {
+        let process = &mut self.processes[pid];
+        if process.paused_until <= self.now {
+            process.paused_at = self.now;
+        }
+        process.paused_until = process.paused_until.max(until);
+        if until == FOR_EVER {
+            self.at(self.now + KEEP_ALIVE, Event::KeepAlive(pid));
+        }
+    }
+
+    /// The connections of a process that stands still for ever break: the others hear nothing of it.
+    pub(super) fn keep_alive(&mut self, pid: Pid) {
+        if self.processes[pid].alive && self.processes[pid].paused_until == FOR_EVER {
+            self.break_streams(pid);
+            self.at(self.now + KEEP_ALIVE, Event::KeepAlive(pid));
+        }
     }
 
     fn is_supervised(&self) -> bool {
@@ -98,7 +121,7 @@ impl World {
                 let for_ever = self.is_supervised() && mix64(self.seed ^ self.now).is_multiple_of(2);
                 let until = if for_ever { FOR_EVER } else { until };
                 self.log(&format!("stop {} until {until}", self.name(pid)));
-                (self.processes[pid].paused_at, self.processes[pid].paused_until) = (self.now, until);
+                self.pause(pid, until);
                 // Another process takes its place, and it comes back.
                 if place != (Role::Ps, 0) && self.random.below(2) == 0 {
                     self.at(restart, Event::Start(place));

@@ -140,6 +140,11 @@ impl World {
     /// Ends the connections of a process: it is dead or has begun anew. What it has sent may still arrive.
     pub(super) fn end_connections(&mut self, pid: Pid) {
         self.transport.calls.retain(|(from, _), _| *from != pid);
+        self.break_streams(pid);
+    }
+
+    /// Breaks all streams of a process.
+    pub(super) fn break_streams(&mut self, pid: Pid) {
         let streams = self.transport.streams.iter();
         let ended: Vec<u64> =
             streams.filter(|(_, s)| s.reader == pid || s.trainer == pid).map(|(number, _)| *number).collect();

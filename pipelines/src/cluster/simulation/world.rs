@@ -35,6 +35,8 @@ pub(super) enum Event {
     Terminate(Pid),
     /// The supervisor looks for processes that hang.
     Supervise,
+    /// The connections of a process may break, because it stands still.
+    KeepAlive(Pid),
     Fault,
 }
 
@@ -152,6 +154,7 @@ impl World {
                 Event::Fault => self.fault(),
                 Event::Supervise => self.supervise(),
                 Event::Start(place) => self.start(place),
+                Event::KeepAlive(pid) => self.keep_alive(pid),
                 Event::Terminate(pid) => self.terminate(pid),
                 // One that stands still for ever sends nothing again.
                 Event::Retry { from, .. } if self.processes[from].paused_until == FOR_EVER => self.at(FOR_EVER, event),
