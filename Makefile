@@ -42,7 +42,7 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo test --workspace --features torch,otel --no-fail-fast
 
-chaos: ## kill and stop the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...); every row must be trained on once
+chaos: ## kill, stop and cut off the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...; root); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture
 
 soak: ## train for an hour (SECONDS=...) with six processes and checkpoints; memory, descriptors and threads must not grow

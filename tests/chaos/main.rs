@@ -1,5 +1,4 @@
-//! Chaos: `forebay launch` with default settings, while its processes are killed and stopped at random times. Every row must be
-//! trained on once, and with `train.staleness = 0` or `{ exactly = k }` the model must be that of an undisturbed run, to the bit. Jobs that do not promise
+//! Chaos: a run of several processes, while these are killed, stopped and cut off at random times. Every row must be trained on once, and with `train.staleness = 0` or `{ exactly = k }` the model must be that of an undisturbed run, to the bit. Jobs that do not promise
 //! the same bits train a table that counts rows: see [`Promise::Rows`].
 //!
 //! `make chaos` runs 100 rounds, CI a few. A failed round prints its seed: `FOREBAY_CHAOS_SEED=SEED FOREBAY_CHAOS_ROUNDS=1`
@@ -14,21 +13,42 @@
 #[path = "../cluster/bits.rs"]
 #[allow(dead_code, reason = "not all of it is used here")]
 mod bits;
+mod harm;
+#[path = "../cluster/hosts.rs"]
+#[allow(dead_code, reason = "not all of it is used here")]
+mod hosts;
+mod launched;
+mod on_hosts;
+mod progress;
 mod round;
+#[path = "../cluster/trust.rs"]
+#[allow(dead_code, reason = "not all of it is used here")]
+mod trust;
+#[path = "../cluster/wire.rs"]
+#[allow(dead_code, reason = "not all of it is used here")]
+mod wire;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use bits::Bits;
 use forebay_base::SplitMix64;
-use round::{Placement, Promise, Round};
+use harm::Harm;
+use progress::Times;
+use round::{Placement, Promise, Round, Scene};
+
+/// A round that lasts longer after the last harm hangs.
+pub(crate) const LONG: Duration = Duration::from_secs(180);
 
 /// Rows for some seconds of work.
 pub(crate) const ROWS: u64 = 400_000;
 
 /// Rounds of a run without FOREBAY_CHAOS_ROUNDS: one for each placement.
 const ROUNDS: usize = PLACEMENTS.len();
+
+const SCENES: [Scene; 3] = [Scene::Launch, Scene::ShortLease, Scene::Hosts];
 
 /// Placements, and what must be the same whatever happens.
 const PLACEMENTS: [Placement; 12] = [
@@ -91,27 +111,37 @@ fn whatever_dies_every_row_is_trained_on_once() {
     let rounds = number("FOREBAY_CHAOS_ROUNDS").map_or(ROUNDS, |rounds| rounds as usize);
     let first = number("FOREBAY_CHAOS_SEED").unwrap_or(1);
     let mut undisturbed: HashMap<&[&str], Bits> = HashMap::new();
-    let (mut kills, mut stops, mut attempts) = (0, 0, 0);
+    let (mut harms, mut attempts, mut times): (Vec<Harm>, _, _) = (Vec::new(), 0, Times::new());
     for seed in first..first + rounds as u64 {
         let mut random = SplitMix64::new(seed);
-        let placement = &PLACEMENTS[seed as usize % PLACEMENTS.len()];
-        let round = Round { seed, rows: &rows, placement };
-        let done = round.run(&mut random);
+        let at = seed as usize % PLACEMENTS.len();
+        let placement = &PLACEMENTS[at];
+        // Another scene for each placement with each turn.
+        let scene = SCENES[(seed as usize / PLACEMENTS.len() + at) % SCENES.len()];
+        let round = Round { seed, rows: &rows, placement, scene };
+        let ended = round.run(&mut random, &mut times);
         let calm = undisturbed.entry(placement.settings).or_insert_with(|| round.undisturbed());
         let difference = match placement.promises {
-            Promise::Bits => done.model.difference(calm),
-            Promise::Rows => done.model.difference_of_rows(calm),
+            Promise::Bits => ended.model.difference(calm),
+            Promise::Rows => ended.model.difference_of_rows(calm),
         };
-        assert_eq!(difference, None, "seed {seed}: {}", done.log);
+        assert_eq!(difference, None, "seed {seed}: {}", ended.log);
+        let done: Vec<String> = ended.done.iter().map(|done| format!("{} {}", done.harm, done.role)).collect();
         println!(
-            "seed {seed}: {} kills, {} stops, {} attempts, {:.1} s, {}",
-            done.kills,
-            done.stops,
-            done.attempts,
-            done.seconds,
+            "seed {seed}, {scene:?}: {}; {} attempts, {:.1} s, {}",
+            done.join(", "),
+            ended.attempts,
+            ended.seconds,
             placement.settings.join(" ")
         );
-        (kills, stops, attempts) = (kills + done.kills, stops + done.stops, attempts + done.attempts);
+        harms.extend(ended.done.iter().map(|done| done.harm));
+        attempts += ended.attempts;
     }
-    println!("{rounds} rounds, {kills} kills, {stops} stops, {attempts} attempts: no row lost or doubled, no hang");
+    let count = |of| harms.iter().filter(|harm| **harm == of).count();
+    let [kills, stops, long, cuts] = [Harm::Kill, Harm::Stop, Harm::LongStop, Harm::Cut].map(count);
+    progress::print(&times);
+    println!(
+        "{rounds} rounds, {kills} kills, {stops} stops, {long} stops longer than the lease, {cuts} cuts, {attempts} attempts: no row \
+         lost or doubled, no hang"
+    );
 }

@@ -1,20 +1,18 @@
-//! One run of `forebay launch` whose processes are killed and stopped.
+//! One round: a job in a placement, and what is done to its processes.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Instant;
 
 use forebay::actors::commas;
 use forebay_base::SplitMix64;
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::ROWS;
 use super::bits::Bits;
-
-/// A round that lasts longer hangs.
-const LONG: Duration = Duration::from_secs(180);
+use super::harm::{Done, Harm, LEASE_SECONDS, harm};
+use super::launched::Launched;
+use super::on_hosts::OnHosts;
+use super::progress::Times;
 
 /// What does not depend on what happens.
 #[derive(Clone, Copy, PartialEq)]
@@ -39,122 +37,96 @@ pub(crate) struct Placement {
     pub(crate) settings: &'static [&'static str],
 }
 
+/// Who starts the processes of a round, and what is done to them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scene {
+    /// `forebay launch` with default settings: kills, and stops of up to two seconds.
+    Launch,
+    /// The same with a short lease, and stops that are longer.
+    ShortLease,
+    /// Each process on a host of its own, with a short lease: cuts as well.
+    Hosts,
+}
+
+impl Scene {
+    fn kinds(self) -> &'static [Harm] {
+        match self {
+            Self::Launch => &[Harm::Kill, Harm::Kill, Harm::Kill, Harm::Stop],
+            Self::ShortLease => &[Harm::Kill, Harm::Kill, Harm::Stop, Harm::LongStop],
+            Self::Hosts => &[Harm::Kill, Harm::Stop, Harm::LongStop, Harm::Cut, Harm::Cut],
+        }
+    }
+}
+
 pub(crate) struct Round<'a> {
     pub(crate) seed: u64,
     pub(crate) rows: &'a Path,
     pub(crate) placement: &'a Placement,
+    pub(crate) scene: Scene,
 }
 
 /// How a round ended.
-pub(crate) struct Done {
+pub(crate) struct Ended {
     pub(crate) model: Bits,
     pub(crate) log: String,
-    pub(crate) kills: usize,
-    pub(crate) stops: usize,
+    pub(crate) done: Vec<Done>,
     /// Attempts of the run after the first.
     pub(crate) attempts: usize,
     pub(crate) seconds: f64,
 }
 
-/// A run, and where it writes.
-struct Launched {
-    child: Child,
-    log: PathBuf,
-    folder: TempDir,
-}
-
 impl Round<'_> {
     /// The model of a run in which nothing dies.
     pub(crate) fn undisturbed(&self) -> Bits {
-        let mut calm = self.launch(false);
+        let folder = TempDir::new().unwrap();
+        let settings = self.settings(folder.path(), false);
+        let mut calm = Launched::start(folder, &settings);
         calm.until_ended(self.seed);
-        Bits::read(&calm.folder.path().join("model"))
+        Bits::read(&calm.folder().join("model"))
     }
 
-    /// Runs, with one to four kills at random times, and some processes stopped for a moment.
-    pub(crate) fn run(&self, random: &mut SplitMix64) -> Done {
+    /// Runs, and does one to four kinds of harm at random times. How long the run stood still goes into `times`.
+    pub(crate) fn run(&self, random: &mut SplitMix64, times: &mut Times) -> Ended {
         let begun = Instant::now();
-        let mut run = self.launch(true);
-        let (mut kills, mut stops) = (0, 0);
-        // On a loaded machine they come late.
-        while run.processes().is_empty() && run.child.try_wait().unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        for _ in 0..1 + random.next_u64() % 4 {
-            std::thread::sleep(Duration::from_millis(200 + random.next_u64() % 2000));
-            let processes = run.processes();
-            if processes.is_empty() || run.child.try_wait().unwrap().is_some() {
-                break;
-            }
-            let victim = processes[random.next_u64() as usize % processes.len()];
-            if random.next_u64().is_multiple_of(4) {
-                stops += usize::from(kill_process(victim, Signal::STOP).is_ok());
-                std::thread::sleep(Duration::from_millis(random.next_u64() % 2000));
-                let _ = kill_process(victim, Signal::CONT);
-            } else {
-                kills += usize::from(kill_process(victim, Signal::KILL).is_ok());
-            }
-        }
-        let log = run.until_ended(self.seed);
+        let folder = TempDir::new().unwrap();
+        let settings = self.settings(folder.path(), true);
+        let (log, model, done) = if self.scene == Scene::Hosts {
+            let mut run = OnHosts::start(folder, &settings, self.seed);
+            let watch = run.watch();
+            let done = harm(&mut run, self.scene.kinds(), random);
+            let log = run.until_ended();
+            watch.times(&done, times);
+            (log, Bits::read(&run.folder().join("model")), done)
+        } else {
+            let mut run = Launched::start(folder, &settings);
+            let watch = run.watch();
+            let done = harm(&mut run, self.scene.kinds(), random);
+            let log = run.until_ended(self.seed);
+            watch.times(&done, times);
+            (log, Bits::read(&run.folder().join("model")), done)
+        };
         let epochs = if self.placement.promises == Promise::Rows { 4 } else { 1 };
         let counted = format!("all processes: {} rows trained on, 0 rejected", commas(epochs * ROWS));
         assert!(log.contains(&counted), "seed {}: not {counted:?} in\n{log}", self.seed);
         let attempts = log.matches("the run begins anew").count();
-        let model = Bits::read(&run.folder.path().join("model"));
-        Done { model, log, kills, stops, attempts, seconds: begun.elapsed().as_secs_f64() }
+        Ended { model, log, done, attempts, seconds: begun.elapsed().as_secs_f64() }
     }
 
-    fn launch(&self, checkpoints: bool) -> Launched {
-        let folder = TempDir::new().unwrap();
+    fn settings(&self, folder: &Path, checkpoints: bool) -> Vec<String> {
         let mut settings = vec![
             format!("data.train={}", self.rows.display()),
-            format!("output.model={}", folder.path().join("model").display()),
+            format!("output.model={}", folder.join("model").display()),
         ];
         let small = ["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=512", "train.threads=1"];
         let counts: &[&str] = if self.placement.promises == Promise::Rows { &COUNTS } else { &[] };
         settings.extend(small.iter().chain(counts).chain(self.placement.settings).map(|setting| (*setting).to_owned()));
         if checkpoints {
-            settings.push(format!("checkpoint.to={}", folder.path().join("checkpoints").display()));
+            settings.push(format!("checkpoint.to={}", folder.join("checkpoints").display()));
             settings.push("checkpoint.rows=50000".to_owned());
         }
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("launch");
-        for setting in &settings {
-            command.args(["--set", setting]);
+        if self.scene != Scene::Launch {
+            settings.push(format!("placement.lease_seconds={LEASE_SECONDS}"));
         }
-        let log = folder.path().join("log");
-        let file = File::create(&log).unwrap();
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Launched { child: command.spawn().unwrap(), log, folder }
-    }
-}
-
-impl Launched {
-    /// The processes that `launch` has started and that still run.
-    fn processes(&self) -> Vec<Pid> {
-        let launch = self.child.id();
-        let children = std::fs::read_to_string(format!("/proc/{launch}/task/{launch}/children")).unwrap_or_default();
-        children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
-    }
-
-    /// Waits for the end. Returns the log.
-    fn until_ended(&mut self, seed: u64) -> String {
-        let begun = Instant::now();
-        loop {
-            let said = || String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
-            match self.child.try_wait().unwrap() {
-                Some(status) if status.success() => return said(),
-                Some(status) => panic!("seed {seed}: launch ended with {status}\n{}", said()),
-                None if begun.elapsed() > LONG => panic!("seed {seed}: it hangs\n{}", said()),
-                None => std::thread::sleep(Duration::from_millis(20)),
-            }
-        }
-    }
-}
-
-impl Drop for Launched {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        settings
     }
 }

@@ -1,0 +1,101 @@
+//! A run of `forebay launch`, which starts its processes again when they die or hang.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::LONG;
+use super::harm::{Cluster, Harm, Victim};
+use super::progress::Watch;
+
+/// A run, and where it writes.
+pub(crate) struct Launched {
+    child: Child,
+    log: PathBuf,
+    dashboard: SocketAddr,
+    folder: TempDir,
+}
+
+impl Launched {
+    /// Runs the job of these settings. `folder` gets its log.
+    pub(crate) fn start(folder: TempDir, settings: &[String]) -> Self {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.args(["launch", "--dashboard", &free.to_string()]);
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let log = folder.path().join("log");
+        let file = File::create(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Self { child: command.spawn().unwrap(), log, dashboard: free, folder }
+    }
+
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn watch(&self) -> Watch {
+        let dashboard = self.dashboard;
+        Watch::new(move || TcpStream::connect(dashboard))
+    }
+
+    /// Waits for the end. Returns the log.
+    pub(crate) fn until_ended(&mut self, seed: u64) -> String {
+        let begun = Instant::now();
+        let said = || String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) if status.success() => return said(),
+                Some(status) => panic!("seed {seed}: launch ended with {status}\n{}", said()),
+                None if begun.elapsed() > LONG => panic!("seed {seed}: it hangs\n{}", said()),
+                None => std::thread::sleep(std::time::Duration::from_millis(20)),
+            }
+        }
+    }
+}
+
+impl Cluster for Launched {
+    fn victims(&self) -> Vec<Victim> {
+        let launch = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{launch}/task/{launch}/children")).unwrap_or_default();
+        let victim = |id: &str| {
+            let command = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
+            let words: Vec<_> = command.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+            let role = words.iter().skip_while(|word| *word != "role").nth(1)?.to_string();
+            Some(Victim { name: format!("{role} {id}"), role, id: id.parse().ok()? })
+        };
+        children.split_whitespace().filter_map(victim).collect()
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    fn begin(&mut self, harm: Harm, victim: &Victim) -> bool {
+        signal(victim, if harm == Harm::Kill { Signal::KILL } else { Signal::STOP })
+    }
+
+    fn end(&mut self, harm: Harm, victim: &Victim) {
+        // Of a process that `launch` has killed meanwhile nothing goes on, unless another one has its number: that one does not stand still.
+        if harm != Harm::Kill {
+            signal(victim, Signal::CONT);
+        }
+    }
+}
+
+fn signal(victim: &Victim, signal: Signal) -> bool {
+    Pid::from_raw(victim.id as i32).is_some_and(|id| kill_process(id, signal).is_ok())
+}
+
+impl Drop for Launched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
