@@ -65,6 +65,7 @@ mod run_types;
 mod saved_model;
 mod score_columns;
 mod serving;
+mod signed_json;
 mod sorted_rows;
 mod source_progress;
 mod sources;
