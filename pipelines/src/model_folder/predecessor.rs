@@ -42,8 +42,8 @@ impl Predecessor {
     /// structure, or the job would replace it.
     pub(crate) fn open(job: &Job, context: &Context) -> Result<Option<Self>, Fault> {
         let Some(from) = &job.train.from else { return Ok(None) };
-        let places = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
-        if let Some(place) = places.into_iter().find(|place| is_in(from, place)) {
+        let mut places = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
+        if let Some(place) = places.find(|place| is_in(from, place)) {
             return Err(Fault::user(format!(
                 "train.from, {from}, is where the run saves its own model, {place}: a run that has to begin again needs the model that \
                  it began with, so save to another folder"
