@@ -16,6 +16,8 @@ pub(crate) const EXTERNAL: u8 = 3;
 pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by Ctrl-C or SIGTERM before all rows were trained on.
 pub(crate) const DRAINED: u8 = 5;
+/// The model is saved, but its evaluation or the report failed: training again would not help.
+pub(crate) const ONLY_SAVED: u8 = 6;
 /// Stopped at once by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -26,6 +28,8 @@ pub(crate) enum Ended {
     Done,
     /// A run was drained before all rows were trained on.
     Drained,
+    /// The model is saved; its evaluation or the report failed, which was printed.
+    OnlySaved,
     /// A second Ctrl-C or SIGTERM stopped it at once.
     Interrupted,
 }
@@ -35,6 +39,7 @@ impl From<Ended> for ExitCode {
         match ended {
             Ended::Done => Self::SUCCESS,
             Ended::Drained => Self::from(DRAINED),
+            Ended::OnlySaved => Self::from(ONLY_SAVED),
             Ended::Interrupted => Self::from(INTERRUPTED),
         }
     }
@@ -46,6 +51,7 @@ pub(crate) const HELP: &str = "Exit codes:
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
   5    drained by Ctrl-C or SIGTERM before all rows were trained on
+  6    the model is saved, but its evaluation or the report failed; `forebay eval` evaluates it
   130  stopped at once by a second Ctrl-C or SIGTERM";
 
 /// Prints the fault and returns its exit code.

@@ -62,6 +62,7 @@ mod spans;
 mod stop;
 mod tensorboard;
 mod usage;
+mod whole_file;
 
 pub use forebay_actors as actors;
 pub use forebay_connectors as connectors;

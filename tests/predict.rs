@@ -268,7 +268,15 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     // An empty input is refused on standard output, too, before a header is written.
     let output = common::forebay(&arguments(&model, &path("empty.parquet"), Path::new("-"))).output().unwrap();
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
-    let (code, said) = common::run(&[&arguments(&model, &data, &path("full"))[..], &["--replace"]].concat());
+    // Only rows are replaced, and none that are read.
+    let replaced = |data: &Path| common::run(&[&arguments(&model, data, &path("full"))[..], &["--replace"]].concat());
+    let (code, said) = replaced(&data);
+    assert!(code == Some(2) && said.contains("it holds \"letters\""), "{said}");
+    fs::remove_file(path("full/letters")).unwrap();
+    fs::copy(&data, path("full/old.parquet")).unwrap();
+    let (code, said) = replaced(&path("full"));
+    assert!(code == Some(2) && said.contains("old.parquet, which is read, is in it"), "{said}");
+    let (code, said) = replaced(&data);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(names(&path("full")), ["part-00000.parquet"]);
 }

@@ -1,10 +1,10 @@
 //! The `[output]` section of a job.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use forebay_actors::Fault;
 use forebay_connectors::OnBadRow;
+use forebay_connectors::staged::is_in;
 use serde::{Deserialize, Serialize};
 
 use super::Job;
@@ -82,15 +82,6 @@ impl OutputOptions {
         }
         Ok(())
     }
-}
-
-/// Whether a path or URL is that of the folder, or of something in it.
-fn is_in(place: &str, folder: &str) -> bool {
-    let path = |place: &str| match place.strip_prefix("file://").unwrap_or(place) {
-        url if url.contains("://") => PathBuf::from(url),
-        local => std::path::absolute(local).unwrap_or_else(|_| Path::new(local).to_owned()),
-    };
-    path(place).starts_with(path(folder))
 }
 
 #[cfg(test)]

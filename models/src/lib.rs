@@ -62,6 +62,8 @@ mod params;
 mod spec;
 mod state;
 mod tasks;
+#[cfg(feature = "testsuite")]
+pub mod testsuite;
 #[cfg(feature = "torch")]
 pub mod torch;
 mod tower;

@@ -70,8 +70,8 @@ impl Retry {
                 Err(fault) if !fault.retryable => return Err(fault),
                 Err(fault) => fault,
             };
-            let wait = backoff.next_wait();
-            if begun.elapsed() + wait > self.within {
+            let left = self.within.saturating_sub(begun.elapsed());
+            if left.is_zero() {
                 let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
                 return Err(Fault::external(waited).because(fault).kind(FaultKind::Timeout).retryable());
             }
@@ -79,7 +79,8 @@ impl Retry {
                 warn!("waiting for {what}: {fault}");
                 said = Some(Instant::now());
             }
-            let until = Instant::now() + wait;
+            // The last try begins when time is up, however long the wait would be.
+            let until = Instant::now() + backoff.next_wait().min(left);
             while Instant::now() < until {
                 if let Some(fault) = given_up() {
                     return Err(fault);

@@ -68,6 +68,7 @@ mod running_metrics;
 mod saved_model;
 mod score_columns;
 mod serving;
+mod signed_json;
 mod sorted_rows;
 mod source_progress;
 mod sources;

@@ -62,21 +62,23 @@ pub(crate) fn reading(
     table: Option<(TableClient, Staleness)>,
     read: Read,
 ) -> Result<Pipeline, Fault> {
-    let held = leases.clone();
+    let (progress, lost) = (Arc::clone(leases.progress()), leases.lost().clone());
     let batcher =
-        Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| held.begin_window(epoch, mark));
+        Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
     let topology = Topology::new("read").observed_by(context.observer.clone());
     let purpose = Purpose::Training(RunTypes::default());
     let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
-        return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
+        return Ok(
+            flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, progress, lost, trainers))
+        );
     };
     let replicas = requests_under_way(job, &staleness);
     Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.to_train()).sink(
         "ship",
         Place::Shared,
-        move || Ship::<ReadyBatch>::new(send_queue, leases, 1),
+        move || Ship::<ReadyBatch>::new(send_queue, progress, lost, 1),
     ))
 }
 

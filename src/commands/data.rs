@@ -15,6 +15,7 @@ use forebay_base::nearest;
 use std::path::PathBuf;
 
 use super::bar::Bar;
+use super::replaced;
 use super::stats::Stats;
 use crate::logs::Logs;
 use crate::out;
@@ -259,6 +260,9 @@ impl Convert {
         };
         let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
         let options = self.parquet.options();
+        if options.replace {
+            replaced::check(&self.out, &[], Some(&input))?;
+        }
         match block_on(format_of(&input))? {
             FileFormat::Parquet => {
                 write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)

@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use crate::Fault;
 use crate::actors::StageCx;
+use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::models::TowerSide;
@@ -13,8 +14,8 @@ use arrow::datatypes::Float32Type;
 use clap::Args;
 
 use super::bar::Bar;
-use super::job_args;
 use super::predict::{counts, next};
+use super::{job_args, replaced};
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::out;
@@ -75,6 +76,10 @@ impl Embed {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
         let stop = Stop::listen_and_say(logs.log_format, "no vectors are written")?;
         StagedFolder::probe(&folder, self.replace)?;
+        if self.replace {
+            let data = Input::from(&self.data).with_stores(&context.stores);
+            replaced::check(&self.out, &[&self.model], Some(&data))?;
+        }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
         let mut vectors = model.embed(&self.data, self.tower, &keep)?;

@@ -6,6 +6,7 @@ use crate::pipelines::{Context, Delta, ExportParts};
 use crate::{Fault, Model};
 use clap::Args;
 
+use super::replaced;
 use crate::out;
 
 /// Write a model for other runtimes: forebay export --model FOLDER --to FOLDER
@@ -46,6 +47,11 @@ impl Export {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let folder = Folder::from(&self.to).with_stores(&context.stores);
         StagedFolder::probe(&folder, self.replace)?;
+        // With --apply, a model may be replaced by the newer one that is made of it.
+        if self.replace && self.apply.is_empty() {
+            let models: Vec<&str> = std::iter::once(&self.model).chain(&self.delta_from).map(String::as_str).collect();
+            replaced::check(&self.to, &models, None)?;
+        }
         let load = |from: &str| Model::load_saved(from, 1, context);
         if let Some(old) = &self.delta_from {
             let (old, new) = (load(old)?, load(&self.model)?);

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use crate::pipelines::Context;
+use crate::connectors::staged::is_in;
+use crate::pipelines::{Context, RunEnd};
 #[cfg(feature = "otel")]
 use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
 use crate::{Fault, Job, Model};
@@ -62,8 +63,24 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     /// The job, with the settings applied.
+    ///
+    /// # Errors
+    /// Those of the job; a user fault if a file of this run would be in the folder of its model, which is replaced as a whole.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
-        load(self.file(), &self.settings())
+        let job = load(self.file(), &self.settings())?;
+        let models = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
+        for model in models {
+            for (argument, place) in [("--report", &self.report), ("--tensorboard", &self.tensorboard)] {
+                let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
+                if is_in(&place, &model) {
+                    return Err(Fault::user(format!(
+                        "{argument} is {place}, in the folder of the model, {model}, which is written as a whole at the end: name a \
+                         place outside of it"
+                    )));
+                }
+            }
+        }
+        Ok(job)
     }
 
     /// What sends spans, if any are asked for, and the context with its observer. `run`: the name of the run, if it has one.

@@ -11,6 +11,7 @@ mod job_args;
 mod launch;
 mod plan;
 mod predict;
+mod replaced;
 mod role;
 mod save;
 mod security_args;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::Fault;
 use crate::actors::{StageCx, commas};
+use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Predictions};
@@ -13,7 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::bar::Bar;
-use super::job_args;
+use super::{job_args, replaced};
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::out;
@@ -76,6 +77,10 @@ impl Predict {
         let stop = Stop::listen_and_say(logs.log_format, stopped)?;
         if let Some(folder) = &folder {
             StagedFolder::probe(folder, self.replace)?;
+            if self.replace {
+                let data = Input::from(&self.data).with_stores(&context.stores);
+                replaced::check(&self.out, &[&self.model], Some(&data))?;
+            }
         }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();

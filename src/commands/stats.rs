@@ -1,18 +1,17 @@
 //! `forebay data stats`: what the scales of dense features and the quantiles of slots need to know about the training rows.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
 use serde_json::json;
-use tempfile::NamedTempFile;
 
 use crate::actors::{Fault, commas};
 use crate::connectors::staged;
 use crate::out;
 use crate::pipelines::{ColumnStatistics, Context, Job, column_statistics};
+use crate::whole_file;
 
 /// Mean, standard deviation, least and greatest value of the dense features of a job, for their `scale`, and quantiles of its slots
 ///
@@ -74,16 +73,7 @@ impl Stats {
                  in one line there: put it in by hand, as `forebay data stats` prints it without --write"
             )));
         }
-        // A link stays a link, and the file keeps its mode.
-        let place = self.job.canonicalize().map_err(|e| cannot("find", e))?;
-        let written = || {
-            let mut file = NamedTempFile::new_in(place.parent().unwrap_or(&place))?;
-            file.write_all(new.as_bytes())?;
-            file.as_file().set_permissions(place.metadata()?.permissions())?;
-            Ok(file)
-        };
-        let file = written().map_err(|e| cannot("write a new file beside", e))?;
-        file.persist(&place).map(drop).map_err(|e| cannot("replace", e.error))
+        whole_file::write(&self.job, new.as_bytes()).map_err(|e| cannot("replace", e))
     }
 }
 

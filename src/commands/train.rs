@@ -16,7 +16,7 @@ use super::job_args::RunArgs;
 use super::save::Saving;
 use super::summary::{SavedFolder, Summary};
 use crate::dashboard::Dashboard;
-use crate::exit::Ended;
+use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::RunMetrics;
 use crate::net::Security;
@@ -174,11 +174,18 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         return written.map(|()| ended);
     }
     match finish(&summary, history.as_ref(), stop, &end, session.as_ref()) {
-        Ok(()) => {
+        Ok(after) => {
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }
-            Ok(ended)
+            // A drained run has rows left, which its caller must know first.
+            match after {
+                Ok(()) => Ok(ended),
+                Err(fault) => {
+                    exit::report(&fault, logs.log_format);
+                    Ok(if ended == Ended::Done { Ended::OnlySaved } else { ended })
+                }
+            }
         }
         Err(fault) => Err(match &session {
             Some(session) => session.fail(fault),
@@ -195,14 +202,18 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
     [vec![own], others].concat()
 }
 
-/// Saves, then reports, then evaluates: nothing that fails later can lose the model.
+/// Saves, then reports, then evaluates: nothing that fails later can lose the model. Returns how what follows the save ended: a fault of
+/// it must not have the run trained again.
+///
+/// # Errors
+/// The model could not be saved; or the job saves none, and what follows failed.
 fn finish(
     summary: &Summary<'_>,
     history: Option<&History>,
     stop: &Stop,
     end: &AtEnd<'_>,
     session: Option<&ClusterSession>,
-) -> Result<(), Fault> {
+) -> Result<Result<(), Fault>, Fault> {
     let trained = summary.trained;
     end.show(summary, history, None, false);
     // The last model may be the best.
@@ -215,17 +226,21 @@ fn finish(
         true => out::print_or_drop(json!({ "saved": saved })),
         false => out::print_or_drop(saved),
     }
-    last.map_err(|fault| {
-        Fault::external("the last model could not be evaluated, the best one before was saved").because(fault)
-    })?;
-    let evaluated = evaluate(trained, evaluation, summary.json)?;
+    let evaluated = last
+        .map_err(|fault| {
+            Fault::external("the last model could not be evaluated, the best one before was saved").because(fault)
+        })
+        .and_then(|_| evaluate(trained, evaluation, summary.json));
     summary.print_evaluations();
-    let evaluated = evaluated.as_ref().map(|(path, evaluation)| (path.as_str(), evaluation));
-    end.show(summary, history, evaluated, true);
-    if evaluated.is_some() {
-        end.report.write(&summary.file(history, evaluated))?;
-    }
-    written
+    let known = evaluated.as_ref().ok().and_then(Option::as_ref);
+    let known = known.map(|(path, evaluation)| (path.as_str(), evaluation));
+    end.show(summary, history, known, true);
+    let written = match known {
+        Some(_) => written.and_then(|()| end.report.write(&summary.file(history, known))),
+        None => written,
+    };
+    let after = evaluated.and(written);
+    if summary.saved.get().is_some() { Ok(after) } else { after.map(Ok) }
 }
 
 /// Saves the model. Returns a line about it, and its evaluation if that is known.

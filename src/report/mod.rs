@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::Fault;
 use crate::connectors::staged;
 use crate::pipelines::cluster::ProcessTimeline;
+use crate::whole_file;
 use serde_json::Value;
 
 pub(crate) use contents::{add_fields, contents, running_contents};
@@ -31,15 +32,21 @@ pub(crate) struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// A path that ends with `.json`, or that is there and is no folder, is a file; any other is a folder, which is made. Checks
-    /// that all can be written, before the training.
+    /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder, which is made. Checks that all
+    /// can be written, before the training.
     ///
     /// # Errors
-    /// One of the files cannot be written.
+    /// One of the files cannot be written; or the path is a file with another ending, which a report must not replace.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
         let Some(path) = path else { return Ok(Self { json: None, html: None, trace: None }) };
-        let is_file =
-            !path.is_dir() && (path.exists() || path.extension().is_some_and(|extension| extension == "json"));
+        let is_json = path.extension().is_some_and(|extension| extension == "json");
+        if path.is_file() && !is_json {
+            return Err(Fault::user(format!(
+                "cannot write the report to {}: a file of another kind is there; name a folder, or a file whose name ends with .json",
+                path.display()
+            )));
+        }
+        let is_file = !path.is_dir() && (path.exists() || is_json);
         let files = if is_file {
             Self { json: Some(path), html: None, trace: None }
         } else {
@@ -57,7 +64,7 @@ impl ReportFiles {
     /// The file cannot be written.
     pub(crate) fn write_trace(&self, processes: &[ProcessTimeline]) -> Result<(), Fault> {
         let Some(file) = &self.trace else { return Ok(()) };
-        fs::write(file, trace::trace(processes).to_string()).map_err(|e| cannot_write(file, e))
+        whole_file::write(file, trace::trace(processes).to_string().as_bytes()).map_err(|e| cannot_write(file, e))
     }
 
     /// Writes the report.
@@ -66,10 +73,10 @@ impl ReportFiles {
     /// A file cannot be written.
     pub(crate) fn write(&self, report: &Value) -> Result<(), Fault> {
         if let Some(file) = &self.json {
-            fs::write(file, format!("{report:#}\n")).map_err(|e| cannot_write(file, e))?;
+            whole_file::write(file, format!("{report:#}\n").as_bytes()).map_err(|e| cannot_write(file, e))?;
         }
         if let Some(file) = &self.html {
-            fs::write(file, page::report_page(report)).map_err(|e| cannot_write(file, e))?;
+            whole_file::write(file, page::report_page(report).as_bytes()).map_err(|e| cannot_write(file, e))?;
         }
         Ok(())
     }

@@ -148,7 +148,13 @@ fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
         &["train.optimizer={kind=\"adam\", lr=0.5}"],
         &["train.optimizer.lr is 0.001", "there and 0.5 here"],
     );
-    refused("train", &[&format!("output.model={from}/")], &["train.from and output.model are both"]);
+    let link = rows.path().join("link");
+    std::os::unix::fs::symlink(&from, &link).unwrap();
+    let parent = link.with_file_name("../").join(rows.path().file_name().unwrap()).join("link");
+    for same in [format!("{from}/"), format!("file://{from}"), link.display().to_string(), parent.display().to_string()]
+    {
+        refused("train", &[&format!("output.model={same}")], &["is where the run saves its own model"]);
+    }
     refused("launch", &["placement.ps=1", "seed=10"], &["seed is 9 there and 10 here"]);
     let nothing = job(&rows.path().join("day-1"), &[]);
     let ended = nothing.run(&["--from", &rows.path().join("nothing").display().to_string()]);

@@ -191,8 +191,14 @@ fn a_damaged_model_and_a_folder_in_use_are_refused_and_nothing_is_written() {
     fs::write(to.join("letters"), "dear").unwrap();
     let (code, said) = export(&model, &to, &[]);
     assert!(code == Some(2) && said.contains("holds files already"), "{said}");
+    for (to, words) in [(&to, "something other than a forebay export"), (&model, "which is read, is in it")] {
+        let (code, said) = export(&model, to, &["--replace"]);
+        assert!(code == Some(2) && said.contains(words), "{said}");
+    }
+    fs::remove_file(to.join("letters")).unwrap();
+    assert_eq!(export(&model, &to, &[]).0, Some(0));
     assert_eq!(export(&model, &to, &["--replace", "--tables-only"]).0, Some(0));
-    assert!(!to.join("letters").exists() && !to.join("dense.onnx").exists() && to.join("manifest.json").exists());
+    assert!(!to.join("dense.onnx").exists() && to.join("manifest.json").exists());
     let missing = python(&scripts(dir.path()), &[&to, &to, &to]);
     assert!(!missing.status.success(), "there is no dense part to run");
 

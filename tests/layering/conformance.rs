@@ -5,16 +5,9 @@ use std::collections::BTreeMap;
 use super::source::{CRATES, modules, root, rust_files};
 
 /// Those that do not, and why.
-const EXCEPTIONS: [(&str, &str); 9] = [
+const EXCEPTIONS: [(&str, &str); 5] = [
     ("TextSource", "its names there are CriteoSource, and the sources of csv.rs and json_lines.rs"),
     ("Last", "the sink of a replicated sink; actors/tests/replicated_sink.rs runs it in its pipelines"),
-    ("Ship", "its batches are done when a trainer and the coordinator say so; tests/cluster runs it between processes"),
-    (
-        "Upload",
-        "waits for a model that `Launch` makes on a device; tests/transfers.rs and the torch tests run all three",
-    ),
-    ("Launch", "takes what `Upload` puts on a device"),
-    ("Download", "takes what `Launch` queues on a device"),
     ("Hold", "measures: part of `forebay bench headspace`"),
     ("Memory", "measures: part of `forebay bench headspace`"),
     ("Replay, Take, DropsNext", "the suite itself"),

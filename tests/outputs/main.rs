@@ -109,8 +109,20 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
         }
         assert!(!model.exists());
     }
-    // A file that is there is replaced at the end and not before.
-    let old = dir.path().join("file");
+    // A file of another kind is not replaced, and nothing is put into the folder of the model.
+    let file = dir.path().join("file");
+    let text = refused(train(dir.path(), &[]).arg("--report").arg(&file), 2);
+    assert!(text.contains("a file of another kind is there"), "{text}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "dear");
+    fs::create_dir(&model).unwrap();
+    std::os::unix::fs::symlink(&model, dir.path().join("link")).unwrap();
+    for argument in ["--report", "--tensorboard"] {
+        let text = refused(train(dir.path(), &[&setting]).arg(argument).arg(dir.path().join("link/within")), 2);
+        assert!(text.contains("in the folder of the model"), "{text}");
+    }
+    // A report that is there is replaced at the end and not before.
+    let old = dir.path().join("old.json");
+    fs::write(&old, "dear").unwrap();
     refused(train(dir.path(), &["data.eval=/nowhere"]).arg("--report").arg(&old), 2);
     assert_eq!(fs::read_to_string(&old).unwrap(), "dear");
     assert!(train(dir.path(), &[]).arg("--report").arg(&old).output().unwrap().status.success());

@@ -40,6 +40,9 @@ pub async fn to_parquet<S: Source<Out = Rows>>(
     Ok(Written { rejected, ..written })
 }
 
+/// Endings of the files that a folder of rows may hold to be replaced; the second is that of vectors beside their rows.
+const REPLACED: [&str; 2] = [".parquet", ".npy"];
+
 /// Writes record batches into a folder of Parquet files, in any store. The folder appears at [`finish`](Self::finish), or not
 /// at all.
 pub struct ParquetWriter {
@@ -57,9 +60,9 @@ impl ParquetWriter {
     /// Starts the threads that encode and write, named after the stage of `cx`.
     ///
     /// # Errors
-    /// The store's fault, or a user fault if the folder holds files and is not to be replaced.
+    /// The store's fault, or a user fault if the folder holds files and is not to be replaced, or holds something other than rows.
     pub fn begin(cx: &StageCx, folder: impl Into<Folder>, options: &ParquetOptions) -> Result<Self, Fault> {
-        Self::staged(cx, StagedFolder::begin(&folder.into(), options.replace)?, options)
+        Self::staged(cx, StagedFolder::begin_files(&folder.into(), options.replace, &REPLACED)?, options)
     }
 
     fn staged(cx: &StageCx, staged: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {

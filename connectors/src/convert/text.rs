@@ -39,7 +39,7 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     options: &TextOptions,
     mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
-    let staged = StagedFolder::begin(&folder.into(), options.replace)?;
+    let staged = StagedFolder::begin_files(&folder.into(), options.replace, &[".txt"])?;
     let mut written = Written::default();
     let mut part: Option<(FileWriter, usize)> = None;
     let mut text = Vec::new();

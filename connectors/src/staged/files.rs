@@ -61,6 +61,21 @@ impl OpenFolder {
         Ok(files)
     }
 
+    /// The names of all that is directly in the folder, files and folders.
+    pub(super) fn names(&self) -> Result<Vec<String>, Fault> {
+        match &self.0 {
+            Opened::Local(path) => {
+                let entries = match fs::read_dir(path) {
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+                    entries => entries,
+                };
+                let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+                entries.and_then(|entries| entries.map(name).collect()).map_err(|e| fault(self, "cannot list", e))
+            }
+            Opened::Store(folder) => folder.names(),
+        }
+    }
+
     /// Removes a file. A file that is not there is no error.
     pub fn remove(&self, file: &str) -> Result<(), Fault> {
         let name = self.name(file);
@@ -214,6 +229,20 @@ impl StoreFolder {
                 Ok(_) => Ok(true),
                 Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
                 Err(e) => Err(store_fault(&format!("cannot write `{name}`"), e)),
+            }
+        })
+    }
+
+    fn names(&self) -> Result<Vec<String>, Fault> {
+        let Self { store, path, name, .. } = self.clone();
+        self.wait(async move {
+            match store.list_with_delimiter(Some(&path)).await {
+                Ok(found) => {
+                    let files = found.objects.into_iter().map(|meta| meta.location);
+                    Ok(files.chain(found.common_prefixes).filter_map(|at| at.filename().map(str::to_owned)).collect())
+                }
+                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+                Err(e) => Err(store_fault(&format!("cannot list `{name}`"), e)),
             }
         })
     }

@@ -15,6 +15,7 @@ mod flat;
 mod folder;
 mod local;
 mod renamed;
+mod within;
 mod writer;
 
 use std::io::Write as _;
@@ -28,6 +29,7 @@ use self::folder::Opened;
 pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
 use self::renamed::Renamed;
+pub use self::within::is_in;
 pub use self::writer::FileWriter;
 
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
@@ -49,9 +51,25 @@ impl StagedFolder {
     /// Prepares an empty folder that will be `folder`, parents included.
     ///
     /// # Errors
-    /// A user fault if `folder` is a file, or holds something and is not to be replaced.
+    /// A user fault if `folder` is a file, or holds something and is not to be replaced; or if the working directory is in it.
     pub fn begin(folder: &Folder, replace: bool) -> Result<Self, Fault> {
+        Self::begin_at(folder.open()?, replace)
+    }
+
+    /// As [`begin`](Self::begin), for files with one of these endings, `.parquet` for instance: only a folder that holds nothing else is
+    /// replaced.
+    ///
+    /// # Errors
+    /// As those of `begin`; a user fault with the name of something else that is in the folder.
+    pub fn begin_files(folder: &Folder, replace: bool, endings: &[&str]) -> Result<Self, Fault> {
         let folder = folder.open()?;
+        if replace {
+            within::check_holds_only(&folder, endings)?;
+        }
+        Self::begin_at(folder, replace)
+    }
+
+    fn begin_at(folder: OpenFolder, replace: bool) -> Result<Self, Fault> {
         if folder.is_file()? {
             return Err(Fault::user(format!("`{folder}` is a file: name a folder to write to")));
         }

@@ -8,20 +8,17 @@ use forebay_job::Job;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use xxhash_rust::xxh3::xxh3_128;
 
 use super::trained_batches::TrainedBatches;
 use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::missing_is_damage;
-use crate::versioned_json;
+use crate::{signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
 /// 3: exact staleness. Version 4: evaluations while the model is trained. Version 5: tables with groups.
 const VERSION: u32 = 5;
 const FORMAT: &str = "forebay checkpoint";
-/// How the last field begins.
-const CHECKSUM: &str = ",\n  \"checksum\": \"";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -150,12 +147,7 @@ impl CheckpointManifest {
 
     /// JSON whose last field is the checksum of all bytes before it.
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, Fault> {
-        let mut text = serde_json::to_vec_pretty(self)
-            .map_err(|e| Fault::internal("a manifest cannot be written as JSON").because(e))?;
-        text.truncate(text.len() - "\n}".len());
-        let checksum = xxh3_128(&text);
-        text.extend(format!("{CHECKSUM}{checksum:032x}\"\n}}").bytes());
-        Ok(text)
+        signed_json::to_json(self)
     }
 
     /// # Errors
@@ -165,7 +157,7 @@ impl CheckpointManifest {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES).map_err(missing_is_damage)?, folder.name(&file));
         let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}")).kind(FaultKind::Damaged);
-        let signed = check_checksum(&text).map_err(damaged);
+        let signed = signed_json::has_checksum(&text, &name);
         let manifest: Self = match versioned_json::parse(&text, &name, FORMAT, VERSION) {
             Ok(manifest) => signed.map(|_| manifest)?,
             Err(fault) if fault.kind == FaultKind::OtherVersion => return Err(signed.err().unwrap_or(fault)),
@@ -229,18 +221,6 @@ fn not_known(text: &[u8], name: &str, fault: Fault) -> Fault {
         }
         _ => fault,
     }
-}
-
-/// Fails if the text ends with a checksum that is not that of the bytes before it. Returns false if it has none, as those of earlier
-/// programs.
-fn check_checksum(text: &[u8]) -> Result<bool, String> {
-    let at = text.windows(CHECKSUM.len()).rposition(|part| part == CHECKSUM.as_bytes());
-    let Some(at) = at else { return Ok(false) };
-    let (found, expected) = (format!("{:032x}", xxh3_128(&text[..at])), &text[at + CHECKSUM.len()..]);
-    if expected.starts_with(found.as_bytes()) {
-        return Ok(true);
-    }
-    Err(format!("its checksum is {found}, expected {}", String::from_utf8_lossy(&expected[..expected.len().min(32)])))
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -1,6 +1,7 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
+use forebay_connectors::staged::is_in;
 use forebay_job::{DenseAt, Job};
 use forebay_models::NamedTensor;
 use forebay_ps::TableClient;
@@ -62,7 +63,9 @@ fn open(
     let folder = CheckpointFolder::open(to, context)?;
     let from = options.from.as_ref().map(|from| NamedCheckpoint::open(from, context)).transpose()?;
     if let Some(from) = &from
-        && from.folder.folder.to_string() == folder.folder.to_string()
+        && let (other, own) = (from.folder.folder.to_string(), folder.folder.to_string())
+        && is_in(&other, &own)
+        && is_in(&own, &other)
     {
         return Err(Fault::user(format!(
             "checkpoint.from and checkpoint.to are both {to}: --resume goes on from the newest checkpoint there; to go on from \

@@ -35,12 +35,27 @@ pub(crate) struct LeaseClient {
     member: Member,
     progress: Arc<LeaseProgress>,
     failed: Arc<Mutex<Option<Fault>>>,
+    lost: LostLeases,
     status: watch::Receiver<RunStatus>,
     /// A run with checkpoints that drains makes one more, and ends its readers.
     checkpoints: bool,
     /// Requests for a lease.
     requests: Arc<AtomicU64>,
     _reports: Arc<AbortOnDropHandle<()>>,
+}
+
+/// Tells when leases of lost readers can be taken.
+#[derive(Clone)]
+pub(crate) struct LostLeases(pub(crate) watch::Receiver<RunStatus>);
+
+impl LostLeases {
+    /// Waits until a lost reader's lease can be taken. Cancel safe.
+    pub(crate) async fn wait(&self) {
+        if self.0.clone().wait_for(|status| status.returned_leases > 0).await.is_err() {
+            // The run is ending.
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 impl LeaseClient {
@@ -51,19 +66,16 @@ impl LeaseClient {
         let status = member.subscribe();
         let checkpoints = job.checkpoint.to.is_some();
         let reports = Arc::new(AbortOnDropHandle::new(reports));
-        Self { member, progress, failed, status, checkpoints, requests: Arc::default(), _reports: reports }
+        let lost = LostLeases(status.clone());
+        Self { member, progress, failed, lost, status, checkpoints, requests: Arc::default(), _reports: reports }
     }
 
-    pub(crate) fn progress(&self) -> &LeaseProgress {
+    pub(crate) fn progress(&self) -> &Arc<LeaseProgress> {
         &self.progress
     }
 
-    /// Waits until a lost reader's lease can be taken. Cancel safe.
-    pub(crate) async fn wait_for_lost_lease(&self) {
-        if self.member.subscribe().wait_for(|status| status.returned_leases > 0).await.is_err() {
-            // The run is ending.
-            std::future::pending::<()>().await;
-        }
+    pub(crate) fn lost(&self) -> &LostLeases {
+        &self.lost
     }
 
     /// Records that a batch is done. If its window is done with it, a report follows.
@@ -155,7 +167,7 @@ impl Leases for LeaseClient {
                 () = self.progress.wait_until_closed() => return Ok(None),
                 () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
                 // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
-                () = self.wait_for_lost_lease() => true,
+                () = self.lost.wait() => true,
             };
             self.check_reported()?;
             let number = self.requests.fetch_add(1, Ordering::Relaxed);

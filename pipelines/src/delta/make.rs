@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 use std::io::Write as _;
 
 use forebay_actors::Fault;
-use forebay_connectors::staged::{Folder, StagedFolder};
+use forebay_connectors::staged::Folder;
 
-use super::{DeltaManifest, FORMAT, MANIFEST, VERSION, keys_only};
+use super::{DeltaManifest, FORMAT, VERSION, keys_only};
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
-use crate::model_folder::{dense_file, table_file};
+use crate::model_folder::{MANIFEST, begin_replacing, dense_file, table_file};
 use crate::model_version::ModelVersion;
+use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
 const CHANGED: &str = "changed.parquet";
@@ -27,7 +28,7 @@ fn is_bound(name: &str) -> bool {
 
 impl Model {
     /// Writes what makes this model of `old` to a folder in any store, whole or not at all. A folder that holds files is refused
-    /// unless `replace` is set. The rows of both are in memory twice meanwhile. Blocks on the store.
+    /// unless `replace` is set and it is an earlier delta. The rows of both are in memory twice meanwhile. Blocks on the store.
     ///
     /// # Errors
     /// A user fault if the models are of other columns or another structure, with the fields that differ.
@@ -39,7 +40,7 @@ impl Model {
                 differences.join(", ")
             )));
         }
-        let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
+        let staged = begin_replacing(&to.into().with_stores(&self.context.stores), replace, FORMAT)?;
         let (before, after) = (SortedRows::of(&old.table)?, SortedRows::of(&self.table)?);
         let (changed, removed) = differences_of(&before, &after);
         let config = self.table.config();
@@ -56,8 +57,7 @@ impl Model {
             removed: table_file::write_sorted(&removed, &keys_only(config), &staged, REMOVED)?,
             dense,
         };
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
+        let text = signed_json::to_json(&manifest)?;
         let mut file = CheckedWriter::create(&staged, MANIFEST)?;
         file.write_all(&text).map_err(|e| cannot_write(file.name(), e))?;
         file.finish(MANIFEST, None)?;

@@ -21,14 +21,13 @@ use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
-use crate::model_folder::{FileEntry, checked, dense_file, table_file};
+use crate::model_folder::{FileEntry, MANIFEST, checked, dense_file, table_file};
 use crate::model_version::ModelVersion;
-use crate::versioned_json;
+use crate::{signed_json, versioned_json};
 
 const FORMAT: &str = "forebay delta";
 /// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
-const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -81,7 +80,9 @@ impl DeltaManifest {
     /// A user fault that names the file if it is missing or no manifest of a delta.
     pub fn read(from: impl Into<Folder>, context: &Context) -> Result<Self, Fault> {
         let folder = from.into().with_stores(&context.stores).open()?;
-        versioned_json::parse(&folder.bytes(MANIFEST, MOST_BYTES)?, &folder.name(MANIFEST), FORMAT, VERSION)
+        let (text, name) = (folder.bytes(MANIFEST, MOST_BYTES)?, folder.name(MANIFEST));
+        signed_json::has_checksum(&text, &name)?;
+        versioned_json::parse(&text, &name, FORMAT, VERSION)
     }
 }
 

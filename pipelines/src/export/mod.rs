@@ -27,14 +27,14 @@ use serde::{Deserialize, Serialize};
 use crate::fault::model_fault;
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
-use crate::model_folder::{FileEntry, table_file};
+use crate::model_folder::{FileEntry, MANIFEST, begin_replacing, table_file};
 use crate::model_version::ModelVersion;
+use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
 const FORMAT: &str = "forebay export";
 /// Version of the format. It grows with every change that readers of it would not expect.
 const VERSION: u32 = 1;
-const MANIFEST: &str = "manifest.json";
 const ONNX: &str = "dense.onnx";
 
 /// What of a model is exported.
@@ -121,7 +121,7 @@ pub struct ExportedPart {
 
 impl Model {
     /// Writes the model for other runtimes to a folder in any store, whole or not at all. A folder that holds files is refused
-    /// unless `replace` is set. Takes as much memory again as the rows of the table. Blocks on the store.
+    /// unless `replace` is set and it is an earlier export. Takes as much memory again as the rows of the table. Blocks on the store.
     ///
     /// # Errors
     /// A user fault if the dense part of an own model was asked for: its code is not in the model.
@@ -137,7 +137,7 @@ impl Model {
             }
             _ => Vec::new(),
         };
-        let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
+        let staged = begin_replacing(&to.into().with_stores(&self.context.stores), replace, FORMAT)?;
         let rows = SortedRows::of(&self.table)?;
         let config = self.table.config();
         let mut groups = Vec::new();
@@ -178,9 +178,7 @@ impl Model {
                 .map(|(side, onnx)| file(&staged, &format!("{}.onnx", side.name()), &onnx))
                 .collect::<Result<_, _>>()?,
         };
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
-        file(&staged, MANIFEST, &text)?;
+        file(&staged, MANIFEST, &signed_json::to_json(&manifest)?)?;
         staged.publish()?;
         Ok(manifest)
     }

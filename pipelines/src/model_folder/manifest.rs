@@ -13,7 +13,7 @@ use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
-use crate::versioned_json;
+use crate::{signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups.
 const VERSION: u32 = 2;
@@ -74,6 +74,15 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
     Fault::user(format!("{folder} is not a model folder: {instead}"))
 }
 
+/// Whether the folder has a manifest that does not say that it is of another format. A damaged one says nothing.
+pub(crate) fn may_hold(folder: &OpenFolder, format: &str) -> Result<bool, Fault> {
+    if !folder.has(MANIFEST)? {
+        return Ok(false);
+    }
+    let json = serde_json::from_slice::<serde_json::Value>(&folder.bytes(MANIFEST, MOST_BYTES)?);
+    Ok(json.map_or(true, |json| json["format"] == format))
+}
+
 impl TableEntry {
     /// The files of rows, then those of the keys that wait.
     pub(super) fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
@@ -114,10 +123,9 @@ impl Manifest {
     }
 
     pub(crate) fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
+        let text = signed_json::to_json(self)?;
         let mut file = CheckedWriter::create(staged, MANIFEST)?;
-        file.write_all(text.as_bytes()).map_err(|e| cannot_write(file.name(), e))?;
+        file.write_all(&text).map_err(|e| cannot_write(file.name(), e))?;
         file.finish(MANIFEST, None).map(drop)
     }
 
@@ -127,17 +135,15 @@ impl Manifest {
     }
 
     pub(crate) fn read_in(folder: &OpenFolder) -> Result<Self, Fault> {
-        versioned_json::parse(&Self::bytes(folder)?, &folder.name(MANIFEST), FORMAT, VERSION)
+        let (text, name) = (Self::bytes(folder)?, folder.name(MANIFEST));
+        signed_json::has_checksum(&text, &name)?;
+        versioned_json::parse(&text, &name, FORMAT, VERSION)
     }
 
     /// Whether the folder has a manifest that does not say that it is something else, such as an export. A damaged one says
     /// nothing.
     pub(super) fn may_be_in(folder: &OpenFolder) -> Result<bool, Fault> {
-        if !folder.has(MANIFEST)? {
-            return Ok(false);
-        }
-        let json = serde_json::from_slice::<serde_json::Value>(&Self::bytes(folder)?);
-        Ok(json.map_or(true, |json| json["format"] == FORMAT))
+        may_hold(folder, FORMAT)
     }
 
     /// The manifest as it lies in the folder.

@@ -35,7 +35,7 @@ use forebay_ps::start_table;
 use futures::executor::block_on;
 
 pub use self::checked::FileEntry;
-pub(crate) use self::manifest::MANIFEST;
+pub(crate) use self::manifest::{MANIFEST, may_hold};
 pub use self::manifest::{Manifest, TableEntry};
 pub(crate) use self::predecessor::Predecessor;
 pub use self::predecessor::check_predecessor;
@@ -61,6 +61,17 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
 /// (in a store without folders: below it) and removes that file. Blocks on the store.
 pub(crate) fn probe_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
     StagedFolder::probe(&to.into().with_stores(&context.stores), true)
+}
+
+/// Begins a folder with a manifest of this format. With `replace`, it replaces one of the same format, and nothing else.
+pub(crate) fn begin_replacing(to: &Folder, replace: bool, format: &str) -> Result<StagedFolder, Fault> {
+    let folder = to.open()?;
+    if replace && folder.holds_anything()? && !may_hold(&folder, format)? {
+        return Err(Fault::user(format!(
+            "`{folder}` is not replaced: it holds something other than a {format} of an earlier command; name another folder"
+        )));
+    }
+    StagedFolder::begin(to, replace)
 }
 
 impl Model {

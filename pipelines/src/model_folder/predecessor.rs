@@ -1,8 +1,8 @@
 //! The model that a training goes on from, `train.from`. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
-use forebay_connectors::staged::{Folder, OpenFolder};
-use forebay_job::Job;
+use forebay_connectors::staged::{Folder, OpenFolder, is_in};
+use forebay_job::{Job, RunEnd};
 use forebay_ps::{TableClient, TableConfig};
 
 use super::{Manifest, checked, dense_file, table_file};
@@ -34,10 +34,6 @@ fn is_bound(name: &str, state: bool) -> bool {
     of_model || state && of_state
 }
 
-fn without_slash(folder: &str) -> &str {
-    folder.trim_end_matches('/')
-}
-
 impl Predecessor {
     /// The model that `job` goes on from; `None` if it begins with a new one.
     ///
@@ -46,10 +42,11 @@ impl Predecessor {
     /// structure, or the job would replace it.
     pub(crate) fn open(job: &Job, context: &Context) -> Result<Option<Self>, Fault> {
         let Some(from) = &job.train.from else { return Ok(None) };
-        if job.output.model.as_deref().is_some_and(|model| without_slash(model) == without_slash(from)) {
+        let mut places = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
+        if let Some(place) = places.find(|place| is_in(from, place)) {
             return Err(Fault::user(format!(
-                "train.from and output.model are both {from}: a run that has to begin again needs the model that it began with, \
-                 so save to another folder"
+                "train.from, {from}, is where the run saves its own model, {place}: a run that has to begin again needs the model that \
+                 it began with, so save to another folder"
             )));
         }
         let folder = Folder::from(from.as_str()).with_stores(&context.stores).open()?;

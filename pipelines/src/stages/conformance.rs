@@ -6,21 +6,27 @@ use arrow::array::{ArrayRef, BooleanArray, Float32Array, Int32Array, Int64Array,
 use async_trait::async_trait;
 use forebay_actors::testsuite::{check_sink, check_source, check_stage};
 use forebay_actors::{Batch, Fault, Host, Lineage, Outbox, Stage, StageCx};
-use forebay_connectors::{OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark};
+use forebay_connectors::{Lease, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark};
 use forebay_job::Job;
-use forebay_models::{NamedTensor, TowerSide};
+use forebay_models::testsuite::SoftwareDevice;
+use forebay_models::transfer::{QueuedStep, UploadedBatch};
+use forebay_models::{DenseModel, NamedTensor, NativeModel, TowerSide};
 use forebay_ps::{PushId, TableClient, start_table};
 use futures::executor::block_on;
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::Runtime;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::batch::{Cut, Part};
 use super::*;
 use crate::cluster::batches::columns;
+use crate::cluster::batches::lease_progress::LeaseProgress;
 use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
+use crate::cluster::batches::send_queue::SendQueue;
+use crate::cluster::lease_client::LostLeases;
 use crate::cluster::{RunPhase, RunStatus};
 use crate::dense::DenseStore;
-use crate::flow::{BatchId, ExampleBatch, GradBatch, ReadyBatch, TrainBatch};
+use crate::flow::{BatchId, DeviceBatch, ExampleBatch, GradBatch, ReadyBatch, TrainBatch};
 use crate::participation::Participation;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::statistics::Measure;
@@ -164,6 +170,59 @@ fn lookup_and_train() {
     // With an exact order or look-ahead the stage does not stand alone: it waits for what `push` does. `exact_order.rs` and
     // `tests/checkpoint` test them together.
     check_stage(train, looked_up);
+}
+
+/// The model of the job on a device of software.
+fn device() -> SoftwareDevice {
+    let spec = JobModel::of(&job(), &Registry::default()).unwrap().spec.unwrap();
+    SoftwareDevice(NativeModel::new(spec, job().train.optimizer, 1, 1).unwrap())
+}
+
+fn upload() -> Upload {
+    let (promise, promised) = oneshot::channel();
+    assert!(promise.send(device().uploader().unwrap().unwrap()).is_ok());
+    Upload::new(promised)
+}
+
+fn launch() -> Launch {
+    let (upload, _) = oneshot::channel();
+    Launch::new("model", Box::new(|| Ok(Box::new(device()))), upload)
+}
+
+#[test]
+fn transfers() {
+    let uploaded = || -> Vec<DeviceBatch<UploadedBatch>> { through(upload(), looked_up()) };
+    let launched = move || -> Vec<DeviceBatch<Box<dyn QueuedStep>>> { through(launch(), uploaded()) };
+    check_stage(upload, looked_up);
+    check_stage(launch, uploaded);
+    check_stage(|| Download::new(Progress::default()), launched);
+}
+
+/// A sink for as many trainers in step, which say at once that a batch is done.
+fn ship(trainers: u32) -> Ship<TrainBatch> {
+    static TRAINERS: OnceLock<Runtime> = OnceLock::new();
+    let runtime = TRAINERS.get_or_init(|| Runtime::new().unwrap());
+    let (send_queue, progress) = (Arc::new(SendQueue::new(trainers as usize, 2)), Arc::new(LeaseProgress::default()));
+    progress.add(&Lease { epoch: 0, windows: 0..100, term: 0 });
+    for trainer in 0..trainers as usize {
+        let (send_queue, progress) = (Arc::clone(&send_queue), Arc::clone(&progress));
+        runtime.spawn(async move {
+            loop {
+                let (Header { id, .. }, ..) = send_queue.next(trainer, 0, |_| true).await;
+                progress.batch_done(id);
+                send_queue.batch_done(id);
+            }
+        });
+    }
+    let (_, status) = watch::channel(RunStatus::gathering());
+    Ship::new(send_queue, progress, LostLeases(status), trainers)
+}
+
+#[test]
+fn ship_to_trainers() {
+    for trainers in [1, 3] {
+        check_sink(move || ship(trainers), || through(Batcher::new(plan(32, true)), examples()));
+    }
 }
 
 /// Dense parameters that no push changes.

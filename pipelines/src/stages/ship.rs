@@ -6,9 +6,10 @@ use std::sync::Arc;
 use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
 
 use crate::cluster::batches::columns;
+use crate::cluster::batches::lease_progress::LeaseProgress;
 use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
-use crate::cluster::lease_client::LeaseClient;
+use crate::cluster::lease_client::LostLeases;
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
@@ -43,7 +44,8 @@ impl Sendable for ReadyBatch {
 /// The `ship` sink.
 pub(crate) struct Ship<T> {
     send_queue: Arc<SendQueue>,
-    leases: LeaseClient,
+    progress: Arc<LeaseProgress>,
+    lost: LostLeases,
     /// The number of trainers that take each step together, each with its own queue; otherwise 1.
     trainers: u32,
     /// With several trainers: the batches of the incomplete round.
@@ -51,14 +53,19 @@ pub(crate) struct Ship<T> {
 }
 
 impl<T: Sendable> Ship<T> {
-    pub(crate) fn new(send_queue: Arc<SendQueue>, leases: LeaseClient, trainers: u32) -> Self {
-        Self { send_queue, leases, trainers, round: Vec::new() }
+    pub(crate) fn new(
+        send_queue: Arc<SendQueue>,
+        progress: Arc<LeaseProgress>,
+        lost: LostLeases,
+        trainers: u32,
+    ) -> Self {
+        Self { send_queue, progress, lost, trainers, round: Vec::new() }
     }
 
     async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
         let id = BatchId::of(&batch);
         let queue = (id.index % self.trainers) as usize;
-        if !self.leases.progress().batch_sent(id, batch.window.term, batch.rows() as u64, batch.closes) {
+        if !self.progress.batch_sent(id, batch.window.term, batch.rows() as u64, batch.closes) {
             // The lease is lost, or came back and brings this batch again.
             return Ok(());
         }
@@ -80,8 +87,8 @@ impl<T: Sendable> Ship<T> {
         let room = async {
             tokio::select! {
                 room = self.send_queue.wait_for_room(queue, id) => room,
-                () = self.leases.progress().wait_for_earlier_lease(id) => Ok(()),
-                () = self.leases.wait_for_lost_lease() => Ok(()),
+                () = self.progress.wait_for_earlier_lease(id) => Ok(()),
+                () = self.lost.wait() => Ok(()),
             }
         };
         cx.meter().blocked_on("trainer", room).await?;

@@ -102,6 +102,7 @@ impl<'a> Supervisor<'a> {
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
             Some(status) if is_drained(status) => Ok(Ended::Drained),
+            Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
             _ if self.drained && self.cause.is_none() => Ok(Ended::Drained),
             _ if is_over => Ok(Ended::Done),
             _ => {
@@ -211,7 +212,11 @@ impl<'a> Supervisor<'a> {
 }
 
 fn ended_well(status: ExitStatus) -> bool {
-    status.success() || is_drained(status)
+    status.success() || is_drained(status) || is_only_saved(status)
+}
+
+fn is_only_saved(status: ExitStatus) -> bool {
+    status.code() == Some(i32::from(exit::ONLY_SAVED))
 }
 
 fn is_drained(status: ExitStatus) -> bool {

@@ -1,0 +1,76 @@
+//! Whether one place lies in another, by their paths and URLs; and what a folder to be replaced may hold.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use forebay_actors::Fault;
+
+use super::folder::OpenFolder;
+
+/// Whether a path or URL is that of `folder`, or of something in it. Follows the symbolic links of this machine.
+#[must_use]
+pub fn is_in(place: &str, folder: &str) -> bool {
+    resolved(place).starts_with(resolved(folder))
+}
+
+fn resolved(place: &str) -> PathBuf {
+    let local = match place.split_once("://") {
+        None => place,
+        Some(("file", path)) => path,
+        Some(_) => return PathBuf::from(place),
+    };
+    let path = std::path::absolute(local).unwrap_or_else(|_| local.into());
+    // What is not there yet has no links: those of the folders above count.
+    let real = path.ancestors().find_map(|above| {
+        let real = fs::canonicalize(above).ok()?;
+        Some(real.join(path.strip_prefix(above).ok()?))
+    });
+    real.unwrap_or(path)
+}
+
+/// Fails if the working directory is `place` or lies in it: no command replaces what it runs in.
+pub(super) fn check_not_around_here(place: &Path) -> Result<(), Fault> {
+    let around = env::current_dir().is_ok_and(|here| resolved(&here.to_string_lossy()).starts_with(place));
+    match around {
+        true => {
+            Err(Fault::user(format!("`{}` holds the working directory: name a folder of its own", place.display())))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Fails if `folder` holds something other than files with one of these endings.
+pub(super) fn check_holds_only(folder: &OpenFolder, endings: &[&str]) -> Result<(), Fault> {
+    let is_mark = |name: &str| name == super::SUCCESS || name.starts_with('.') && name.ends_with(".crc");
+    let other =
+        folder.names()?.into_iter().find(|name| !is_mark(name) && !endings.iter().any(|end| name.ends_with(end)));
+    other.map_or(Ok(()), |name| {
+        Err(Fault::user(format!(
+            "`{folder}` is not replaced: it holds {name:?}, and only a folder of {} files is; name another folder",
+            endings.join(" and ")
+        )))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_in_a_folder_by_any_of_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+        fs::create_dir_all(at("model/tables")).unwrap();
+        std::os::unix::fs::symlink(at("model"), at("link")).unwrap();
+        for place in ["model", "model/", "model/tables/../x", "./model", "link", "link/new/er", "model/../model/new"] {
+            assert!(is_in(&at(place), &at("model")), "{place}");
+            assert!(is_in(&format!("file://{}", at(place)), &at("link/")), "{place}");
+        }
+        for place in ["models", "model.partial", "model/../other", ""] {
+            assert!(!is_in(&at(place), &at("model")), "{place}");
+        }
+        assert!(
+            is_in("hdfs://name:9000/a/b", "hdfs://name:9000/a/") && !is_in("hdfs://name:9000/ab", "hdfs://name:9000/a")
+        );
+    }
+}

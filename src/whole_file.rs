@@ -1,0 +1,32 @@
+//! Writes a file whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+/// Gives the file these bytes, under another name first: if the disk is full, what was there stays. A link stays a link, and a file keeps
+/// its mode. A pipe or a device gets the bytes as they are.
+///
+/// # Errors
+/// That of the file system.
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = match fs::metadata(&place) {
+        Ok(old) if !old.is_file() => return fs::write(&place, bytes),
+        Ok(old) => Some(old.permissions()),
+        Err(_) => None,
+    };
+    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // What the umask takes away is taken away.
+    let mut file = match tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder) {
+        // The folder may be closed, and the file in it open.
+        Err(e) if old.is_some() && e.kind() == ErrorKind::PermissionDenied => return fs::write(&place, bytes),
+        file => file?,
+    };
+    file.write_all(bytes)?;
+    if let Some(mode) = old {
+        file.as_file().set_permissions(mode)?;
+    }
+    file.persist(&place).map(drop).map_err(|e| e.error)
+}
