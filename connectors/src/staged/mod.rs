@@ -29,11 +29,9 @@ use self::folder::Opened;
 pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
 use self::renamed::Renamed;
+use self::within::SUCCESS;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
-
-/// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
-const SUCCESS: &str = "_SUCCESS";
 
 /// A folder that is being written. Dropping it before [`StagedFolder::publish`] removes it.
 pub struct StagedFolder {

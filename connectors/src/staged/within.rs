@@ -7,6 +7,9 @@ use forebay_actors::Fault;
 
 use super::folder::OpenFolder;
 
+/// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
+pub(super) const SUCCESS: &str = "_SUCCESS";
+
 /// Whether a path or URL is that of `folder`, or of something in it. Follows the symbolic links of this machine.
 #[must_use]
 pub fn is_in(place: &str, folder: &str) -> bool {
@@ -41,7 +44,7 @@ pub(super) fn check_not_around_here(place: &Path) -> Result<(), Fault> {
 
 /// Fails if `folder` holds something other than files with one of these endings.
 pub(super) fn check_holds_only(folder: &OpenFolder, endings: &[&str]) -> Result<(), Fault> {
-    let is_mark = |name: &str| name == super::SUCCESS || name.starts_with('.') && name.ends_with(".crc");
+    let is_mark = |name: &str| name == SUCCESS || name.starts_with('.') && name.ends_with(".crc");
     let other =
         folder.names()?.into_iter().find(|name| !is_mark(name) && !endings.iter().any(|end| name.ends_with(end)));
     other.map_or(Ok(()), |name| {
