@@ -36,11 +36,11 @@ impl ReportFiles {
     /// can be written, before the training.
     ///
     /// # Errors
-    /// One of the files cannot be written; or the path is a file with another ending, which a report must not replace.
+    /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
         let Some(path) = path else { return Ok(Self { json: None, html: None, trace: None }) };
         let is_json = path.extension().is_some_and(|extension| extension == "json");
-        if path.is_file() && !is_json {
+        if !is_json && path.is_file() && !may_be_replaced(&path) {
             return Err(Fault::user(format!(
                 "cannot write the report to {}: a file of another kind is there; name a folder, or a file whose name ends with .json",
                 path.display()
@@ -94,6 +94,12 @@ impl ReportFiles {
 
 fn cannot_write(path: &Path, e: std::io::Error) -> Fault {
     staged::fault(path.display(), "cannot write the report to", e)
+}
+
+/// Whether the file is empty, as one that was made for the report, or holds an earlier report.
+fn may_be_replaced(file: &Path) -> bool {
+    let is_report = |text: &[u8]| serde_json::from_slice::<Value>(text).is_ok_and(|report| report["stages"].is_array());
+    fs::read(file).is_ok_and(|text| text.is_empty() || is_report(&text))
 }
 
 /// Fails if `file` cannot be written. Leaves it as it was.

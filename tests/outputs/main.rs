@@ -120,6 +120,14 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
         let text = refused(train(dir.path(), &[&setting]).arg(argument).arg(dir.path().join("link/within")), 2);
         assert!(text.contains("in the folder of the model"), "{text}");
     }
+    let again = dir.path().join("again");
+    fs::write(&again, "").unwrap();
+    for _ in 0..2 {
+        assert!(
+            train(dir.path(), &[]).arg("--report").arg(&again).output().unwrap().status.success(),
+            "a report, whatever its name"
+        );
+    }
     // A report that is there is replaced at the end and not before.
     let old = dir.path().join("old.json");
     fs::write(&old, "dear").unwrap();
