@@ -206,7 +206,7 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
 /// it must not have the run trained again.
 ///
 /// # Errors
-/// The model could not be saved; or the job saves none, and what follows failed.
+/// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
 fn finish(
     summary: &Summary<'_>,
     history: Option<&History>,
@@ -240,7 +240,12 @@ fn finish(
         None => written,
     };
     let after = evaluated.and(written);
-    if summary.saved.get().is_some() { Ok(after) } else { after.map(Ok) }
+    match after {
+        // A process with state was lost during the evaluation: this one joins the next attempt, which evaluates again.
+        Err(fault) if fault.kind == FaultKind::RolledBack => Err(fault),
+        after if summary.saved.get().is_some() => Ok(after),
+        after => after.map(Ok),
+    }
 }
 
 /// Saves the model. Returns a line about it, and its evaluation if that is known.

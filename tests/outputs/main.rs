@@ -137,6 +137,32 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     assert!(fs::read_to_string(&old).unwrap().starts_with('{'));
 }
 
+/// Under `launch` it was trained again, up to ten times.
+#[test]
+fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let data = format!("data.train={}", common::parquet(dir.path(), 0, 2000).display());
+    for command in ["train", "launch"] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        run.args([command, "--report", "/dev/full", "--set", "model.kind=lr", "--set", &setting]);
+        run.args([
+            "--set",
+            &data,
+            "--set",
+            if command == "launch" { "placement.readers=1" } else { "placement.readers=0" },
+        ]);
+        let (code, text) = common::code_and_output(&run.output().unwrap());
+        assert!(code == Some(6) && text.contains("cannot write the report to /dev/full"), "{command}: {code:?} {text}");
+        assert!(!text.contains("starts it again"), "{text}");
+        assert_eq!(Model::load(&model, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
+        fs::remove_dir_all(&model).unwrap();
+    }
+    // Without a model, the report is all that the run was for.
+    let output = train(dir.path(), &[]).args(["--report", "/dev/full"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
 #[test]
 fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_refused_before_the_training() {
     let dir = tempfile::tempdir().unwrap();
