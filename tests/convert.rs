@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use arrow::array::AsArray;
+use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use common::{read_rows, run};
@@ -111,4 +111,66 @@ fn with_a_job_parquet_has_the_keys_of_the_text() {
     assert_eq!(scores(&parquet), scores(&rows));
     let (code, said) = convert(&rows, &dir.path().join("no"), &["--job", job.to_str().unwrap(), "--text", "word"]);
     assert!(code == Some(2) && said.contains("--job"), "{said}");
+}
+
+/// The types are those of the first 10,000 rows, so what comes later is checked against them.
+#[test]
+fn nothing_that_comes_late_is_lost_without_a_word() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
+    let zips: String = (0..10_100).map(|i| format!("{},{}\n", i % 2, 10_000 + i)).collect();
+    fs::write(&csv, format!("click,zip\n{zips}1,0123\n")).unwrap();
+    let (code, said) = convert(&csv, &dir.path().join("no"), &[]);
+    assert_eq!(code, Some(2), "{said}");
+    for word in ["line 10102", "column 2 (zip)", "`0123`", "--text zip"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let out = dir.path().join("zips");
+    let (code, said) = convert(&csv, &out, &["--text", "zip"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(read_rows(&out)["zip"].as_string::<i32>().value(10_100), "0123");
+
+    let first: String = (0..10_100).map(|i| format!("{{\"click\": {}, \"n\": {i}}}\n", i % 2)).collect();
+    fs::write(&json, format!("{first}{{\"click\": 1, \"n\": 1, \"late\": \"x\"}}\n")).unwrap();
+    let (code, said) = convert(&json, &dir.path().join("no"), &[]);
+    assert_eq!(code, Some(2), "{said}");
+    for word in ["rows.jsonl", "`late`", "--text late"] {
+        assert!(said.contains(word), "no {word} in {said}");
+    }
+    let (code, said) = convert(&json, &dir.path().join("skipped"), &["--on-bad-row", "skip"]);
+    assert!(code == Some(0) && said.contains("left out 1 rows: a key that the first lines lack"), "{said}");
+    let out = dir.path().join("late");
+    let (code, said) = convert(&json, &out, &["--text", "late"]);
+    assert_eq!(code, Some(0), "{said}");
+    let rows = read_rows(&out);
+    assert_eq!((rows["late"].null_count(), rows["late"].as_string::<i32>().value(10_100)), (10_100, "x"));
+}
+
+#[test]
+fn nested_values_of_json_are_left_out_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    fs::write(&rows, "{\"click\": 1, \"visits\": [{\"x\": 1}], \"pairs\": [[1, 2]]}\n{\"click\": 0}\n").unwrap();
+    let out = dir.path().join("out");
+    let (code, said) = convert(&rows, &out, &[]);
+    assert!(code == Some(0) && said.contains("lists of lists: pairs, visits"), "{said}");
+    assert_eq!((read_rows(&out).num_columns(), read_rows(&out).num_rows()), (1, 2));
+    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("pairs, visits") && !said.contains("cannot be used"), "{said}");
+}
+
+#[test]
+fn with_logs_in_json_the_results_are_json_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.csv");
+    fs::write(&rows, "click,word\n1,a\n0,b,c\n").unwrap();
+    let out = dir.path().join("out");
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        let output = common::forebay(arguments).output().unwrap();
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let (rows, out) = (rows.to_str().unwrap(), out.to_str().unwrap());
+    let said = json(&["data", "convert", rows, "--out", out, "--on-bad-row", "skip", "--log-format", "json"]);
+    assert_eq!((&said["written"]["rows"], &said["rejected"]["too many fields"]), (&1.into(), &1.into()), "{said}");
+    assert_eq!(json(&["data", "inspect", rows, "--log-format", "json"])["rows"], 1);
 }

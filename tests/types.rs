@@ -218,3 +218,30 @@ fn vectors_are_made_of_rows_that_are_read_as_in_training() {
     let said = embed(&[("C1", DataType::Utf8)]).unwrap_err().to_string();
     assert!(said.contains("column `C1` has strings"), "{said}");
 }
+
+/// The values of a folder are integers in some selections of folders and text in others; a folder's name can always be text.
+#[test]
+fn a_folder_that_was_text_in_training_is_text_in_every_selection_of_folders() {
+    let dir = tempfile::tempdir().unwrap();
+    let logs = dir.path().join("logs");
+    for (first, folder) in [(0, "g=1"), (4000, "g=2"), (8000, "g=x")] {
+        let to = logs.join(folder);
+        fs::create_dir_all(&to).unwrap();
+        fs::copy(rows(dir.path(), first, &[]), to.join("part-0.parquet")).unwrap();
+    }
+    let with_folder = "columns.slots=['C1', 'g']";
+    let all = trained(&logs, &[with_folder]).model;
+    let expected = scores(&all, &logs).unwrap();
+    for (selected, from) in [("g=1", 0), ("g=2/part-0.parquet", 4000), ("g=?", 0), ("g=x", 8000)] {
+        let found = scores(&all, &logs.join(selected)).unwrap();
+        assert!(same(&found, &expected[from..from + found.len()]), "{selected}");
+    }
+    // As the rows of an evaluation, and by the kind that the job gives.
+    let eval = format!("data.eval={}", logs.display());
+    let settings = [&eval, "data.eval_where=g = 1", "evaluation.every.epochs=1", "data.epochs=2"];
+    assert!(trained(&logs, &[&[with_folder][..], &settings].concat()).evaluations().unwrap().points[0].auc.is_some());
+    let text = "columns.slots=['C1', { column = 'g', kind = 'string' }]";
+    let one = trained(&logs.join("g=1"), &[text]);
+    assert_eq!(one.training.types["g"].to_string(), "strings");
+    assert_eq!(scores(&one.model, &logs.join("g=x")).unwrap().len(), 4000);
+}

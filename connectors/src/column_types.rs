@@ -38,6 +38,8 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
             Some(DataType::List(Arc::new(item)))
         }
         (text @ DataType::Utf8, words) | (words, text @ DataType::Utf8) if *words == dictionary() => Some(text.clone()),
+        // Both are days; Parquet has one type for them.
+        (DataType::Date32, DataType::Date64) | (DataType::Date64, DataType::Date32) => Some(DataType::Date32),
         (a, b) if a.is_floating() && b.is_floating() => {
             Some(if a.primitive_width()? > b.primitive_width()? { a.clone() } else { b.clone() })
         }
@@ -48,6 +50,18 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
             ((bits, false), (_, true)) | ((_, true), (bits, false)) if bits < 64 => Some(DataType::Int64),
             _ => None,
         },
+    }
+}
+
+/// A type in messages: a dictionary is what its values are.
+pub(crate) fn shown(kind: &DataType) -> String {
+    match kind {
+        DataType::Dictionary(_, values) => shown(values),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "strings".to_owned(),
+        DataType::List(item) => format!("lists of {}", shown(item.data_type())),
+        kind if kind.is_integer() => format!("integers ({kind})"),
+        kind if kind.is_floating() => format!("numbers ({kind})"),
+        other => other.to_string(),
     }
 }
 
@@ -71,7 +85,7 @@ mod tests {
 
     #[test]
     fn the_wider_type_holds_both_and_strings_and_numbers_have_none() {
-        use DataType::{Float32, Float64, Int8, Int32, Int64, Null, UInt8, UInt32, UInt64, Utf8};
+        use DataType::{Date32, Date64, Float32, Float64, Int8, Int32, Int64, Null, UInt8, UInt32, UInt64, Utf8};
         let list = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
         for (a, b, wide) in [
             (Int32, Int64, Some(Int64)),
@@ -81,6 +95,7 @@ mod tests {
             (UInt64, Int64, None),
             (Float32, Float64, Some(Float64)),
             (Int32, Float64, None),
+            (Date32, Date64, Some(Date32)),
             (Null, Utf8, Some(Utf8)),
             (Int64, Utf8, None),
             (dictionary(), Utf8, Some(Utf8)),

@@ -24,11 +24,16 @@ pub struct DataFile {
     pub e_tag: Option<String>,
     /// Its path as messages print it.
     pub name: String,
-    /// The folders `column=value` that it lies in, below the folder that was named or the fixed part of the glob.
+    /// The folders `column=value` that it lies in, below the folder that was named or the fixed part of the glob; and those above.
     pub partitions: Partitions,
 }
 
 impl DataFile {
+    /// Whether it lies in a folder `column=value` of this column.
+    pub(crate) fn is_below(&self, column: &str) -> bool {
+        self.partitions.get(column).or(self.partitions.get_above(column)).is_some()
+    }
+
     /// Reads a range, all of it, from the version that was listed. Cancel safe.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, Fault> {
         let what = || format!("cannot read `{}`, bytes {} to {}", self.name, range.start, range.end);

@@ -14,6 +14,7 @@ use crate::json_lines::JsonLinesSource;
 use crate::lease::Leases;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
+use crate::partition_columns::folders_of_text;
 use crate::rows::Rows;
 use crate::text::OnBadRow;
 
@@ -49,12 +50,14 @@ impl FileSource {
         match format.format {
             Format::Parquet => {
                 let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
-                let source = ParquetSource::new(input, options).optional(optional);
+                let source =
+                    ParquetSource::new(input, options).optional(optional).folders_of_text(folders_of_text(&columns));
                 Self::Parquet(source.columns(columns.into_iter().map(|column| column.name)))
             }
             Format::Arrow => {
                 let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
-                let source = ArrowSource::new(input, options).optional(optional);
+                let source =
+                    ArrowSource::new(input, options).optional(optional).folders_of_text(folders_of_text(&columns));
                 Self::Arrow(source.columns(columns.into_iter().map(|column| column.name)))
             }
             Format::Criteo => {
@@ -70,6 +73,18 @@ impl FileSource {
                 Self::JsonLines(source.columns(columns))
             }
         }
+    }
+
+    /// Those of the columns that are folders `column=value` above a file; none before `open`.
+    pub fn folder_columns(&self, columns: &[FileColumn]) -> Vec<String> {
+        let is_folder = |column: &&FileColumn| match self {
+            Self::Parquet(source) => source.footers().iter().any(|footer| footer.file.is_below(&column.name)),
+            Self::Arrow(source) => source.files().iter().any(|file| file.file.is_below(&column.name)),
+            Self::Criteo(_) => false,
+            Self::Csv(source) => source.files().iter().any(|file| file.is_below(&column.name)),
+            Self::JsonLines(source) => source.files().iter().any(|file| file.is_below(&column.name)),
+        };
+        columns.iter().filter(is_folder).map(|column| column.name.clone()).collect()
     }
 
     /// Reads only the windows that it is leased; see [`Leases`].

@@ -107,8 +107,24 @@ pub struct FileColumn {
     pub name: String,
     /// Its values.
     pub kind: ValueKind,
+    /// How its integers and numbers are taken.
+    pub integers: Integers,
     /// Whether a file may lack it: then it is null in all rows of the file.
     pub optional: bool,
+    /// Whether it is text where it is a folder `column=value`, even if all values of the folder are integers.
+    pub folder_text: bool,
+}
+
+/// How integers that are written as text are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Integers {
+    /// Those of 64 bits with a sign.
+    #[default]
+    Signed,
+    /// Also those of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
+    Wrapping,
+    /// Those that can be written back as they are: none with zeros in front. This holds for numbers, too.
+    AsWritten,
 }
 
 /// What the values of a column of text are.
@@ -138,13 +154,25 @@ impl std::fmt::Display for ValueKind {
 impl FileColumn {
     /// A column.
     pub fn new(name: impl Into<String>, kind: ValueKind) -> Self {
-        Self { name: name.into(), kind, optional: false }
+        Self { name: name.into(), kind, integers: Integers::default(), optional: false, folder_text: false }
+    }
+
+    /// The same, with integers that are taken in this way.
+    #[must_use]
+    pub fn integers(self, integers: Integers) -> Self {
+        Self { integers, ..self }
     }
 
     /// The same, but files may lack it or not.
     #[must_use]
     pub fn optional(self, optional: bool) -> Self {
         Self { optional, ..self }
+    }
+
+    /// The same, but text where it is a folder, or integers if all values of the folder are.
+    #[must_use]
+    pub fn folder_text(self, folder_text: bool) -> Self {
+        Self { folder_text, ..self }
     }
 }
 

@@ -70,7 +70,7 @@ pub use criteo::{Categories, CriteoSource};
 pub use csv::{CsvOptions, CsvSource};
 pub use file::DataFile;
 pub use file_source::{FileFormat, FileSource};
-pub use format::{FileColumn, Format, ValueKind};
+pub use format::{FileColumn, Format, Integers, ValueKind};
 pub use input::Input;
 pub use json_lines::JsonLinesSource;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases};

@@ -7,6 +7,7 @@ use arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArra
 use arrow::datatypes::{DataType, Field, Int32Type};
 
 use crate::file::DataFile;
+use crate::format::FileColumn;
 use crate::partition::Partitions;
 
 /// The value of a partition column for one file.
@@ -35,22 +36,26 @@ impl Constant {
     }
 }
 
-/// The type of each partition column that is wanted: `Int64` if its values in all files are integers, else text.
+/// The type of each partition column that is wanted: `Int64` if its values in all files are integers and it is not said to be text, else
+/// text.
 #[derive(Debug, Default)]
 pub(crate) struct PartitionColumns {
     kinds: HashMap<String, DataType>,
 }
 
 impl PartitionColumns {
-    /// `text` is the type of columns of text: `Utf8` or a dictionary of it.
+    /// `as_text` are columns whose values are text even if all of them are integers. `text` is the type of columns of text: `Utf8` or a
+    /// dictionary of it.
     pub(crate) fn new<'a>(
         files: impl Iterator<Item = &'a DataFile> + Clone,
         wanted: &[String],
+        as_text: &[String],
         text: &DataType,
     ) -> Self {
         let kind = |column: &String| {
-            let values = files.clone().filter_map(|file| file.partitions.get(column));
-            let (mut any, mut integer, mut known) = (false, true, false);
+            let value = |file: &'a DataFile| file.partitions.get(column).or(file.partitions.get_above(column));
+            let values = files.clone().filter_map(value);
+            let (mut any, mut integer, mut known) = (false, !as_text.contains(column), false);
             for value in values {
                 any = true;
                 known |= value.is_some();
@@ -63,7 +68,15 @@ impl PartitionColumns {
 
     /// The field and the value of a column for the files of one folder, if it is one of that folder's.
     pub(crate) fn get(&self, column: &str, folders: &Partitions) -> Option<(Field, Constant)> {
-        let value = folders.get(column)?;
+        self.field(column, folders.get(column)?)
+    }
+
+    /// As [`get`](Self::get), of the folders of the path that was named.
+    pub(crate) fn get_above(&self, column: &str, folders: &Partitions) -> Option<(Field, Constant)> {
+        self.field(column, folders.get_above(column)?)
+    }
+
+    fn field(&self, column: &str, value: Option<&str>) -> Option<(Field, Constant)> {
         let kind = self.kinds.get(column)?;
         let constant = match (value, kind) {
             (None, _) => Constant::Null(kind.clone()),
@@ -73,4 +86,9 @@ impl PartitionColumns {
         };
         Some((Field::new(column, kind.clone(), true), constant))
     }
+}
+
+/// The names of columns that are text where they are folders.
+pub(crate) fn folders_of_text(columns: &[FileColumn]) -> Vec<String> {
+    columns.iter().filter(|column| column.folder_text).map(|column| column.name.clone()).collect()
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 
-use crate::column_types::{converted, wider};
+use crate::column_types::{converted, shown, wider};
 use crate::file::DataFile;
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns};
@@ -32,11 +32,12 @@ pub(crate) struct FoundColumns {
     pub(crate) places: Vec<usize>,
 }
 
-/// Finds the columns `wanted` among those of a file (`there`). As in Spark, a folder's value counts before a column of the same name.
+/// Finds the columns `wanted` among those of a file (`there`). As in Spark, a folder's value counts before a column of the same name; that
+/// of a folder above the path that was named counts if the file has no such column.
 /// `in_batches` gives the field that batches have.
 ///
 /// # Errors
-/// A user fault that names file and column if none is wanted, or the file lacks one.
+/// A user fault that names file and column if none is wanted, or the file lacks one or has it twice.
 pub(crate) fn find(
     file: &DataFile,
     there: &Fields,
@@ -55,10 +56,13 @@ pub(crate) fn find(
         if let Some((field, constant)) = folders.get(column, &file.partitions) {
             fields.push(Arc::new(field));
             origins.push(Origin::Constant(constant));
-        } else if let Some(at) = there.iter().position(|field| field.name() == column) {
+        } else if let Some(at) = place(file, there, column)? {
             fields.push(in_batches(&there[at]));
             origins.push(Origin::File(at));
             places.push(at);
+        } else if let Some((field, constant)) = folders.get_above(column, &file.partitions) {
+            fields.push(Arc::new(field));
+            origins.push(Origin::Constant(constant));
         } else if optional.contains(column) {
             // Its type is that of the files that have it; see `unified`.
             fields.push(Arc::new(Field::new(column, DataType::Null, true)));
@@ -75,6 +79,20 @@ pub(crate) fn find(
         }
     }
     Ok(FoundColumns { schema: Arc::new(Schema::new(fields)), origins, places })
+}
+
+/// The place of a column in a file that has it once.
+fn place(file: &DataFile, there: &Fields, column: &str) -> Result<Option<usize>, Fault> {
+    let mut places = there.iter().enumerate().filter(|(_, field)| field.name() == column).map(|(at, _)| at);
+    match (places.next(), places.next()) {
+        (first, None) => Ok(first),
+        (first, Some(second)) => Err(Fault::user(format!(
+            "`{}` has the column `{column}` twice, as columns {} and {}: write the file anew with one of them, or with another name",
+            file.name,
+            first.unwrap_or_default() + 1,
+            second + 1
+        ))),
+    }
 }
 
 fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> Fault {
@@ -140,12 +158,12 @@ pub(crate) fn unified(files: &[(&DataFile, &SchemaRef)]) -> Result<Option<Schema
 
 fn disagree(expected: (&Field, &DataFile), found: (&Field, &DataFile)) -> Fault {
     Fault::user(format!(
-        "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
+        "column `{}` has {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
          read them apart",
         found.0.name(),
-        found.0.data_type(),
+        shown(found.0.data_type()),
         found.1.name,
-        expected.0.data_type(),
+        shown(expected.0.data_type()),
         expected.1.name,
     ))
 }

@@ -93,6 +93,11 @@ impl DataOptions {
                 self.negatives
             )));
         }
+        if let OnBadRow::WriteTo(folder) = &self.on_bad_row
+            && folder.as_os_str().is_empty()
+        {
+            return Err(Fault::user("data.on_bad_row: write_to is empty, expected a local folder"));
+        }
         self.csv.check().map_err(|fault| Fault::user(format!("data.csv.delimiter: {}", fault.message())))
     }
 

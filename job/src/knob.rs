@@ -99,6 +99,22 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_of_bad_rows_without_a_name_is_refused() {
+        let said = Job::from_toml("", &["data.on_bad_row={ write_to = '' }".into()]).unwrap().check().unwrap_err();
+        assert!(said.to_string().contains("write_to is empty"), "{said}");
+    }
+
+    #[test]
+    fn more_threads_than_a_machine_starts_are_refused() {
+        for name in ["data.decode_threads", "pipeline.parse_replicas", "pipeline.batch_replicas", "train.threads"] {
+            let of = |n: usize| Job::from_toml("", &[format!("{name}={n}")]).unwrap().check();
+            let said = of(1025).unwrap_err().to_string();
+            assert_eq!(said, format!("{name} is 1025, expected at most 1024"));
+            assert!(of(1024).is_ok());
+        }
+    }
+
+    #[test]
     fn anything_else_is_refused_with_what_is_expected() {
         for wrong in ["many", "-1", "1.5", "true", "[1]", "\"3\""] {
             let said = read(wrong).unwrap_err();

@@ -130,6 +130,16 @@ impl Job {
                 return Err(Fault::user(format!("{name} is 0, expected at least 1")));
             }
         }
+        for (name, threads) in [
+            ("data.decode_threads", self.data.decode_threads),
+            ("pipeline.parse_replicas", self.pipeline.parse_replicas),
+            ("pipeline.batch_replicas", self.pipeline.batch_replicas),
+            ("train.threads", self.train.threads),
+        ] {
+            if threads.or(1) > MOST_THREADS {
+                return Err(Fault::user(format!("{name} is {threads}, expected at most {MOST_THREADS}")));
+            }
+        }
         if self.columns.slots.is_empty() {
             return Err(Fault::user("columns.slots is empty, expected at least one categorical column"));
         }
@@ -195,6 +205,9 @@ impl Job {
         job
     }
 }
+
+/// Most threads or replicas of one kind: more is a slip of the pen, and no machine starts a million threads.
+const MOST_THREADS: usize = 1024;
 
 /// Most rows of a window or a batch: offsets within it are 32-bit numbers, and a row may have 4,096 values.
 const MOST_WINDOW_ROWS: usize = 1 << 20;

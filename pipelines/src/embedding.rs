@@ -22,7 +22,7 @@ impl Model {
         let keep = Predictions::checked(keep, &[VECTOR.to_owned()])?;
         let mut job = self.job_as_trained().for_tower(spec, side).for_evaluation();
         job.data.filter = None;
-        let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
+        let read = sources::to_predict(&job, &self.context, &paths.into(), &keep)?;
         Predictions::start(self, "embed", |batches| wiring::embedding(self, &job, (spec, side), read, keep, batches))
     }
 

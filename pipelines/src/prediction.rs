@@ -31,7 +31,7 @@ impl Model {
         let keep = self.checked(keep)?;
         let mut job = self.job_as_trained().for_evaluation();
         job.data.filter = None;
-        let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
+        let read = sources::to_predict(&job, &self.context, &paths.into(), &keep)?;
         self.warn_of_other_types(read.format);
         self.start_prediction(read, keep)
     }

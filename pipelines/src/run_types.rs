@@ -8,7 +8,7 @@ use forebay_actors::Fault;
 use forebay_connectors::Format;
 use forebay_job::Job;
 
-use crate::column_type::list_columns;
+use crate::column_type::{ColumnType, list_columns};
 use crate::trained_types::TrainedTypes;
 
 /// The types of one training run. Clones share them.
@@ -36,6 +36,20 @@ pub(crate) struct RowTypes {
 pub(crate) struct FileTypes {
     pub(crate) format: Format,
     pub(crate) rows: RowTypes,
+    /// Columns that are folders `column=value`.
+    pub(crate) folders: Vec<String>,
+}
+
+impl FileTypes {
+    /// The types that the columns have when a model of these types reads the files. The name of a folder is text if it was in training.
+    fn read_by(&self, trained: &TrainedTypes) -> TrainedTypes {
+        let mut types = self.rows.types.clone();
+        let was_text = |folder: &&String| trained.0.get(*folder) == Some(&ColumnType::Text);
+        for folder in self.folders.iter().filter(was_text) {
+            types.0.insert(folder.clone(), ColumnType::Text);
+        }
+        types
+    }
 }
 
 impl RowTypes {
@@ -76,7 +90,7 @@ impl RunTypes {
             // In text, what is read as in training has other types than what was opened before the run.
             let eval = match eval.format.is_untyped() {
                 true => TrainedTypes::in_text(&pinned, eval.format).map_err(cannot)?,
-                false => eval.rows.types.clone(),
+                false => eval.read_by(&rows.types),
             };
             rows.types.check(&pinned, &eval).map_err(cannot)?;
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
-use forebay_connectors::{FileColumn, FileFormat, FileSource, Format, Input, Leases, OnBadRow, ReadOptions, ValueKind};
+use forebay_connectors::{
+    FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, ReadOptions, ValueKind,
+};
 use forebay_job::{Job, Paths};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
@@ -17,20 +19,25 @@ use crate::stages::check_columns;
 /// Reads `columns` at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does not give the format,
 /// it blocks while it lists the files.
 pub(crate) fn whole(job: &Job, context: &Context, paths: &Paths, columns: Vec<String>) -> Result<Read, Fault> {
-    read(job, context, Some(paths), columns, 0, Windows::All)
+    read(job, context, Some(paths), (columns, &[]), 0, Windows::All)
+}
+
+/// As [`whole`], the columns that a prediction needs and `kept`, whose values go into its output.
+pub(crate) fn to_predict(job: &Job, context: &Context, paths: &Paths, kept: &[String]) -> Result<Read, Fault> {
+    read(job, context, Some(paths), (job.columns.names_with(kept), kept), 0, Windows::All)
 }
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let windows = leases.map_or(Windows::All, Windows::Leased);
-    read(job, context, train_paths(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
+    read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
 }
 
 /// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
 /// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
-    read(job, context, train_paths(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
+    read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
 }
 
 fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
@@ -101,13 +108,13 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let in_files = file_columns(job, format.format, with_groups(job))?;
+    let in_files = file_columns(job, format.format, with_groups(job), &[])?;
     let told = format.format;
     let columns = &job.columns;
     let types = job.pipeline.after_read.is_empty();
     blocking(|| {
         block_on(async {
-            let mut source = FileSource::new(input, options, format, in_files);
+            let mut source = FileSource::new(input, options, format, in_files.clone());
             source.open(&StageCx::detached("check")).await?;
             let rows = match source.schema() {
                 Some(schema) => Some(RecordBatch::new_empty(schema)),
@@ -115,7 +122,8 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
             };
             let Some(rows) = rows.filter(|_| types) else { return Ok(None) };
             check_columns(columns, &rows)?;
-            Ok(Some(FileTypes { format: told, rows: RowTypes::of(job, rows.schema_ref()) }))
+            let folders = source.folder_columns(&in_files);
+            Ok(Some(FileTypes { format: told, rows: RowTypes::of(job, rows.schema_ref()), folders }))
         })
     })
 }
@@ -131,7 +139,7 @@ fn read(
     job: &Job,
     context: &Context,
     paths: Option<&Paths>,
-    columns: Vec<String>,
+    (columns, kept): (Vec<String>, &[String]),
     window_rows: usize,
     windows: Windows,
 ) -> Result<Read, Fault> {
@@ -148,7 +156,7 @@ fn read(
     };
     let (input, format) = input(job, context, paths)?;
     let leases = windows.leases(format.format.tells_rows())?;
-    let (columns, told) = (file_columns(job, format.format, columns)?, Some(format.format));
+    let (columns, told) = (file_columns(job, format.format, columns, kept)?, Some(format.format));
     let mut read = read_from(move || {
         let source = FileSource::new(input, options, format, columns);
         if let Some(leases) = leases { source.leasing(leases) } else { source }
@@ -171,12 +179,14 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-fn file_columns(job: &Job, format: Format, names: Vec<String>) -> Result<Vec<FileColumn>, Fault> {
+/// Integers of `kept` columns do not wrap: a key may, but what is written again may not.
+fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
         Format::Parquet | Format::Arrow | Format::Criteo => job.columns.in_typed_files(),
     };
     let column = |name: String| match known.iter().find(|column| column.name == name) {
+        Some(known) if kept.contains(&name) => known.clone().integers(Integers::Signed),
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),
     };

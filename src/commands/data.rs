@@ -170,7 +170,7 @@ pub(crate) struct Convert {
     /// A job file: of CSV and JSON lines, writes the columns that it reads, as it reads them.
     #[arg(long, value_name = "JOB.toml")]
     job: Option<PathBuf>,
-    /// Columns of CSV and JSON lines that are text, whatever their first rows hold.
+    /// Columns of CSV and JSON lines that are text, whatever their first rows hold; of JSON lines also keys that come later.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "job")]
     text: Vec<String>,
     /// The character between the fields of CSV; \t is a tab.
@@ -213,7 +213,7 @@ impl Data {
             Self::Stats(stats) => stats.run(context),
             Self::Synth(synth) => synth.run(logs),
             Self::Convert(convert) => convert.run(logs),
-            Self::Inspect(inspect) => inspect.run(),
+            Self::Inspect(inspect) => inspect.run(logs),
         }
     }
 }
@@ -287,6 +287,8 @@ impl Convert {
                     write_parquet(source, &self.out, &options, None, logs)
                 } else {
                     let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
+                    // A job says which keys it reads. Without one all of them are converted, or their rows are bad.
+                    let source = if self.job.is_some() { source } else { source.new_keys_are_bad() };
                     write_parquet(source, &self.out, &options, None, logs)
                 };
                 written.map_err(|fault| match self.job {
@@ -316,6 +318,11 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
     for name in text {
         let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
             let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
+            if format == FileFormat::JsonLines && near.is_none() {
+                // A key that comes after the first lines.
+                columns.push(FileColumn::new(name, ValueKind::Text).optional(true));
+                continue;
+            }
             let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
             return Err(Fault::user(format!("--text names `{name}`, which is no column{near}")));
         };
@@ -346,7 +353,12 @@ fn write_parquet(
 ) -> Result<(), Fault> {
     let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
     let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
-    out::print(bar.done(out, &written))?;
+    let said = bar.done(out, &written);
+    if logs.is_json() {
+        let reasons = cx.ledger().snapshot().rejected;
+        return out::print(serde_json::json!({ "folder": out, "written": written, "rejected": reasons }));
+    }
+    out::print(said)?;
     for (reason, rows) in cx.ledger().snapshot().rejected {
         out::print(format_args!("left out {} rows: {reason}", commas(rows)))?;
     }
@@ -354,7 +366,7 @@ fn write_parquet(
 }
 
 impl Inspect {
-    fn run(self) -> Result<(), Fault> {
+    fn run(self, logs: &Logs) -> Result<(), Fault> {
         let format = self.format.map(|format| match format {
             InspectedFormat::Parquet => FileFormat::Parquet,
             InspectedFormat::Criteo => FileFormat::Criteo,
@@ -364,6 +376,6 @@ impl Inspect {
         });
         let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
         let found = block_on(inspect(input(self.path, self.filter.as_ref()), options))?;
-        if self.json { out::print(serde_json::json!(found)) } else { out::print(found) }
+        if self.json || logs.is_json() { out::print(serde_json::json!(found)) } else { out::print(found) }
     }
 }

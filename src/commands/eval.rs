@@ -6,6 +6,7 @@ use crate::pipelines::{Context, Evaluation};
 use clap::Args;
 
 use super::job_args;
+use crate::logs::Logs;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
@@ -50,7 +51,7 @@ struct Evaluated<'a> {
 }
 
 impl Eval {
-    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context, logs: &Logs) -> Result<(), Fault> {
         let mut model = job_args::load_model(&self.model, &self.settings, context)?;
         let asked = &mut model.job.evaluation;
         asked.group = self.group.or_else(|| asked.group.take());
@@ -63,7 +64,7 @@ impl Eval {
             if self.report {
                 out::print(report)?;
             }
-            if self.json {
+            if self.json || logs.is_json() {
                 out::print(serde_json::json!(Evaluated { path, evaluation: &evaluation }))?;
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };

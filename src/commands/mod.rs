@@ -63,7 +63,7 @@ pub(crate) fn run(
         Command::Predict(predict) => return predict.run(logs, context),
         Command::Embed(embed) => return embed.run(logs, context),
         Command::Serve(serve) => return serve.run(logs, context),
-        Command::Eval(eval) => eval.run(context),
+        Command::Eval(eval) => eval.run(context, logs),
         Command::Export(export) => export.run(context),
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),

@@ -153,7 +153,10 @@ fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
             if command == "launch" { "placement.readers=1" } else { "placement.readers=0" },
         ]);
         let (code, text) = common::code_and_output(&run.output().unwrap());
-        assert!(code == Some(6) && text.contains("cannot write the report to `/dev/full`"), "{command}: {code:?} {text}");
+        assert!(
+            code == Some(6) && text.contains("cannot write the report to `/dev/full`"),
+            "{command}: {code:?} {text}"
+        );
         assert!(!text.contains("starts it again"), "{text}");
         assert_eq!(Model::load(&model, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
         fs::remove_dir_all(&model).unwrap();

@@ -61,11 +61,13 @@ impl IpcFile {
     }
 }
 
-/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file.
+/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file; `as_text`: columns that are text
+/// where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,
     optional: &[String],
+    as_text: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<IpcFile>>, Fault> {
     let layouts: Vec<(DataFile, Layout)> = futures::stream::iter(files)
@@ -82,7 +84,7 @@ pub(crate) async fn load(
         (None, None) => Vec::new(),
     };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
-    let folders = PartitionColumns::new(layouts.iter().map(|(file, _)| file), &wanted, &text);
+    let folders = PartitionColumns::new(layouts.iter().map(|(file, _)| file), &wanted, as_text, &text);
     let mut opened = Vec::with_capacity(layouts.len());
     for (file, layout) in layouts {
         let in_batches = |field: &_| types::field_in_batches(field, dictionaries);

@@ -30,6 +30,7 @@ pub struct ArrowSource {
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     optional: Vec<String>,
+    folders_of_text: Vec<String>,
     dictionaries: bool,
     files: Vec<Arc<IpcFile>>,
     splits: Vec<(u32, u32)>,
@@ -47,6 +48,7 @@ impl ArrowSource {
             leases: None,
             columns: None,
             optional: Vec::new(),
+            folders_of_text: Vec::new(),
             dictionaries: true,
             files: Vec::new(),
             splits: Vec::new(),
@@ -67,6 +69,13 @@ impl ArrowSource {
     #[must_use]
     pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
         self.optional = columns.into_iter().collect();
+        self
+    }
+
+    /// Columns that are text where they are folders `column=value`, even if all of their values are integers.
+    #[must_use]
+    pub fn folders_of_text(mut self, columns: impl IntoIterator<Item = String>) -> Self {
+        self.folders_of_text = columns.into_iter().collect();
         self
     }
 
@@ -109,6 +118,11 @@ impl ArrowSource {
         })
     }
 
+    /// The files; empty before `open`.
+    pub(crate) fn files(&self) -> &[Arc<IpcFile>] {
+        &self.files
+    }
+
     /// Record batches of all files; 0 before `open`.
     pub(crate) fn record_batches(&self) -> u64 {
         self.files.iter().map(|file| file.batches.len() as u64).sum()
@@ -135,7 +149,9 @@ impl Source for ArrowSource {
     /// Reads all headers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.files = open::load(files, self.columns.as_deref(), &self.optional, self.dictionaries).await?;
+        self.files =
+            open::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
+                .await?;
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
             let filled = (0..file.batches.len()).filter(|&batch| file.rows(batch) > 0);

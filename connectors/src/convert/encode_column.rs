@@ -5,11 +5,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray, UInt32Array};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
+use arrow::error::ArrowError;
 use forebay_actors::Fault;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, compute_leaves};
 use parquet::errors::Result as ParquetResult;
 
 use super::options::ParquetOptions;
+use super::parquet_types::{as_written, written_as};
 use crate::criteo::Categories;
 use crate::criteo::schema::hex;
 
@@ -30,7 +32,7 @@ impl Change {
         let field = |field: &FieldRef| {
             let kind = match field.data_type() {
                 DataType::UInt32 if self.hex => DataType::Utf8,
-                kind => kind.clone(),
+                kind => written_as(kind),
             };
             let nullable = field.is_nullable() && !(self.fill && fillable(&kind));
             Arc::new(field.as_ref().clone().with_data_type(kind).with_nullable(nullable))
@@ -39,9 +41,10 @@ impl Change {
         Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
     }
 
-    fn apply(self, column: ArrayRef) -> ArrayRef {
+    fn apply(self, column: ArrayRef) -> Result<ArrayRef, ArrowError> {
+        let column = as_written(column)?;
         let column = if self.hex && *column.data_type() == DataType::UInt32 { hex(&column) } else { column };
-        if self.fill && fillable(column.data_type()) { filled(&column) } else { column }
+        Ok(if self.fill && fillable(column.data_type()) { filled(&column) } else { column })
     }
 }
 
@@ -58,7 +61,8 @@ pub(super) fn encode(
         let name = field.name();
         Fault::user(format!("a row group of column `{name}` is too large: ask for fewer rows in one")).because(e)
     })?;
-    let column = change.apply(column);
+    let cannot = || format!("column `{}` cannot be written as Parquet", field.name());
+    let column = change.apply(column).map_err(|e| Fault::user(cannot()).because(e))?;
     let chunks = || -> ParquetResult<Vec<_>> {
         let mut writers = writers;
         for (writer, leaf) in writers.iter_mut().zip(compute_leaves(field, &column)?) {
@@ -66,7 +70,7 @@ pub(super) fn encode(
         }
         writers.into_iter().map(ArrowColumnWriter::close).collect()
     };
-    chunks().map_err(|e| Fault::user(format!("column `{}` cannot be written as Parquet", field.name())).because(e))
+    chunks().map_err(|e| Fault::user(cannot()).because(e))
 }
 
 /// The types that Criteo has.

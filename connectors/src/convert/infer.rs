@@ -4,9 +4,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
 use forebay_actors::{Fault, Source, StageCx};
 
-use crate::format::{FileColumn, ValueKind};
+use crate::format::{FileColumn, Integers, ValueKind};
 use crate::rows::Rows;
-use crate::text::number::{parse_integer, parse_number};
+use crate::text::number::{loses_digits, parse_integer, parse_number};
 
 /// What the values of a column were so far.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,7 @@ impl Seen {
         let bytes = text.as_bytes();
         let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
         let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        // A number would lose the zeros in front, and an integer of more than 64 bits its last digits.
-        let kept = !(digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit());
+        let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
         let number = !whole && kept && parse_number(bytes).is_some_and(f64::is_finite);
         let truth = matches!(text, "true" | "false");
@@ -48,7 +47,7 @@ impl Seen {
 
 /// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
 /// value there is text, and so is one with integers that begin with 0 or have more than 64 bits. In JSON lines (`json`) `true` and
-/// `false` are integers, 1 and 0.
+/// `false` are integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.
@@ -71,7 +70,8 @@ pub async fn infer_columns<S: Source<Out = Rows>>(
         }
         read += left as u64;
     }
-    Ok(columns.into_iter().map(|(name, seen)| FileColumn::new(name, seen.kind(json))).collect())
+    let column = |(name, seen): (String, Seen)| FileColumn::new(name, seen.kind(json)).integers(Integers::AsWritten);
+    Ok(columns.into_iter().map(column).collect())
 }
 
 fn add(seen: &mut Seen, column: &ArrayRef) -> Result<(), Fault> {

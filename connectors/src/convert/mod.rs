@@ -8,6 +8,7 @@ mod encode_column;
 mod infer;
 mod options;
 mod parquet;
+mod parquet_types;
 mod progress;
 mod text;
 

@@ -9,9 +9,9 @@ use futures::{StreamExt, TryStreamExt};
 use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
-use crate::format::{FileColumn, ValueKind};
+use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
-use crate::partition_columns::{Constant, PartitionColumns};
+use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::column::data_type;
 use crate::text::head::read_head;
@@ -40,7 +40,7 @@ pub(super) struct Layout {
 /// Where a column comes from.
 #[derive(Debug)]
 pub(super) enum Origin {
-    Field(ValueKind),
+    Field(ValueKind, Integers),
     /// A folder `column=value`, or a column that the file lacks.
     Constant(Constant),
 }
@@ -66,7 +66,7 @@ pub(super) async fn read_headers(
         (None, None) => Vec::new(),
     };
     let names: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();
-    let folders = PartitionColumns::new(files.iter(), &names, &DataType::Utf8);
+    let folders = PartitionColumns::new(files.iter(), &names, &folders_of_text(&wanted), &DataType::Utf8);
     let layouts = files.iter().zip(headers).map(|(file, (names, line_bytes))| {
         let layout = layout(file, names, line_bytes, &wanted, &folders, options)?;
         Ok(CsvHeader(Arc::new(layout)))
@@ -112,7 +112,7 @@ fn layout(
     let mut targets = vec![None; names.len()];
     let mut origins = Vec::with_capacity(wanted.len());
     let mut fields = Vec::with_capacity(wanted.len());
-    for (place, FileColumn { name, kind, optional }) in wanted.iter().enumerate() {
+    for (place, FileColumn { name, kind, integers, optional, .. }) in wanted.iter().enumerate() {
         if let Some((field, constant)) = folders.get(name, &file.partitions) {
             fields.push(field);
             origins.push(Origin::Constant(constant));
@@ -129,15 +129,19 @@ fn layout(
                     second + 1
                 )));
             }
-            (None, _) if *optional => {
-                fields.push(Field::new(name, data_type(*kind), true));
-                origins.push(Origin::Constant(Constant::Null(data_type(*kind))));
+            (None, _) => {
+                let kind = data_type(*kind);
+                let null = || optional.then(|| (Field::new(name, kind.clone(), true), Constant::Null(kind)));
+                let Some((field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
+                    return Err(missing(name, &names, file, options));
+                };
+                fields.push(field);
+                origins.push(Origin::Constant(constant));
                 continue;
             }
-            (None, _) => return Err(missing(name, &names, file, options)),
         }
         fields.push(Field::new(name, data_type(*kind), true));
-        origins.push(Origin::Field(*kind));
+        origins.push(Origin::Field(*kind, *integers));
     }
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
 }

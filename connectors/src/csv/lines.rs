@@ -6,7 +6,7 @@ use forebay_actors::Fault;
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
-use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::bad_row::{BadRow, MAX_LINE, Reason, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
 
@@ -48,7 +48,7 @@ impl CsvParser {
 
     fn empty_columns(&self) -> Vec<Option<Column>> {
         let column = |origin: &Origin| match origin {
-            Origin::Field(kind) => Some(Column::new(*kind, self.capacity)),
+            Origin::Field(kind, integers) => Some(Column::new(*kind, *integers, self.capacity)),
             Origin::Constant(_) => None,
         };
         self.header.0.origins.iter().map(column).collect()
@@ -121,7 +121,7 @@ impl LineParser for CsvParser {
         self.text_bytes = 0;
         let constants = self.header.0.origins.iter().map(|origin| match origin {
             Origin::Constant(constant) => Some(constant),
-            Origin::Field(_) => None,
+            Origin::Field(..) => None,
         });
         let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(constants);
         batch(&self.header.0.schema, rows, columns, Column::finish)
@@ -163,6 +163,7 @@ impl LineParser for CsvParser {
             ),
             Reason::NotANumber => bad(value(), "nothing or a number"),
             Reason::NotAnInteger => bad(value(), "nothing or an integer of 64 bits"),
+            Reason::LosesDigits => bad(value(), &kept_as_text(&names[field])),
             Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
             _ => bad(value(), "text in UTF-8"),
         }

@@ -5,6 +5,12 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
     read(pattern.as_bytes(), name.as_bytes())[pattern.len()]
 }
 
+/// Whether a folder above the file `name`, or the file itself, matches `pattern`: a folder stands for all that is below it.
+pub(super) fn selects(pattern: &str, name: &str) -> bool {
+    let matched = |end| matches(pattern, &name[..end]);
+    name.match_indices('/').any(|(end, _)| matched(end)) || matched(name.len())
+}
+
 /// Whether anything below the folder `name` can match `pattern`.
 pub(super) fn reaches(pattern: &str, name: &str) -> bool {
     read(pattern.as_bytes(), format!("{name}/").as_bytes()).contains(&true)
@@ -66,6 +72,19 @@ mod tests {
             ("*a*b", "xxaxxba", false),
         ] {
             assert_eq!(super::matches(pattern, name), matches, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_folder_that_matches_stands_for_all_below_it() {
+        for (pattern, name, selects) in [
+            ("logs/day=2*", "logs/day=2/hour=3/a", true),
+            ("logs/day=2*", "logs/day=1/hour=2/a", false),
+            ("logs/*/a", "logs/day=2/a", true),
+            ("logs/*/a", "logs/day=2/a/b", true),
+            ("logs/*/a", "logs/day=2/b", false),
+        ] {
+            assert_eq!(super::selects(pattern, name), selects, "{pattern} {name}");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::{Path as LocalPath, PathBuf};
+use std::path::Path as LocalPath;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
@@ -38,12 +38,16 @@ pub(super) async fn list(
         partitions,
     };
     if !path.as_ref().contains(['*', '?']) {
+        if root == "/" {
+            refuse_special(&LocalPath::new("/").join(path.as_ref()), text)?;
+        }
         match store.head(path).await {
             Ok(meta) if meta.size == 0 => {
                 return Err(Fault::user(format!("`{text}` is an empty file: no rows to read")));
             }
             Ok(meta) => {
-                let file = file(meta, Partitions::default());
+                let above = path.as_ref().rsplit_once('/').map_or("", |(above, _)| above);
+                let file = file(meta, Partitions::default().below_path(above));
                 return if selected(filter, &file, text)? { Ok(vec![file]) } else { Ok(Vec::new()) };
             }
             // A folder, perhaps; a listing that finds nothing says it for all stores.
@@ -64,28 +68,23 @@ pub(super) async fn list(
     let found = match search.run().await {
         Ok(found) => found,
         Err(object_store::Error::NotFound { .. }) => Vec::new(),
-        Err(e) => return Err(store_fault(&format!("cannot list `{text}`"), e)),
+        Err(e) => return Err(cannot_list(text, e)),
     };
-    if root == "/"
-        && let Some(link) = search.dangling_link()
-    {
-        return Err(Fault::user(format!(
-            "`{}` is a link to a file or folder that is not there: mend or remove it",
-            link.display()
-        )));
+    if root == "/" {
+        search.refuse_what_is_no_file()?;
     }
-    let mut folder = (String::new(), Partitions::default());
+    let mut folder = (String::new(), Partitions::default().below_path(search.root.as_ref()));
     let mut files = Vec::new();
     for meta in found {
         let whole = meta.location.as_ref();
         let named =
-            pattern.is_none_or(|pattern| glob::matches(pattern, whole)) && !whole[below..].split('/').any(left_out);
+            pattern.is_none_or(|pattern| glob::selects(pattern, whole)) && !whole[below..].split('/').any(left_out);
         let empty = meta.size == 0;
         if named && (!empty || Format::told_by(whole) == Some(Format::Parquet)) {
             // Files of one folder mostly come together and share what it says.
             let within = whole[below..].rsplit_once('/').map_or("", |(within, _)| within);
             if folder.0 != within {
-                folder = (within.to_owned(), Partitions::of(within));
+                folder = (within.to_owned(), Partitions::of(within).below_path(&whole[..below]));
             }
             let file = file(meta, folder.1.clone());
             if selected(filter, &file, text)? {
@@ -108,7 +107,9 @@ pub(super) async fn list(
         (Some(filter), _) if !search.seen.is_empty() => {
             format!("no file of `{text}` is selected by where = {:?}: {}", filter.to_string(), search.seen())
         }
-        (_, Some(_)) => format!("no file matches `{text}`: `*` and `?` stay within a name, `**` spans folders"),
+        (_, Some(_)) => {
+            format!("no file or folder matches `{text}`: `*` and `?` stay within a name, `**` spans folders")
+        }
         (_, None) if root == "/" && LocalPath::new("/").join(whole).is_dir() => {
             format!(
                 "the folder `{text}` holds no data: files whose names begin with `_` or `.` and empty files are left out"
@@ -122,6 +123,33 @@ pub(super) async fn list(
 /// partition column's name may begin with `_`.
 fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
+}
+
+/// Refuses a local path that is neither a file nor a folder: a pipe or a device, which opening may wait for, and which has no size.
+fn refuse_special(path: &LocalPath, text: &str) -> Result<(), Fault> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(special(text)),
+        _ => Ok(()),
+    }
+}
+
+fn special(name: &str) -> Fault {
+    Fault::user(format!(
+        "`{name}` is a pipe, a socket or a device, expected a file or a folder: data is read several times and at any place, so write it \
+         to a file first"
+    ))
+}
+
+/// The fault of a listing. A loop of links is the user's.
+fn cannot_list(text: &str, e: object_store::Error) -> Fault {
+    let said = e.to_string();
+    match said.find("File system loop found") {
+        Some(at) => Fault::user(format!(
+            "cannot list `{text}`: a link makes a loop of folders, remove it ({})",
+            said[at..].lines().next().unwrap_or_default()
+        )),
+        None => store_fault(&format!("cannot list `{text}`"), e),
+    }
 }
 
 /// Whether a file is wanted. Refuses a predicate that is not decided by the file's folders.
@@ -184,7 +212,7 @@ impl Search<'_> {
 
     fn enters(&mut self, folder: &str) -> bool {
         if folder.rsplit('/').next().is_some_and(left_out)
-            || self.pattern.is_some_and(|pattern| !glob::reaches(pattern, folder))
+            || self.pattern.is_some_and(|pattern| !glob::reaches(pattern, folder) && !glob::selects(pattern, folder))
         {
             return false;
         }
@@ -197,33 +225,40 @@ impl Search<'_> {
         filter.may_select(&partitions)
     }
 
-    /// A link below the local folder that was searched, as a file that may be wanted or the folder of one, that leads nowhere. Listings of
-    /// a local disk leave it out.
-    fn dangling_link(&mut self) -> Option<PathBuf> {
+    /// Refuses what lies below the local folder that was searched, may be wanted or hold what is, and is no file: a link that leads
+    /// nowhere, a pipe, a device. Listings of a local disk leave them out.
+    fn refuse_what_is_no_file(&mut self) -> Result<(), Fault> {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
-            let entries = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())).ok()?;
+            let Ok(entries) = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())) else { return Ok(()) };
             for entry in entries.flatten() {
-                let kind = entry.file_type().ok()?;
+                let Ok(kind) = entry.file_type() else { return Ok(()) };
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
                 if kind.is_file() || left_out(&name) {
                     continue;
                 }
                 let path = folder.clone().join(name);
+                let selects = |pattern| glob::selects(pattern, path.as_ref());
+                let wanted = self.pattern.is_none_or(selects);
                 match std::fs::metadata(entry.path()) {
-                    Ok(metadata) if metadata.is_dir() && self.enters(path.as_ref()) => folders.push(path),
+                    Ok(metadata) if metadata.is_dir() => folders.extend(self.enters(path.as_ref()).then_some(path)),
+                    Ok(metadata) if !metadata.is_file() && wanted => {
+                        return Err(special(&entry.path().display().to_string()));
+                    }
                     Err(e) if e.kind() == ErrorKind::NotFound => {
-                        let wanted =
-                            |pattern| glob::matches(pattern, path.as_ref()) || glob::reaches(pattern, path.as_ref());
-                        if self.pattern.is_none_or(wanted) {
-                            return Some(entry.path());
+                        let reaches = |pattern| glob::reaches(pattern, path.as_ref());
+                        if wanted || self.pattern.is_some_and(reaches) {
+                            return Err(Fault::user(format!(
+                                "`{}` is a link to a file or folder that is not there: mend or remove it",
+                                entry.path().display()
+                            )));
                         }
                     }
                     _ => {}
                 }
             }
         }
-        None
+        Ok(())
     }
 
     /// `` `day` has "2026-11-18", "2026-11-19" ``, with a few values of each column.

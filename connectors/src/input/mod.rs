@@ -18,10 +18,10 @@ use crate::stores::Stores;
 /// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or the folders that a
 /// predicate selects.
 ///
-/// A path is a file, a folder (with all below it) or a glob: `*` and `?` stay within a name, `**` spans folders. Below a
+/// A path is a file, a folder (with all below it) or a glob of files and folders: `*` and `?` stay within a name, `**` spans folders. Below a
 /// folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`,
-/// copies under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing
-/// are faults: their rows are lost.
+/// copies under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a
+/// device are faults: their rows are lost.
 #[derive(Clone, Debug)]
 pub struct Input(Vec<Part>);
 
@@ -156,8 +156,8 @@ mod tests {
         let said = async |text: String| Input::from(text).list().await.unwrap_err().to_string();
         assert!(said(root.clone()).await.contains("holds no data"));
         assert!(said(format!("{root}/nope")).await.contains(&format!("nothing at `{root}/nope`")));
-        assert!(said(format!("{root}/*.x")).await.contains("no file matches"));
-        assert!(said(format!("{root}/nope/*.x")).await.contains("no file matches"));
+        assert!(said(format!("{root}/*.x")).await.contains("no file or folder matches"));
+        assert!(said(format!("{root}/nope/*.x")).await.contains("no file or folder matches"));
         assert!(said("s3://b/k".into()).await.contains("s3://"));
         assert!(said(format!("{root}/zero")).await.contains("empty file"));
     }
@@ -200,6 +200,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_glob_matches_folders_with_all_below_them() {
+        let (_dir, root) = folder(&LOGS);
+        let files = Input::from(format!("{root}/logs/day=2026-11-1*")).list().await.unwrap();
+        assert_eq!(names(&files, &root), LOGS[..4]);
+        assert_eq!(files[0].partitions.get("day"), Some(Some("2026-11-18")));
+        let files = filtered(format!("{root}/logs/day=2026-11-*"), "hour = 3").await.unwrap();
+        assert_eq!(names(&files, &root), LOGS[..2]);
+        let store = Arc::new(object_store::local::LocalFileSystem::new_with_prefix(&root).unwrap());
+        let files = Input::in_store(store, Path::parse("logs/day=2026-11-2*").unwrap()).list().await.unwrap();
+        assert_eq!(names(&files, ""), LOGS[4..5]);
+    }
+
+    #[tokio::test]
+    async fn the_folders_of_the_path_that_was_named_are_known() {
+        let (_dir, root) = folder(&LOGS);
+        for path in ["logs/day=2026-11-18", "logs/day=2026-11-18/hour=03/a", "logs/day=2026-11-18/*/*"] {
+            let files = Input::from(format!("{root}/{path}")).list().await.unwrap();
+            let partitions = &files[0].partitions;
+            assert_eq!(
+                (partitions.get("day"), partitions.get_above("day")),
+                (None, Some(Some("2026-11-18"))),
+                "{path}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn pipes_and_devices_are_refused_by_name_before_they_are_opened() {
+        let (_dir, root) = folder(&["rows/a.csv"]);
+        let pipe = format!("{root}/rows/pipe.csv");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let said = async |path: &str| Input::from(path).list().await.unwrap_err().to_string();
+        for path in [pipe.clone(), format!("{root}/rows"), format!("{root}/rows/*.csv"), format!("{root}/r*")] {
+            let said = said(&path).await;
+            assert!(
+                said.contains("pipe.csv` is a pipe") || said.contains(&format!("`{pipe}` is a pipe")),
+                "{path}: {said}"
+            );
+        }
+        assert!(said("/dev/zero").await.contains("`/dev/zero` is a pipe, a socket or a device"));
+        assert_eq!(Input::from(format!("{root}/rows/a*")).list().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
     async fn a_predicate_selects_folders() {
         let (_dir, root) = folder(&LOGS);
         for (path, filter, expected) in [
@@ -232,7 +276,8 @@ mod tests {
         let old = format!("{root}/logs/day=2020-01-01");
         std::fs::create_dir(&old).unwrap();
         symlink(&old, format!("{old}/hour=1")).unwrap();
-        assert!(Input::from(format!("{root}/logs")).list().await.is_err());
+        let said = Input::from(format!("{root}/logs")).list().await.unwrap_err().to_string();
+        assert!(said.contains("a link makes a loop of folders") && said.matches("hour=1").count() == 1, "{said}");
         assert_eq!(filtered(format!("{root}/logs"), "day = '2026-11-18'").await.unwrap().len(), 1);
         assert_eq!(Input::from(format!("{root}/logs/day=2026-*/*/b")).list().await.unwrap().len(), 1);
     }
@@ -252,6 +297,6 @@ mod tests {
         let file = said("logs/day=2026-11-18/hour=03/a", "hour = 3").await;
         assert!(file.contains("it lies in no folder named column=value"), "{file}");
         assert!(said("nowhere", "hour = 3").await.contains("nothing at"));
-        assert!(said("logs/x*", "hour = 3").await.contains("no file matches"));
+        assert!(said("logs/x*", "hour = 3").await.contains("no file or folder matches"));
     }
 }

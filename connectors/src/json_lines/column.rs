@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field};
 use forebay_actors::Fault;
 
 use super::object::{elements, string};
-use crate::format::ValueKind;
+use crate::format::{Integers, ValueKind};
 use crate::text::bad_row::Reason;
 use crate::text::column::{Column, data_type};
 
@@ -37,9 +37,9 @@ struct Lists {
 }
 
 impl JsonColumn {
-    pub(super) fn new(kind: ValueKind, list: bool, capacity: usize) -> Self {
+    pub(super) fn new(kind: ValueKind, integers: Integers, list: bool, capacity: usize) -> Self {
         let lists = || Lists { kind, ends: vec![0], elements: 0, present: NullBufferBuilder::new(capacity) };
-        Self { values: Column::new(kind, capacity), lists: list.then(lists) }
+        Self { values: Column::new(kind, integers, capacity), lists: list.then(lists) }
     }
 
     /// Adds the value of a row, given as its text. If it cannot be a value of this column, the rows that were added before stay as they

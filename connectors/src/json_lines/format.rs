@@ -14,11 +14,12 @@ use crate::text::{LineFormat, TextSource};
 #[derive(Clone, Debug, Default)]
 pub struct JsonLines {
     columns: Option<Vec<FileColumn>>,
+    new_keys_are_bad: bool,
 }
 
 /// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values
 /// are lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of the
-/// first lines, as text.
+/// first lines, as text, but for those with objects or with lists of lists or of objects; a warning names these.
 pub type JsonLinesSource = TextSource<JsonLines>;
 
 impl JsonLinesSource {
@@ -31,7 +32,16 @@ impl JsonLinesSource {
     /// the file, as in [`ParquetSource::columns`](crate::ParquetSource::columns).
     #[must_use]
     pub fn columns(self, columns: impl IntoIterator<Item = FileColumn>) -> Self {
-        self.with_format(JsonLines { columns: Some(columns.into_iter().collect()) })
+        let format = JsonLines { columns: Some(columns.into_iter().collect()), ..self.format().clone() };
+        self.with_format(format)
+    }
+
+    /// A line with a value of a key that no file has in its first lines is a bad row, for those who want all that there is. Without it,
+    /// such a key is skipped as others are that are not among the columns.
+    #[must_use]
+    pub fn new_keys_are_bad(self) -> Self {
+        let format = JsonLines { new_keys_are_bad: true, ..self.format().clone() };
+        self.with_format(format)
     }
 }
 
@@ -43,7 +53,7 @@ impl LineFormat for JsonLines {
     const HEADER: bool = false;
 
     async fn heads(&self, files: &[DataFile]) -> Result<Vec<JsonHead>, Fault> {
-        read_heads(files, self.columns.as_deref()).await
+        read_heads(files, self.columns.as_deref(), self.new_keys_are_bad).await
     }
 
     fn row_bytes(&self, heads: &[JsonHead]) -> u64 {

@@ -1,6 +1,6 @@
 //! The first lines of the files: which names objects have, and which of their values are lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use forebay_actors::Fault;
 use futures::{StreamExt, TryStreamExt};
 
 use super::column::column_type;
-use super::object::each_value;
+use super::object::{each_value, elements};
 use crate::file::DataFile;
-use crate::format::{FileColumn, ValueKind};
+use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
-use crate::partition_columns::{Constant, PartitionColumns};
+use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
 use crate::text::head::read_head;
 
 /// Files whose first lines are read at once.
@@ -31,13 +31,15 @@ pub(super) struct Layout {
     pub(super) schema: SchemaRef,
     /// Bytes of a line, about, by the first lines of the file.
     pub(super) line_bytes: u64,
+    /// All names in the first lines of all files, if another name makes a bad row.
+    pub(super) names: Option<Arc<HashSet<String>>>,
 }
 
 /// Where a column comes from.
 #[derive(Debug)]
 pub(super) enum Origin {
     /// A key of the objects.
-    Key { kind: ValueKind, list: bool },
+    Key { kind: ValueKind, integers: Integers, list: bool },
     /// A folder `column=value`.
     Folder(Constant),
 }
@@ -52,22 +54,27 @@ struct Head {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     list: bool,
-    object: bool,
+    /// Objects, or lists of lists or of objects.
+    nested: bool,
 }
 
 impl Seen {
     fn add(&mut self, other: Seen) {
         self.list |= other.list;
-        self.object |= other.object;
+        self.nested |= other.nested;
     }
 }
 
-/// Reads the first lines of all files and finds the columns `wanted` in them; all there are, as text, but for those with objects, if it is
-/// `None`. A column is one of lists in all files if a value of it is a list in one of them.
+/// Reads the first lines of all files and finds the columns `wanted` in them; all there are, as text, but for those with nested values, if it
+/// is `None`. A column is one of lists in all files if a value of it is a list in one of them.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
-pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>) -> Result<Vec<JsonHead>, Fault> {
+pub(super) async fn read_heads(
+    files: &[DataFile],
+    wanted: Option<&[FileColumn]>,
+    new_keys_are_bad: bool,
+) -> Result<Vec<JsonHead>, Fault> {
     let heads: Vec<Head> = futures::stream::iter(files)
         .map(|file| async move { Ok::<_, Fault>(head(&read_head(file).await?)) })
         .buffered(AT_ONCE)
@@ -80,33 +87,44 @@ pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>
     let wanted: Vec<FileColumn> = match wanted {
         Some(wanted) => wanted.to_vec(),
         None => {
-            let plain = names.iter().filter(|(_, seen)| !seen.object);
-            plain.map(|(name, _)| FileColumn::new(*name, ValueKind::Text)).collect()
+            let (nested, plain): (Vec<_>, Vec<_>) = names.iter().partition(|(_, seen)| seen.nested);
+            if !nested.is_empty() {
+                let nested = listed(nested.into_iter().map(|(name, _)| *name));
+                tracing::warn!("left out are columns of objects, lists of objects or lists of lists: {nested}");
+            }
+            if plain.is_empty() && !names.is_empty() {
+                let first = files.first().map_or("", |file| &file.name);
+                return Err(Fault::user(format!("`{first}` and the files beside it have no other columns than these")));
+            }
+            plain.into_iter().map(|(name, _)| FileColumn::new(*name, ValueKind::Text)).collect()
         }
     };
     let of_wanted: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();
-    let folders = PartitionColumns::new(files.iter(), &of_wanted, &DataType::Utf8);
-    let in_folders = |name: &str| files.iter().any(|file| file.partitions.get(name).is_some());
+    let folders = PartitionColumns::new(files.iter(), &of_wanted, &folders_of_text(&wanted), &DataType::Utf8);
+    let in_folders = |name: &str| files.iter().any(|file| file.is_below(name));
     if let Some(column) = wanted.iter().find(|column| {
         !column.optional && !names.contains_key(column.name.as_str()) && !in_folders(&column.name) && !names.is_empty()
     }) {
         return Err(missing(&column.name, &names, files));
     }
+    let known = new_keys_are_bad.then(|| Arc::new(names.keys().map(|&name| name.to_owned()).collect::<HashSet<_>>()));
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
-        for FileColumn { name, kind, .. } in &wanted {
-            let (field, origin) = match folders.get(name, &file.partitions) {
+        for FileColumn { name, kind, integers, .. } in &wanted {
+            let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
+            let (field, origin) = match folders.get(name, &file.partitions).or_else(above) {
                 Some((field, constant)) => (field, Origin::Folder(constant)),
                 None => {
                     let list = names.get(name.as_str()).is_some_and(|seen| seen.list);
-                    (Field::new(name, column_type(*kind, list), true), Origin::Key { kind: *kind, list })
+                    let origin = Origin::Key { kind: *kind, integers: *integers, list };
+                    (Field::new(name, column_type(*kind, list), true), origin)
                 }
             };
             fields.push(field);
             origins.push(origin);
         }
         let schema = Arc::new(Schema::new(fields));
-        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes }))
+        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes, names: known.clone() }))
     });
     Ok(layouts.collect())
 }
@@ -125,7 +143,7 @@ fn head(text: &[u8]) -> Head {
             Some(found.len() - 1)
         };
         let value = |_, raw: &str| -> Result<(), Infallible> {
-            values.push(Seen { list: raw.starts_with('['), object: raw.starts_with('{') });
+            values.push(seen(raw));
             Ok(())
         };
         if each_value(line, name, value).is_ok() {
@@ -133,6 +151,18 @@ fn head(text: &[u8]) -> Head {
         }
     }
     Head { names, line_bytes: (text.len() / lines.max(1)).max(1) as u64 }
+}
+
+/// What a value is, given as its text.
+fn seen(raw: &str) -> Seen {
+    let list = raw.starts_with('[');
+    let nests = |raw: &str| raw.starts_with(['[', '{']);
+    let nested = if list {
+        elements(raw).is_ok_and(|elements| elements.iter().any(|element| nests(element.get())))
+    } else {
+        nests(raw)
+    };
+    Seen { list, nested }
 }
 
 fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fault {

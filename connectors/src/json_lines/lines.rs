@@ -1,5 +1,6 @@
 //! Parses lines of JSON into columns. A bad line leaves no trace.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 
 use arrow::record_batch::RecordBatch;
@@ -9,7 +10,7 @@ use super::column::JsonColumn;
 use super::head::{JsonHead, Origin};
 use super::object::each_value;
 use crate::format::ValueKind;
-use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::bad_row::{BadRow, MAX_LINE, Reason, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
 
@@ -31,7 +32,12 @@ enum Defect {
     NotAnObject(serde_json::Error),
     /// A value of this column, as it is written.
     Value(Reason, usize, String),
+    /// A value of a key that no file has in its first lines.
+    NewKey(String),
 }
+
+/// The place of a key that no file has in its first lines.
+const NEW_KEY: usize = usize::MAX;
 
 impl JsonParser {
     pub(super) fn new(head: &JsonHead, capacity: usize) -> Self {
@@ -46,7 +52,7 @@ impl JsonParser {
 
     fn empty_columns(&self) -> Vec<Option<JsonColumn>> {
         let column = |origin: &Origin| match *origin {
-            Origin::Key { kind, list } => Some(JsonColumn::new(kind, list, self.capacity)),
+            Origin::Key { kind, integers, list } => Some(JsonColumn::new(kind, integers, list, self.capacity)),
             Origin::Folder(_) => None,
         };
         self.head.0.origins.iter().map(column).collect()
@@ -55,14 +61,28 @@ impl JsonParser {
     /// Takes a line. After a defect, columns may have a value too much.
     fn line(&mut self, line: &[u8]) -> Result<(), Defect> {
         let (places, columns, rows) = (&self.places, &mut self.columns, self.rows);
+        let known = self.head.0.names.as_deref();
+        let new_key = RefCell::new(String::new());
+        let place = |key: &str| {
+            places.get(key).copied().or_else(|| {
+                let is_new = known.is_some_and(|known| !known.contains(key));
+                is_new.then(|| {
+                    key.clone_into(&mut new_key.borrow_mut());
+                    NEW_KEY
+                })
+            })
+        };
         let value = |place: usize, raw: &str| {
+            if place == NEW_KEY {
+                return if raw == "null" { Ok(()) } else { Err(Defect::NewKey(new_key.take())) };
+            }
             let Some(column) = columns[place].as_mut() else { return Ok(()) };
             let pushed = if column.rows() > rows { Err(Reason::Twice) } else { column.push(raw) };
             pushed.map_err(|reason| Defect::Value(reason, place, raw.to_owned()))
         };
         // A byte order mark, as some programs begin a file with.
         let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
-        each_value(line, |key| places.get(key).copied(), value).map_err(Defect::NotAnObject)??;
+        each_value(line, place, value).map_err(Defect::NotAnObject)??;
         for (place, column) in self.columns.iter_mut().enumerate() {
             let Some(column) = column.as_mut().filter(|column| column.rows() == rows) else { continue };
             column.push_missing().map_err(|reason| Defect::Value(reason, place, String::new()))?;
@@ -118,6 +138,13 @@ impl LineParser for JsonParser {
         let bad = |reason, found, expected: &str| BadRow { reason, column: None, found, expected: expected.to_owned() };
         let (reason, place, raw) = match Self::new(&self.head, 1).line(line) {
             Err(Defect::Value(reason, place, raw)) => (reason, place, raw),
+            Err(Defect::NewKey(key)) => {
+                let expected = format!(
+                    "the keys that the first lines (64 KiB) of the files have: `--text {key}` makes it a column of text, and with a job \
+                     the job says which keys are read"
+                );
+                return bad(Reason::NewKey, shown(key.as_bytes()), &expected);
+            }
             Err(Defect::NotAnObject(e)) => {
                 // A line is all that its parser knows of.
                 let why = e.to_string();
@@ -134,7 +161,9 @@ impl LineParser for JsonParser {
             Some(Origin::Key { kind: ValueKind::Hex, .. }) => "null or up to 16 hex digits",
             _ => "null or text",
         };
+        let name = self.head.0.schema.field(place).name();
         let expected = match (reason, list) {
+            (Reason::LosesDigits, _) => kept_as_text(name),
             (Reason::Twice, _) => "each key once".to_owned(),
             (Reason::NotOneValue, false) => {
                 format!("{value}, as in the first lines of the files: objects within objects are not read")
@@ -142,6 +171,6 @@ impl LineParser for JsonParser {
             (_, true) => format!("{value}, or a list of these"),
             (_, false) => value.to_owned(),
         };
-        bad(reason, format!("{} in `{}`", shown(raw.as_bytes()), self.head.0.schema.field(place).name()), &expected)
+        bad(reason, format!("{} in `{name}`", shown(raw.as_bytes())), &expected)
     }
 }

@@ -46,11 +46,13 @@ impl Footer {
     }
 }
 
-/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file.
+/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file; `as_text`: columns that are text
+/// where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,
     optional: &[String],
+    as_text: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<Footer>>, Fault> {
     let metadata: Vec<_> = futures::stream::iter(files)
@@ -67,7 +69,7 @@ pub(crate) async fn load(
         (None, None) => Vec::new(),
     };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
-    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, &text);
+    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, as_text, &text);
     let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
         let selected = selection::select(&file, &metadata, &wanted, optional, &folders)?;

@@ -29,6 +29,7 @@ pub struct ParquetSource {
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     optional: Vec<String>,
+    folders_of_text: Vec<String>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
     splits: Vec<(u32, u32)>,
@@ -46,6 +47,7 @@ impl ParquetSource {
             leases: None,
             columns: None,
             optional: Vec::new(),
+            folders_of_text: Vec::new(),
             dictionaries: true,
             footers: Vec::new(),
             splits: Vec::new(),
@@ -67,6 +69,13 @@ impl ParquetSource {
     #[must_use]
     pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
         self.optional = columns.into_iter().collect();
+        self
+    }
+
+    /// Columns that are text where they are folders `column=value`, even if all of their values are integers.
+    #[must_use]
+    pub fn folders_of_text(mut self, columns: impl IntoIterator<Item = String>) -> Self {
+        self.folders_of_text = columns.into_iter().collect();
         self
     }
 
@@ -136,7 +145,9 @@ impl Source for ParquetSource {
     /// Reads all footers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.footers = footer::load(files, self.columns.as_deref(), &self.optional, self.dictionaries).await?;
+        self.footers =
+            footer::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
+                .await?;
         self.splits = Vec::new();
         for (file, footer) in self.footers.iter().enumerate() {
             for group in 0..footer.selected.ranges.len() {

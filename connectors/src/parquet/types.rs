@@ -14,7 +14,8 @@ use crate::column_types::dictionary;
 /// 1677 to 2262 only and would wrap silently. All who write it mean microseconds at most, so it becomes what newer
 /// Spark writes itself: microseconds in UTC.
 ///
-/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once.
+/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries, which only
+/// the writer's Arrow schema knows of, become the values that they stand for.
 pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
     // For each column its leaves, and those that are INT96. A struct or a map is never a feature: let its members be.
     let mut leaves = vec![(0, 0); plain.fields().len()];
@@ -25,12 +26,18 @@ pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: 
     }
     let fields = plain.fields().iter().zip(leaves).map(|(field, leaves)| match field.data_type() {
         kind if leaves == (1, 1) => field.as_ref().clone().with_data_type(in_micros(kind)),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if dictionaries => {
+        kind if dictionaries && is_text(kind) => field.as_ref().clone().with_data_type(dictionary()),
+        DataType::Dictionary(_, values) if dictionaries && is_text(values) => {
             field.as_ref().clone().with_data_type(dictionary())
         }
+        DataType::Dictionary(_, values) => field.as_ref().clone().with_data_type(values.as_ref().clone()),
         _ => field.as_ref().clone(),
     });
     Schema::new_with_metadata(fields.collect::<Vec<Field>>(), plain.metadata().clone())
+}
+
+fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 /// A timestamp, or a list of them, in microseconds.

@@ -8,24 +8,40 @@ pub(super) const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
 
 /// The partition columns of a file and their values, from the outermost folder inwards. Cheap to clone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Partitions(Arc<[(String, Option<String>)]>);
+pub struct Partitions {
+    below: Arc<[(String, Option<String>)]>,
+    /// Those of the path that was named, above all that was listed.
+    above: Arc<[(String, Option<String>)]>,
+}
 
 impl Partitions {
     /// From the folders of a path, `/` between them: `day=2026-11-20/hour=03`. Folders of other names do not count;
     /// escapes (`%3A` for `:`) are resolved.
     pub fn of(folders: &str) -> Self {
-        Self(folders.split('/').filter_map(partition).collect())
+        Self { below: folders.split('/').filter_map(partition).collect(), above: Arc::default() }
+    }
+
+    /// The same below a path that was named, whose own folders (`/` between them) are known, but are columns only if the files have no
+    /// such column: see [`get_above`](Self::get_above).
+    #[must_use]
+    pub(crate) fn below_path(self, path: &str) -> Self {
+        Self { above: path.split('/').filter_map(partition).collect(), ..self }
+    }
+
+    /// The value of a column by the folders of the path that was named, as [`get`](Self::get).
+    pub(crate) fn get_above(&self, column: &str) -> Option<Option<&str>> {
+        find(&self.above, column)
     }
 
     /// The value of a column: `None` if there is no such folder, `Some(None)` if the value is missing. If a name comes
     /// twice, the inner folder counts.
     pub fn get(&self, column: &str) -> Option<Option<&str>> {
-        self.0.iter().rev().find(|(name, _)| name == column).map(|(_, value)| value.as_deref())
+        find(&self.below, column)
     }
 
     /// Column and value, from the outermost folder inwards.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, Option<&str>)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
+        self.below.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
     }
 }
 
@@ -37,6 +53,10 @@ impl fmt::Display for Partitions {
         }
         Ok(())
     }
+}
+
+fn find<'a>(folders: &'a [(String, Option<String>)], column: &str) -> Option<Option<&'a str>> {
+    folders.iter().rev().find(|(name, _)| name == column).map(|(_, value)| value.as_deref())
 }
 
 /// Column and value of one folder.
@@ -85,6 +105,9 @@ mod tests {
         assert_eq!((odd.get("c"), odd.get("d"), odd.get("")), (Some(Some("")), Some(None), None));
         assert_eq!(odd.iter().next(), Some(("a", Some("=b"))));
         assert_eq!(Partitions::of(""), Partitions::default());
+        let within = Partitions::of("hour=03").below_path("logs/day=2026-11-20");
+        assert_eq!((within.get("day"), within.get_above("day")), (None, Some(Some("2026-11-20"))));
+        assert_eq!((within.get_above("hour"), within.iter().count()), (None, 1));
     }
 
     #[test]

@@ -37,10 +37,12 @@ pub(crate) enum Reason {
     BadLabel,
     NotANumber,
     NotAnInteger,
+    LosesDigits,
     NotHex,
     NotJson,
     NotOneValue,
     Twice,
+    NewKey,
     InvalidUtf8,
     TooLong,
 }
@@ -55,10 +57,12 @@ impl Reason {
             Self::BadLabel => "label is neither 0 nor 1",
             Self::NotANumber => "not a number",
             Self::NotAnInteger => "not an integer",
+            Self::LosesDigits => "loses digits as a number",
             Self::NotHex => "not a hex category",
             Self::NotJson => "not a JSON object",
             Self::NotOneValue => "not one value",
             Self::Twice => "a key twice",
+            Self::NewKey => "a key that the first lines lack",
             Self::InvalidUtf8 => "invalid UTF-8",
             Self::TooLong => "line too long",
         }
@@ -95,6 +99,13 @@ pub(crate) fn shown(field: &[u8]) -> String {
     let head = &field[..field.len().min(40)];
     let dots = if field.len() > head.len() { ".." } else { "" };
     format!("`{}{dots}`", head.escape_ascii())
+}
+
+/// What is expected where a column of numbers, by its first rows, has a value that would lose digits.
+pub(crate) fn kept_as_text(column: &str) -> String {
+    format!(
+        "a number without zeros in front, of at most 64 bits: `--text {column}` keeps its values as they are written"
+    )
 }
 
 /// One rejected line and where it stood.

@@ -10,13 +10,14 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{parse_integer, parse_number};
-use crate::format::ValueKind;
+use super::number::{loses_digits, parse_integer, parse_number, parse_wrapping};
+use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
 /// The values so far; a missing one is 0 or empty.
 pub(crate) struct Column {
     values: Values,
+    integers: Integers,
     present: NullBufferBuilder,
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
 }
 
 impl Column {
-    pub(crate) fn new(kind: ValueKind, capacity: usize) -> Self {
+    pub(crate) fn new(kind: ValueKind, integers: Integers, capacity: usize) -> Self {
         let values = match kind {
             ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
             ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
@@ -49,15 +50,24 @@ impl Column {
                 Values::Text { bytes: Vec::new(), ends }
             }
         };
-        Self { values, present: NullBufferBuilder::new(capacity) }
+        Self { values, integers, present: NullBufferBuilder::new(capacity) }
     }
 
     /// Adds the value of a field that is not missing. Adds nothing if the field cannot be a value of this column.
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match &mut self.values {
+            Values::Number(_) | Values::Integer(_) if self.integers == Integers::AsWritten && loses_digits(field) => {
+                return Err(Reason::LosesDigits);
+            }
             Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),
-            Values::Integer(values) => values.push(parse_integer(field).ok_or(Reason::NotAnInteger)?),
+            Values::Integer(values) => {
+                let integer = match self.integers {
+                    Integers::Wrapping => parse_wrapping(field),
+                    Integers::Signed | Integers::AsWritten => parse_integer(field),
+                };
+                values.push(integer.ok_or(Reason::NotAnInteger)?);
+            }
             Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
             Values::Text { bytes, ends } => {
                 if std::str::from_utf8(field).is_err() {

@@ -18,6 +18,23 @@ pub(crate) fn parse_integer(field: &[u8]) -> Option<i64> {
     }
 }
 
+/// An integer of 64 bits, with a sign or without; one that is greater than `i64::MAX` wraps. `None` for anything else.
+#[inline]
+pub(crate) fn parse_wrapping(field: &[u8]) -> Option<i64> {
+    match parse_integer(field) {
+        Some(value) => Some(value),
+        None => std::str::from_utf8(field).ok()?.parse::<u64>().ok().map(|value| value as i64),
+    }
+}
+
+/// Whether a number would lose something of its text: zeros in front, or the last digits of an integer of more than 64 bits.
+#[inline]
+pub(crate) fn loses_digits(field: &[u8]) -> bool {
+    let digits = field.strip_prefix(b"-").or(field.strip_prefix(b"+")).unwrap_or(field);
+    let zeros = digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit();
+    zeros || (digits.len() > 15 && digits.iter().all(u8::is_ascii_digit) && parse_integer(field).is_none())
+}
+
 /// 1 to 15 digits, with a minus sign or without: the usual values, and exact as a floating-point number.
 #[inline]
 fn short_integer(field: &[u8]) -> Option<i64> {
@@ -50,10 +67,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_what_the_standard_library_reads(text in "[-+]?[0-9]{0,18}(\\.[0-9]{0,4})?(e[-+]?[0-9])?| ?nan|x") {
+        fn numbers_are_what_the_standard_library_reads(text in "[-+]?[0-9]{0,20}(\\.[0-9]{0,4})?(e[-+]?[0-9])?| ?nan|x") {
             let same = |a: Option<f64>, b: Option<f64>| a.map(f64::to_bits) == b.map(f64::to_bits);
             prop_assert!(same(parse_number(text.as_bytes()), text.parse().ok()), "{}", text);
             prop_assert_eq!(parse_integer(text.as_bytes()), text.parse::<i64>().ok(), "{}", text);
+            let wrapped = text.parse::<i64>().ok().or(text.parse::<u64>().ok().map(|value| value as i64));
+            prop_assert_eq!(parse_wrapping(text.as_bytes()), wrapped, "{}", text);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The source of text: several threads parse plain files in byte ranges; a compressed file (`.gz`, `.zst`) is one
 //! stream. Rows come in file order unless shuffled. `next` blocks only to append rejected rows to a local file, if asked.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -53,6 +54,33 @@ pub struct TextSource<F> {
     seen: (u64, u64),
     /// Bad rows that no rows have told of yet.
     unaccounted: u32,
+    why: Rejections,
+}
+
+/// What a source says about its bad rows if it has no others.
+#[derive(Default)]
+struct Rejections {
+    /// Bad rows of each reason.
+    reasons: BTreeMap<&'static str, u64>,
+    /// The number of the file and the byte of the first one.
+    first: Option<(usize, u64)>,
+}
+
+impl Rejections {
+    fn add(&mut self, file: usize, rejected: &[Rejected]) {
+        for row in rejected {
+            *self.reasons.entry(row.reason.text()).or_default() += 1;
+            self.first.get_or_insert((file, row.offset));
+        }
+    }
+
+    /// `` , most of them (5) because: not a JSON object; the first at byte 0 of `rows.jsonl` ``; nothing without a bad row.
+    fn said(&self, files: &[DataFile]) -> String {
+        let most = self.reasons.iter().max_by_key(|(_, rows)| **rows);
+        let (Some((reason, rows)), Some((file, offset))) = (most, self.first) else { return String::new() };
+        let name = &files[file].name;
+        format!(", most of them ({rows}) because of this: {reason}; the first begins at byte {offset} of `{name}`")
+    }
 }
 
 impl<F: LineFormat> TextSource<F> {
@@ -74,6 +102,7 @@ impl<F: LineFormat> TextSource<F> {
             seq: 0,
             seen: (0, 0),
             unaccounted: 0,
+            why: Rejections::default(),
         }
     }
 
@@ -109,6 +138,11 @@ impl<F: LineFormat> TextSource<F> {
         self
     }
 
+    /// The files; empty before `open`.
+    pub(crate) fn files(&self) -> &[DataFile] {
+        &self.files
+    }
+
     /// Bytes of all files as they lie in the store; 0 before `open`.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
@@ -133,6 +167,7 @@ impl<F: LineFormat> TextSource<F> {
             return Ok(());
         }
         self.seen.1 += rejected.len() as u64;
+        self.why.add(file, rejected);
         self.unaccounted = self.unaccounted.saturating_add(rejected.len() as u32);
         if let Some(cx) = &self.cx {
             cx.ledger().read(rejected.len() as u64);
@@ -194,7 +229,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             self.rejects = Some(RejectFile::open(folder)?);
         }
         (self.seq, self.seen, self.failed, self.cx) = (0, (0, 0), None, Some(cx.clone()));
-        self.unaccounted = 0;
+        (self.unaccounted, self.why) = (0, Rejections::default());
         let options = self.options.clone();
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let policy = self.policy.clone();
@@ -243,8 +278,10 @@ impl<F: LineFormat> Source for TextSource<F> {
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
                     return Err(Fault::user(format!(
-                        "`{}` holds no usable row: {} rows were rejected",
-                        self.input, self.seen.1
+                        "`{}` holds no usable row: {} rows were rejected{}",
+                        self.input,
+                        self.seen.1,
+                        self.why.said(&self.files)
                     )));
                 }
                 return Ok(None);

@@ -124,7 +124,7 @@ fn files_of_a_format_that_is_known_only_when_they_are_read() {
     let format = FileFormat { format: Format::Parquet, csv: Default::default(), on_bad_row: OnBadRow::Fail };
     for options in options() {
         let (path, format) = (dir.path().to_owned(), format.clone());
-        let columns = vec![FileColumn { name: "row".into(), kind: ValueKind::Integer, optional: false }];
+        let columns = vec![FileColumn::new("row", ValueKind::Integer)];
         check_source(move || FileSource::new(path.as_path().into(), options.clone(), format.clone(), columns.clone()));
     }
 }

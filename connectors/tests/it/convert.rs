@@ -1,9 +1,21 @@
 //! Synthetic rows and text to Parquet and back, and what inspection says of them.
 
+use std::fs::File;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Date64Array, ListArray, Time32SecondArray, TimestampSecondArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::datatypes::{Date32Type, Field, TimestampMillisecondType};
+use arrow::record_batch::RecordBatch;
 use forebay_actors::StageCx;
-use forebay_connectors::convert::{ConvertProgress, Encoding, ParquetOptions, TextOptions, to_criteo_text, to_parquet};
+use forebay_connectors::convert::{
+    ConvertProgress, Encoding, ParquetOptions, ParquetWriter, TextOptions, to_criteo_text, to_parquet,
+};
 use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::{Categories, CriteoSource, OnBadRow, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
+
+use parquet::basic::{LogicalType, TimeUnit};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::{bytes_of, cx, joined, read};
 
@@ -50,6 +62,54 @@ async fn rows_survive_every_form() {
             (arrow::array::AsArray::as_string::<i32>(column), arrow::array::AsArray::as_string::<i32>(filled));
         assert!(column.iter().zip(filled).all(|(a, b)| a.unwrap_or("") == b.unwrap()));
     }
+}
+
+/// Other programs know these columns by the Parquet types alone.
+#[tokio::test]
+async fn moments_and_days_have_the_types_of_parquet_whatever_arrow_called_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let seconds = || TimestampSecondArray::from(vec![Some(1_700_000_000), None]);
+    let lists = ListArray::new(
+        Arc::new(Field::new_list_field(seconds().data_type().clone(), true)),
+        OffsetBuffer::from_lengths([1, 1]),
+        Arc::new(seconds()),
+        None,
+    );
+    let columns: [(&str, ArrayRef); 5] = [
+        ("at", Arc::new(seconds())),
+        ("zoned", Arc::new(seconds().with_timezone("Europe/Oslo"))),
+        ("day", Arc::new(Date64Array::from(vec![Some(20_000 * 86_400_000), None]))),
+        ("time", Arc::new(Time32SecondArray::from(vec![Some(3_600), None]))),
+        ("all", Arc::new(lists)),
+    ];
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ParquetWriter::begin(&cx(), dir.path().join("out"), &ParquetOptions::default()).unwrap();
+    writer.write(&rows).await.unwrap();
+    writer.finish().await.unwrap();
+    let part = dir.path().join("out/part-00000.parquet");
+    let written = SerializedFileReader::new(File::open(&part).unwrap()).unwrap();
+    let schema = written.metadata().file_metadata().schema_descr_ptr();
+    let logical: Vec<_> = schema.columns().iter().map(|column| column.logical_type_ref().cloned()).collect();
+    let millis = |utc| Some(LogicalType::timestamp(utc, TimeUnit::MILLIS));
+    let expected = [
+        millis(false),
+        millis(true),
+        Some(LogicalType::Date),
+        Some(LogicalType::time(false, TimeUnit::MILLIS)),
+        millis(false),
+    ];
+    assert_eq!(logical, expected);
+    let back = joined(&read(&mut ParquetSource::new(&part, ReadOptions::default()), &cx()).await.unwrap());
+    assert_eq!(back["at"].as_primitive::<TimestampMillisecondType>().value(0), 1_700_000_000_000);
+    assert_eq!(back["zoned"].as_primitive::<TimestampMillisecondType>().value(0), 1_700_000_000_000);
+    assert_eq!(back["day"].as_primitive::<Date32Type>().value(0), 20_000);
+    assert!(back.columns()[..4].iter().all(|column| column.null_count() == 1));
+    // A moment that has no milliseconds.
+    let far = RecordBatch::try_from_iter([("far", Arc::new(TimestampSecondArray::from(vec![i64::MAX])) as ArrayRef)]);
+    let mut writer = ParquetWriter::begin(&cx(), dir.path().join("far"), &ParquetOptions::default()).unwrap();
+    writer.write(&far.unwrap()).await.unwrap();
+    let said = writer.finish().await.unwrap_err().to_string();
+    assert!(said.contains("column `far` cannot be written as Parquet"), "{said}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_connectors::inspect::{InspectOptions, inspect};
-use forebay_connectors::{CsvOptions, CsvSource, FileColumn, OnBadRow, ReadOptions, ValueKind};
+use forebay_connectors::{CsvOptions, CsvSource, FileColumn, Integers, OnBadRow, ReadOptions, ValueKind};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -167,6 +167,43 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
         fs::write(&path, "n,i,h,t\n1,2,3,4\n").unwrap();
         let written = CsvOptions { delimiter, ..CsvOptions::default() };
         assert!(refused(typed(&path).written(written)).await.contains("expected one ASCII character"));
+    }
+}
+
+#[tokio::test]
+async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "i\n18446744073709551615\n9223372036854775808\n-1\n012\n").unwrap();
+    let of = |integers| {
+        CsvSource::csv(&path, options()).columns([FileColumn::new("i", ValueKind::Integer).integers(integers)])
+    };
+    let batch = all(&mut of(Integers::Wrapping)).await;
+    assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[-1, i64::MIN, -1, 12]);
+    for integers in [Integers::Signed, Integers::AsWritten] {
+        let said = refused(of(integers)).await;
+        assert!(said.contains("line 2") && said.contains("`18446744073709551615`"), "{said}");
+    }
+    fs::write(&path, "i\n12\n012\n").unwrap();
+    assert_eq!(all(&mut of(Integers::Signed)).await.num_rows(), 2);
+    let said = refused(of(Integers::AsWritten)).await;
+    assert!(said.contains("line 3") && said.contains("loses digits as a number: found `012`"), "{said}");
+    fs::write(&path, "i\n18446744073709551616\n").unwrap();
+    assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
+}
+
+#[tokio::test]
+async fn a_folder_is_text_if_it_is_asked_for_as_text_whatever_its_values_are() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("t=18")).unwrap();
+    fs::write(dir.path().join("t=18/part-0.csv"), "n\n1\n").unwrap();
+    for (path, text) in
+        [(dir.path().to_owned(), true), (dir.path().join("t=18"), true), (dir.path().join("t=18"), false)]
+    {
+        let columns = ["t", "n"].map(|name| FileColumn::new(name, ValueKind::Text).folder_text(text));
+        let batch = all(&mut CsvSource::csv(path, options()).columns(columns)).await;
+        let expected = if text { DataType::Utf8 } else { DataType::Int64 };
+        assert_eq!(batch.column(0).data_type(), &expected);
     }
 }
 

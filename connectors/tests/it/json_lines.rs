@@ -125,6 +125,40 @@ async fn a_column_is_one_of_lists_in_all_files_if_it_is_in_the_first_lines_of_on
 }
 
 #[tokio::test]
+async fn without_columns_nested_values_are_left_out_and_a_late_key_is_a_bad_row_if_asked() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    let first = "{\"n\": 1, \"o\": {\"x\": 1}, \"lo\": [{\"x\": 1}], \"ll\": [[1], [2]], \"l\": [\"[\", \"b\"]}\n";
+    let filler = "{\"n\": 2}\n".repeat(8000);
+    fs::write(&path, format!("{first}{filler}{{\"n\": 3, \"late\": null}}\n{{\"n\": 4, \"late\": 5, \"o\": 7}}\n"))
+        .unwrap();
+    let batch = all(&mut JsonLinesSource::json_lines(&path, options())).await;
+    let names: Vec<&str> = batch.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!((names, batch.num_rows()), (vec!["l", "n"], 8003));
+    let strict = || {
+        JsonLinesSource::json_lines(&path, options())
+            .columns([FileColumn::new("n", ValueKind::Integer)])
+            .new_keys_are_bad()
+    };
+    let said = refused(strict()).await;
+    assert!(said.contains("a key that the first lines lack: found `late`") && said.contains("line 8003"), "{said}");
+    let cx = cx();
+    let rows = joined(&read(&mut strict().on_bad_row(OnBadRow::Skip), &cx).await.unwrap());
+    assert_eq!((rows.num_rows(), cx.ledger().snapshot().rejected["a key that the first lines lack"]), (8002, 1));
+}
+
+#[tokio::test]
+async fn a_file_without_a_usable_row_says_why_and_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    fs::write(&path, "{\"n\": 1,\n[1]\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
+    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    for part in ["3 rows were rejected", "(2) because of this: not a JSON object", "byte 0 of", "a.jsonl`"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
     let bad: [(&[u8], &str, &str); 10] = [

@@ -5,8 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, Int64Array, ListArray, StringArray};
-use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Int8Array, Int32Array,
+    Int64Array, ListArray, StringArray,
+};
+use arrow::datatypes::{DataType, Date32Type, Field, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
@@ -204,7 +207,75 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
     )
     .await
     .to_string();
-    assert!(said.contains("column `row` is Float32 in `") && said.contains("but Int64 in `"), "{said}");
+    assert!(
+        said.contains("column `row` has numbers (Float32) in `") && said.contains("but integers (Int64) in `"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
+async fn a_column_that_a_file_has_twice_is_refused_if_it_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("twice.parquet");
+    let fields = ["a", "b", "a"].map(|name| Field::new(name, DataType::Int64, true));
+    let columns = (0..3).map(|i| Arc::new(Int64Array::from(vec![i])) as ArrayRef).collect();
+    write(&path, &RecordBatch::try_new(Arc::new(Schema::new(fields.to_vec())), columns).unwrap(), 10);
+    for columns in [&["a"][..], &["b", "a"]] {
+        let source = ParquetSource::new(&path, options()).columns(columns.iter().copied());
+        let said = refused(source).await.to_string();
+        assert!(said.contains("twice.parquet` has the column `a` twice, as columns 1 and 3"), "{said}");
+    }
+    assert!(refused(ParquetSource::new(&path, options())).await.to_string().contains("`a` twice"));
+    let mut source = ParquetSource::new(&path, options()).columns(["b"]);
+    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).column(0).as_primitive::<Int64Type>().values(), &[1]);
+}
+
+/// As pandas writes a Categorical of integers and one of strings: the Parquet types are plain, and the Arrow schema says dictionary.
+#[tokio::test]
+async fn dictionaries_of_the_writer_are_read_as_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = Int8Array::from(vec![Some(1), None, Some(0)]);
+    let numbers: ArrayRef =
+        Arc::new(DictionaryArray::<Int8Type>::new(keys.clone(), Arc::new(Int64Array::from(vec![7, 9]))));
+    let words: ArrayRef =
+        Arc::new(DictionaryArray::<Int8Type>::new(keys, Arc::new(StringArray::from(vec!["seven", "nine"]))));
+    let plain: [ArrayRef; 2] = [
+        Arc::new(Int64Array::from(vec![Some(9), None, Some(7)])),
+        Arc::new(StringArray::from(vec![Some("nine"), None, Some("seven")])),
+    ];
+    let all = RecordBatch::try_from_iter([("n", numbers), ("w", words)]).unwrap();
+    write(&dir.path().join("a.parquet"), &all, 10);
+    write(
+        &dir.path().join("b.parquet"),
+        &RecordBatch::try_from_iter(["n", "w"].into_iter().zip(plain.clone())).unwrap(),
+        10,
+    );
+    let batch = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
+    assert_eq!(batch.column(0).data_type(), &DataType::Int64);
+    let twice = [Some(9), None, Some(7), Some(9), None, Some(7)];
+    assert_eq!(batch.column(0).as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), twice);
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    assert_eq!(batch.column(1).data_type(), &dictionary);
+    let mut source = ParquetSource::new(dir.path().join("a.parquet"), options()).dictionaries(false);
+    let batch = joined(&read(&mut source, &cx()).await.unwrap());
+    assert_eq!(batch.columns(), plain);
+}
+
+/// Both are DATE in Parquet; pandas and Arrow have two types for it.
+#[tokio::test]
+async fn dates_of_both_types_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let days: ArrayRef = Arc::new(Date32Array::from(vec![20_000]));
+    let millis: ArrayRef = Arc::new(Date64Array::from(vec![20_001 * 86_400_000]));
+    write(&dir.path().join("a.parquet"), &RecordBatch::try_from_iter([("day", days)]).unwrap(), 10);
+    let batch = RecordBatch::try_from_iter([("day", millis)]).unwrap();
+    let properties = WriterProperties::builder().set_coerce_types(true).build();
+    let file = File::create(dir.path().join("b.parquet")).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let batch = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
+    assert_eq!(batch.column(0).as_primitive::<Date32Type>().values(), &[20_000, 20_001]);
 }
 
 #[tokio::test]

@@ -156,7 +156,7 @@ async fn columns_are_found_by_name_wherever_they_stand_and_lists_whatever_their_
     let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
     file(dir.path(), "c", &RecordBatch::try_from_iter([("label", text)]).unwrap());
     let said = refused(ParquetSource::new(dir.path(), options()).columns(["label"]).dictionaries(false)).await;
-    for part in ["`label` is Utf8 in `", "c/part-0.parquet` but Int32 in `", "write one of them anew"] {
+    for part in ["`label` has strings in `", "c/part-0.parquet` but integers (Int32) in `", "write one of them anew"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
 use forebay_base::nearest;
-use forebay_connectors::{FileColumn, Format, ValueKind};
+use forebay_connectors::{FileColumn, Format, Integers, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::label_column::Labels;
@@ -144,7 +144,7 @@ impl Columns {
                 columns.push(FileColumn::new(name, ValueKind::Text));
             }
         }
-        Ok(columns.into_iter().map(|column| self.if_optional(column)).collect())
+        Ok(columns.into_iter().map(|column| self.as_read(column)).collect())
     }
 
     /// Dense features and slots whose type in the file decides how they are read.
@@ -156,12 +156,26 @@ impl Columns {
 
     /// Every column that is read, without repetition, for files that know the types of their columns.
     pub fn in_typed_files(&self) -> Vec<FileColumn> {
-        self.names().into_iter().map(|name| self.if_optional(FileColumn::new(name, ValueKind::Text))).collect()
+        self.names().into_iter().map(|name| self.as_read(FileColumn::new(name, ValueKind::Text))).collect()
     }
 
-    fn if_optional(&self, column: FileColumn) -> FileColumn {
+    fn as_read(&self, column: FileColumn) -> FileColumn {
         let optional = self.optional.contains(&column.name);
-        column.optional(optional)
+        let text = self.has_only_slots_of(SlotKind::String, &column.name);
+        let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
+        let integers = if keys { Integers::Wrapping } else { Integers::Signed };
+        column.optional(optional).folder_text(text).integers(integers)
+    }
+
+    /// Whether a column is read as slots of this kind and as nothing else, but perhaps for custom stages.
+    fn has_only_slots_of(&self, kind: SlotKind, column: &str) -> bool {
+        let mut slots = self.slots.iter().filter(|slot| slot.column == column).peekable();
+        let labels = self.label.iter().map(|label| label.column.as_str()).chain(self.weight.as_deref());
+        let dense = self
+            .dense
+            .iter()
+            .flat_map(|dense| std::iter::once(dense.column.as_str()).chain(dense.at_column().map(String::as_str)));
+        slots.peek().is_some() && slots.all(|slot| slot.kind == kind) && labels.chain(dense).all(|name| name != column)
     }
 
     /// Checks names against each other; the fault names the field.
@@ -229,14 +243,18 @@ impl Columns {
     }
 }
 
-/// `C1..C26` stands for the 26 names; any other text for itself.
+/// `C1..C26` stands for the 26 names, `s01..s26` for 26 with two digits each; any other text for itself.
 fn expand(text: &str) -> Vec<String> {
     let range = || {
         let (first, last) = text.split_once("..")?;
         let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
-        let from: u32 = first[stem.len()..].parse().ok()?;
-        let to: u32 = last.strip_prefix(stem)?.parse().ok()?;
-        (from <= to && to - from < 100_000).then(|| (from..=to).map(|i| format!("{stem}{i}")).collect())
+        let (first, last) = (&first[stem.len()..], last.strip_prefix(stem)?);
+        let (from, to): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        // With a zero in front, all numbers are as wide as the two bounds, which must be of one width.
+        let padded = |bound: &str| bound.len() > 1 && bound.starts_with('0');
+        let width = if padded(first) || padded(last) { first.len() } else { 0 };
+        let fits = from <= to && to - from < 100_000 && (width == 0 || width == last.len());
+        fits.then(|| (from..=to).map(|i| format!("{stem}{i:0width$}")).collect())
     };
     range().unwrap_or_else(|| vec![text.to_owned()])
 }
@@ -307,15 +325,42 @@ mod tests {
     }
 
     #[test]
+    fn a_column_that_is_nothing_but_keys_wraps_and_one_of_strings_is_text_as_a_folder() {
+        let columns: Columns = toml::from_str(
+            r#"
+            dense = ["b"]
+            slots = [{ column = "a", kind = "int" }, { column = "b", kind = "int" }, { column = "c", kind = "string" }, "d"]
+            "#,
+        )
+        .unwrap();
+        let read = columns.in_files(Format::Csv).unwrap();
+        let of =
+            |name: &str| read.iter().find(|column| column.name == name).map(|c| (c.integers, c.folder_text)).unwrap();
+        assert_eq!(of("a"), (Integers::Wrapping, false));
+        assert_eq!(of("b"), (Integers::Signed, false), "a dense feature may not wrap");
+        assert_eq!((of("c"), of("d")), ((Integers::Signed, true), (Integers::Signed, false)));
+        assert!(columns.in_typed_files().iter().any(|column| column.name == "c" && column.folder_text));
+    }
+
+    #[test]
     fn unknown_fields_are_refused_inside_tables() {
         let error = toml::from_str::<Columns>(r#"slots = [{ column = "a", knd = "hex" }]"#).unwrap_err().to_string();
         assert!(error.contains("unknown field `knd`"), "{error}");
     }
 
     #[test]
+    fn ranges_keep_the_zeros_in_front_of_their_bounds() {
+        assert_eq!(expand("s09..s11"), ["s09", "s10", "s11"]);
+        assert_eq!(expand("s00..s01"), ["s00", "s01"]);
+        assert_eq!(expand("s0..s2"), ["s0", "s1", "s2"]);
+        assert_eq!(expand("s099..s101"), ["s099", "s100", "s101"]);
+        assert_eq!(expand("s9..s11"), ["s9", "s10", "s11"]);
+    }
+
+    #[test]
     fn only_real_ranges_expand() {
         assert_eq!(expand("C1..C3"), ["C1", "C2", "C3"]);
-        for odd in ["C3..C1", "a..b", "C1..D3", "plain"] {
+        for odd in ["C3..C1", "a..b", "C1..D3", "plain", "s01..s100", "s1..s02", "s00..s5"] {
             assert_eq!(expand(odd), [odd]);
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use forebay_actors::{Control, Fault, Host};
+use forebay_actors::{Control, Fault, FaultKind, Host};
 use forebay_job::{Job, RunEnd, Transfers};
 use forebay_ps::TableClient;
 use futures::executor::block_on;
@@ -79,6 +79,11 @@ impl Evaluator {
     }
 }
 
+/// The fault of an evaluation says which rows it is about: those of `data.train` have places, too.
+fn of_data_eval(fault: Fault) -> Fault {
+    if fault.kind == FaultKind::Stopped { fault } else { fault.context("the rows of data.eval cannot be scored") }
+}
+
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
@@ -92,7 +97,7 @@ impl Worker {
     fn evaluate(&self, epochs: u32) -> Result<(), Fault> {
         let model = self.model_now(epochs)?;
         let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
-        let evaluation = model.evaluate_unless(paths.clone(), || self.control.ended())?;
+        let evaluation = model.evaluate_unless(paths.clone(), || self.control.ended()).map_err(of_data_eval)?;
         let options = &self.job.evaluation;
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);

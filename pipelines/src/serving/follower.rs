@@ -25,6 +25,8 @@ pub struct Follower {
     passed: HashSet<ModelVersion>,
     /// Deltas that could not be applied: they are not tried again.
     broken: HashSet<PathBuf>,
+    /// Deltas whose manifest cannot be read: each is told once, and read again, because it may be on its way.
+    unreadable: HashSet<PathBuf>,
 }
 
 /// What [`Follower::look`] found.
@@ -49,6 +51,7 @@ impl Follower {
             seen: None,
             passed: HashSet::new(),
             broken: HashSet::new(),
+            unreadable: HashSet::new(),
         }
     }
 
@@ -115,7 +118,7 @@ impl Follower {
     }
 
     /// A delta from this version.
-    fn next_delta(&self, version: ModelVersion) -> Result<Option<PathBuf>, Fault> {
+    fn next_delta(&mut self, version: ModelVersion) -> Result<Option<PathBuf>, Fault> {
         let Some(deltas) = &self.deltas else { return Ok(None) };
         let cannot =
             |e: std::io::Error| Fault::user(format!("cannot list the deltas in {}", deltas.display())).because(e);
@@ -129,14 +132,46 @@ impl Follower {
             }
         }
         folders.sort();
-        let leads_on = |path: &PathBuf| {
-            DeltaManifest::read(path.as_path(), &self.context)
-                .is_ok_and(|manifest| manifest.from == version && !self.passed.contains(&manifest.to))
-        };
-        Ok(folders.into_iter().find(leads_on))
+        for path in folders {
+            match DeltaManifest::read(path.as_path(), &self.context) {
+                Ok(manifest) if manifest.from == version && !self.passed.contains(&manifest.to) => {
+                    return Ok(Some(path));
+                }
+                Ok(_) => {}
+                // A folder without a manifest may be another program's, or be copied at the moment.
+                Err(_) if !path.join("manifest.json").exists() => {}
+                Err(fault) => {
+                    if self.unreadable.insert(path.clone()) {
+                        tracing::warn!("delta {} is left out: {fault}", path.display());
+                    }
+                }
+            }
+        }
+        Ok(None)
     }
 
     fn apply(&self, model: &ServingModel, path: &Path) -> Result<ServingModel, Fault> {
         model.with_delta(&Delta::read(path, &self.context)?)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delta_whose_manifest_cannot_be_read_is_told_once_and_a_folder_without_one_never() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["bad", "other"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+        }
+        let bad = dir.path().join("bad");
+        std::fs::write(bad.join("manifest.json"), "{ this is cut").unwrap();
+        let mut follower = Follower::new("model", Some(dir.path()), &[], &Context::default());
+        for _ in 0..2 {
+            assert!(follower.next_delta("0".repeat(32).parse().unwrap()).unwrap().is_none());
+            assert_eq!(follower.unreadable, HashSet::from([bad.clone()]));
+        }
     }
 }
