@@ -17,8 +17,15 @@ use crate::decode_pool::{JobOutput, JobQueue, Stop};
 
 /// Holds its part of the budget until it is dropped: it travels with the fetched bytes.
 #[derive(Debug)]
-pub(crate) struct BudgetPermit {
-    _permit: OwnedSemaphorePermit,
+pub(crate) struct BudgetPermit(OwnedSemaphorePermit);
+
+impl BudgetPermit {
+    /// Gives back what is not needed for `bytes`.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        let units = bytes.div_ceil(UNIT as u64).max(1);
+        let more = (self.0.num_permits() as u64).saturating_sub(units);
+        drop(self.0.split(more as usize));
+    }
 }
 
 /// The task that feeds; dropping it stops the fetching.
@@ -182,7 +189,7 @@ fn admitted<W: Send + 'static>(
         let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
         // Only this stream acquires, so that what it holds cannot keep it from the rest.
         permit.merge(acquire(cost - 1).await);
-        Ok(Some(((bytes, what, BudgetPermit { _permit: permit }), (splits, budget))))
+        Ok(Some(((bytes, what, BudgetPermit(permit)), (splits, budget))))
     })
 }
 

@@ -1,36 +1,65 @@
-//! Reads the wanted column chunks of one row group: near ranges as one request, several requests at once. The decoder then
+//! Reads the wanted column chunks of one row group, or the pages of some of its rows: near ranges as one request, several requests at once. The decoder then
 //! reads from memory without copying.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
 use futures::future::try_join_all;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::footer::Footer;
+use super::pages::{self, Pages};
+use crate::prefetch::BudgetPermit;
 use crate::requests::coalesce;
 
-/// Bytes that [`fetch`] will hold for a row group.
-pub(crate) fn cost(footer: &Footer, row_group: usize) -> u64 {
+/// Bytes that [`fetch`] will hold for a row group at most.
+pub(super) fn cost(footer: &Footer, row_group: usize) -> u64 {
     coalesce(&footer.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
 }
 
-/// Reads the wanted columns of a row group.
-pub(crate) async fn fetch(footer: &Arc<Footer>, row_group: usize) -> Result<Fetched, Fault> {
+/// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `permit` is for
+/// the whole row group, and gives back what is not needed.
+pub(super) async fn fetch(
+    footer: &Arc<Footer>,
+    row_group: usize,
+    rows: &Range<u64>,
+    permit: &mut BudgetPermit,
+) -> Result<FetchedRows, Fault> {
     let file = &footer.file;
-    let requests = coalesce(&footer.selected.ranges[row_group]);
+    let pages = pages::of_rows(footer, row_group, rows).await?;
+    let requests = coalesce(pages.as_ref().map_or(&footer.selected.ranges[row_group], |pages| &pages.ranges));
+    let bytes = requests.iter().map(|request| request.end - request.start).sum();
+    permit.keep(bytes);
     let parts = try_join_all(requests.into_iter().filter(|r| !r.is_empty()).map(|request| async move {
         let start = request.start;
         Ok::<_, Fault>((start, file.read(request).await?))
     }));
-    Ok(Fetched { size: file.size, parts: parts.await? })
+    let data = Fetched { size: file.size, parts: parts.await? };
+    Ok(match pages {
+        Some(Pages { metadata, index_bytes, .. }) => {
+            FetchedRows { data, metadata, row_group: 0, bytes: bytes + index_bytes }
+        }
+        None => FetchedRows { data, metadata: footer.metadata.clone(), row_group, bytes },
+    })
+}
+
+/// What the decoder needs to read rows of a row group.
+pub(super) struct FetchedRows {
+    pub(super) data: Fetched,
+    pub(super) metadata: ArrowReaderMetadata,
+    /// Number of the row group in `metadata`.
+    pub(super) row_group: usize,
+    /// Bytes that were read from the store.
+    pub(super) bytes: u64,
 }
 
 /// Parts of a file in memory.
 #[derive(Debug)]
-pub(crate) struct Fetched {
+pub(super) struct Fetched {
     size: u64,
     /// (offset in the file, bytes), sorted.
     parts: Vec<(u64, Bytes)>,

@@ -92,7 +92,7 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
     };
     let metadata = ParquetMetaDataReader::new()
         .with_prefetch_hint(Some(FOOTER_GUESS.min(file.size as usize)))
-        .load_and_finish(Fetch(file), file.size)
+        .load_and_finish(Fetch::Store(file), file.size)
         .await
         .map_err(|e| match e {
             ParquetError::External(e) => match e.downcast::<object_store::Error>() {
@@ -125,12 +125,26 @@ fn arrow_metadata(
     catch_unwind(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
 }
 
-struct Fetch<'a>(&'a DataFile);
+/// Where the parser of footers gets its bytes from.
+pub(super) enum Fetch<'a> {
+    Store(&'a DataFile),
+    /// Bytes that were read, and the first one's place in the file.
+    Read(u64, Bytes),
+}
 
 impl MetadataFetch for Fetch<'_> {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        let file = self.0;
-        async move { file.store.get_range(&file.path, range).await.map_err(|e| ParquetError::External(Box::new(e))) }
-            .boxed()
+        match self {
+            Self::Store(file) => async move {
+                file.store.get_range(&file.path, range).await.map_err(|e| ParquetError::External(Box::new(e)))
+            }
+            .boxed(),
+            Self::Read(start, bytes) => {
+                let within = range.start.checked_sub(*start).zip(range.end.checked_sub(*start));
+                let within = within.filter(|(from, to)| from <= to && *to <= bytes.len() as u64);
+                let bytes = within.map(|(from, to)| bytes.slice(from as usize..to as usize));
+                async move { bytes.ok_or_else(|| ParquetError::EOF(format!("bytes {range:?} were not read"))) }.boxed()
+            }
+        }
     }
 }

@@ -1,8 +1,9 @@
-//! Parquet files. Read in this order: `footer` (what a file holds), `selection` (the columns wanted), `types`, `fetch`
-//! (column chunks into memory), `source`.
+//! Parquet files. Read in this order: `footer` (what a file holds), `selection` (the columns wanted), `types`, `pages`
+//! (those of some rows of a row group), `fetch` (column chunks into memory), `source`.
 
 pub(crate) mod fetch;
 pub(crate) mod footer;
+mod pages;
 mod selection;
 pub(crate) mod source;
 mod types;

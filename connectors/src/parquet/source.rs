@@ -10,7 +10,7 @@ use forebay_base::panic_message;
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::fetch::{self, Fetched};
+use super::fetch::{self, FetchedRows};
 use super::footer::{self, Footer};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
@@ -179,11 +179,11 @@ impl Source for ParquetSource {
         });
         let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
         let cx = cx.clone();
-        let fetch = move |decode: Decode, permit: BudgetPermit| {
+        let fetch = move |decode: Decode, mut permit: BudgetPermit| {
             let cx = cx.clone();
             async move {
-                let fetched = fetch::fetch(&decode.footer, decode.group).await?;
-                cx.meter().fetched(fetch::cost(&decode.footer, decode.group));
+                let fetched = fetch::fetch(&decode.footer, decode.group, &decode.part.rows, &mut permit).await?;
+                cx.meter().fetched(fetched.bytes);
                 Ok(move |output: &JobOutput<Rows>| {
                     let done = decode.run(fetched, output);
                     drop(permit);
@@ -210,13 +210,13 @@ struct Decode {
 }
 
 impl Decode {
-    fn run(self, fetched: Fetched, output: &JobOutput<Rows>) -> Result<(), Stop> {
+    fn run(self, fetched: FetchedRows, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;
-        let metadata = self.footer.metadata.clone();
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, metadata)
+        let FetchedRows { data, metadata, row_group, .. } = fetched;
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(data, metadata)
             .with_projection(self.footer.selected.mask.clone())
-            .with_row_groups(vec![self.group])
+            .with_row_groups(vec![row_group])
             .with_batch_size(self.batch_rows);
         if start > 0 {
             builder = builder.with_offset(usize::try_from(start).unwrap_or(usize::MAX));

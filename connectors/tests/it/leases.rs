@@ -1,6 +1,7 @@
 //! Several sources over one data set: each window goes to one of them, whole, and is the same whoever reads it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use forebay_connectors::{
     Stores, Synthetic, SyntheticSource,
 };
 use futures::future::join_all;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 
 use super::cx;
@@ -281,4 +284,53 @@ async fn leases_are_not_hoarded() {
         assert!(asked <= taken + 2, "{asked} leases asked for when {taken} windows were taken");
     }
     assert!(source.next().await.unwrap().is_none());
+}
+
+/// Writes one row group of `n` rows in pages of 1,000, with or without the places of the pages. One column has a dictionary.
+fn one_group(path: &std::path::Path, n: usize, index: bool) {
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(n))
+        .set_data_page_row_count_limit(1_000)
+        .set_write_batch_size(500)
+        .set_dictionary_enabled(false)
+        .set_column_dictionary_enabled("word".into(), true)
+        .set_offset_index_disabled(!index)
+        .set_statistics_enabled(if index { EnabledStatistics::Page } else { EnabledStatistics::None })
+        .build();
+    let batch = rows(0, n);
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// Reads the file in windows of `window_rows`, each a lease of its own. Returns the windows and the bytes that were fetched.
+async fn leased_one_by_one(file: &std::path::Path, window_rows: usize) -> (Windows, u64) {
+    let (store, path) = Stores::default().open(&file.to_string_lossy()).unwrap();
+    let counted = ThrottledStore::new(store, Duration::ZERO, None);
+    let counts = counted.counts();
+    let options = ReadOptions { window_rows, batch_rows: 700, ..ReadOptions::default() };
+    let source = ParquetSource::new(Input::in_store(Arc::new(counted), path), options);
+    let found = windows(vec![source.leasing(Arc::new(LocalLeases::new(1)))], ids).await;
+    (found, counts.bytes())
+}
+
+#[test]
+fn a_lease_within_a_row_group_fetches_its_own_pages() {
+    run(async {
+        const ROWS: usize = 900_000;
+        let dir = tempfile::tempdir().unwrap();
+        let (with, without) = (dir.path().join("with.parquet"), dir.path().join("without.parquet"));
+        one_group(&with, ROWS, true);
+        one_group(&without, ROWS, false);
+        let size = std::fs::metadata(&with).unwrap().len();
+        // Eleven leases, which end in the middle of pages.
+        let (found, bytes) = leased_one_by_one(&with, 83_333).await;
+        let all: Vec<i64> = found.values().flat_map(|(rows, _)| rows.clone()).collect();
+        assert!(found.len() == 11 && all.iter().copied().eq(0..ROWS as i64), "{} windows", found.len());
+        assert!(bytes < size * 5 / 4, "{bytes} bytes of {size}");
+        // Without the places of its pages a row group is fetched for every lease, and the rows are the same.
+        let (same, bytes) = leased_one_by_one(&without, 83_333).await;
+        assert_eq!(same, found);
+        assert!(bytes > 10 * std::fs::metadata(&without).unwrap().len(), "{bytes}");
+    });
 }
