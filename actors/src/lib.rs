@@ -159,6 +159,6 @@ pub use results::Results;
 pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Sink, Source, Stage};
-pub use stage_report::{StageReport, WaitKind, WaitReport};
+pub use stage_report::{ProcessWait, StageReport, WaitKind, WaitReport};
 pub use timeline::{Doing, Observed, Observer, Track, TrackSlice};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

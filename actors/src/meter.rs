@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::batch::{Batch, BatchName, Lineage};
 use crate::clock::{Activity, Clock};
-use crate::stage_report::{Reading, WaitKind, WaitReport};
+use crate::stage_report::{ProcessWait, Reading, WaitKind, WaitReport};
 use crate::timeline::{Recorder, Watched};
 
 /// The meter of one stage, or of one replica if there are several.
@@ -26,6 +26,7 @@ pub struct StageMeter {
     rows_out: AtomicU64,
     bytes_out: AtomicU64,
     bytes_fetched: AtomicU64,
+    threads: AtomicU64,
     /// Rows that a service holds, and one more: 0 if it holds none of any kind.
     rows_held: AtomicU64,
     notes: Mutex<Notes>,
@@ -36,6 +37,7 @@ pub struct StageMeter {
 struct Notes {
     describe: String,
     waits: BTreeMap<String, WaitReport>,
+    by_process: BTreeMap<String, ProcessWait>,
     /// The wait under way: its name, its kind, the time of its activity when it began, and when that was.
     current: Option<(String, WaitKind, Duration, Instant)>,
 }
@@ -52,6 +54,7 @@ impl Default for StageMeter {
             rows_out: counter(),
             bytes_out: counter(),
             bytes_fetched: counter(),
+            threads: counter(),
             rows_held: counter(),
             notes: Mutex::default(),
             recorder: Recorder::default(),
@@ -164,6 +167,22 @@ impl StageMeter {
         self.bytes_fetched.fetch_add(bytes, Relaxed);
     }
 
+    /// Says how many threads of its own work for the stage now, beside the one that it runs on.
+    pub fn has_threads(&self, threads: usize) {
+        self.threads.store(threads as u64, Relaxed);
+    }
+
+    /// Says for which other process the stage waited this long. It tells the waits of one name apart, and adds to none of them.
+    pub fn waited_for(&self, process: &str, time: Duration) {
+        let mut notes = self.notes();
+        let wait = match notes.by_process.get_mut(process) {
+            Some(wait) => wait,
+            None => notes.by_process.entry(process.to_owned()).or_default(),
+        };
+        wait.count += 1;
+        wait.total += time;
+    }
+
     /// What a service holds now.
     pub(crate) fn holds(&self, rows: u64) {
         self.rows_held.store(rows + 1, Relaxed);
@@ -184,9 +203,11 @@ impl StageMeter {
             taken: load([&self.items_in, &self.rows_in, &self.bytes_in]),
             sent: load([&self.items_out, &self.rows_out, &self.bytes_out]),
             fetched: self.bytes_fetched.load(Relaxed),
+            threads: self.threads.load(Relaxed) as usize,
             rows_held: self.rows_held.load(Relaxed).checked_sub(1),
             describe: notes.describe.clone(),
             waits,
+            by_process: notes.by_process.clone(),
         }
     }
 

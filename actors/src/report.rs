@@ -183,6 +183,9 @@ impl fmt::Display for StageLine<'_> {
         if !stage.describe.is_empty() {
             write!(f, " [{}]", stage.describe)?;
         }
+        if stage.threads > 1 {
+            write!(f, " with {} threads", stage.threads)?;
+        }
         if stage.kind == "service" {
             write!(f, ": {} calls", commas(stage.items_in))?;
         } else {

@@ -48,6 +48,32 @@ impl WaitReport {
     }
 }
 
+/// How often and how long a stage waited for one other process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProcessWait {
+    /// How many times.
+    pub count: u64,
+    /// Total time; in JSON, seconds. Waits for several processes at once count for each of them.
+    #[serde(with = "crate::seconds")]
+    pub total: Duration,
+    /// The round trip of a small request there; zero if it was not measured.
+    #[serde(with = "crate::seconds", default)]
+    pub round_trip: Duration,
+}
+
+impl ProcessWait {
+    /// The mean time of a wait.
+    pub fn mean(&self) -> Duration {
+        self.total.div_f64(self.count.max(1) as f64)
+    }
+
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.total += other.total;
+        self.round_trip = self.round_trip.max(other.round_trip);
+    }
+}
+
 /// What a meter shows at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
@@ -57,13 +83,19 @@ pub(crate) struct Reading {
     /// Batches, rows, bytes sent on.
     pub(crate) sent: [u64; 3],
     pub(crate) fetched: u64,
+    pub(crate) threads: usize,
     pub(crate) rows_held: Option<u64>,
     pub(crate) describe: String,
     pub(crate) waits: BTreeMap<String, WaitReport>,
+    pub(crate) by_process: BTreeMap<String, ProcessWait>,
 }
 
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+fn is_none(threads: &usize) -> bool {
+    *threads == 0
 }
 
 /// Times and counts of a stage, summed over its replicas.
@@ -94,6 +126,9 @@ pub struct StageReport {
     /// Bytes that a source fetched from its store.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_fetched: u64,
+    /// Threads of its own that work for it, such as those that decode for a source.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub threads: usize,
     /// Rows that a service holds now; `None` for all else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_held: Option<u64>,
@@ -118,6 +153,9 @@ pub struct StageReport {
     pub wall: Duration,
     /// What the stage waited for, by the names given to its [`StageMeter`](crate::StageMeter).
     pub waits: BTreeMap<String, WaitReport>,
+    /// For which other processes it waited: of a look-up the ps and their replies, of `receive` the readers and their batches.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_process: BTreeMap<String, ProcessWait>,
 }
 
 impl StageReport {
@@ -165,7 +203,7 @@ impl StageReport {
 
     /// Adds what the meter of one replica shows.
     pub(crate) fn add(&mut self, reading: Reading) {
-        let Reading { times, taken, sent, fetched, rows_held, describe, waits } = reading;
+        let Reading { times, taken, sent, fetched, threads, rows_held, describe, waits, by_process } = reading;
         self.busy += times.busy;
         self.starved += times.starved;
         self.blocked += times.blocked;
@@ -175,11 +213,13 @@ impl StageReport {
         sum([&mut self.items_in, &mut self.rows_in, &mut self.bytes_in], taken);
         sum([&mut self.items_out, &mut self.rows_out, &mut self.bytes_out], sent);
         self.bytes_fetched += fetched;
+        self.threads += threads;
         self.rows_held = rows_held.or(self.rows_held);
         if !describe.is_empty() {
             self.describe = describe;
         }
         self.wait_also(&waits);
+        self.wait_for_processes_also(&by_process);
     }
 
     /// Adds the same stage of another process.
@@ -198,7 +238,15 @@ impl StageReport {
         self.rows_out += other.rows_out;
         self.bytes_out += other.bytes_out;
         self.bytes_fetched += other.bytes_fetched;
+        self.threads += other.threads;
         self.wait_also(&other.waits);
+        self.wait_for_processes_also(&other.by_process);
+    }
+
+    fn wait_for_processes_also(&mut self, by_process: &BTreeMap<String, ProcessWait>) {
+        for (process, wait) in by_process {
+            self.by_process.entry(process.clone()).or_default().add(*wait);
+        }
     }
 
     fn wait_also(&mut self, waits: &BTreeMap<String, WaitReport>) {

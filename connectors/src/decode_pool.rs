@@ -6,10 +6,15 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use forebay_actors::{Fault, StageCx};
 use forebay_base::panic_message;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
+
+use crate::decode_growth::{DecodeGrowth, EVERY};
+use crate::options::ReadOptions;
 
 /// Why a job ended early.
 #[derive(Debug)]
@@ -32,6 +37,10 @@ type Job<T> = Box<dyn FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send>;
 pub(crate) struct DecodePool<T> {
     shared: Arc<Shared<T>>,
     cx: StageCx,
+    growth: DecodeGrowth,
+    threads: usize,
+    /// When `growth` was last told.
+    since: Instant,
 }
 
 /// Puts jobs into a pool.
@@ -103,8 +112,24 @@ impl<T> Shared<T> {
 }
 
 impl<T: Send + 'static> DecodePool<T> {
-    /// Starts `threads` threads, named after the stage, that share `budget` bytes of emitted items.
+    /// Starts the threads that `options` say, named after the stage. They share the bytes of emitted items.
+    pub(crate) fn of(cx: &StageCx, options: &ReadOptions) -> Result<(Self, JobQueue<T>), Fault> {
+        let growth = DecodeGrowth::new(options.decode_threads, options.most_decode_threads);
+        Self::growing(cx, options.decode_threads, growth, options.decode_ahead_bytes)
+    }
+
+    /// Starts `threads` threads, never more.
+    #[cfg(test)]
     pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, JobQueue<T>), Fault> {
+        Self::growing(cx, threads, DecodeGrowth::new(threads, threads), budget)
+    }
+
+    fn growing(
+        cx: &StageCx,
+        threads: usize,
+        growth: DecodeGrowth,
+        budget: usize,
+    ) -> Result<(Self, JobQueue<T>), Fault> {
         let state = State {
             jobs: VecDeque::new(),
             head: 0,
@@ -122,32 +147,59 @@ impl<T: Send + 'static> DecodePool<T> {
             ready: Notify::new(),
             budget,
         });
-        let pool = Self { shared: Arc::clone(&shared), cx: cx.clone() };
-        for i in 0..threads {
-            let shared = Arc::clone(&shared);
-            std::thread::Builder::new()
-                .name(format!("{}-decode-{i}", cx.name()))
-                .spawn(move || work(&shared))
-                .map_err(|e| Fault::external("cannot start a decode thread").because(e))?;
-        }
+        let since = Instant::now();
+        let mut pool = Self { shared: Arc::clone(&shared), cx: cx.clone(), growth, threads: 0, since };
+        (0..threads).try_for_each(|_| pool.start_thread())?;
         Ok((pool, JobQueue { shared }))
+    }
+
+    fn start_thread(&mut self) -> Result<(), Fault> {
+        let shared = Arc::clone(&self.shared);
+        std::thread::Builder::new()
+            .name(format!("{}-decode-{}", self.cx.name(), self.threads))
+            .spawn(move || work(&shared))
+            .map_err(|e| Fault::external("cannot start a decode thread").because(e))?;
+        self.threads += 1;
+        self.cx.meter().has_threads(self.threads);
+        Ok(())
+    }
+
+    /// Waits for a decoded item, and starts more threads if that takes most of the source's time.
+    async fn wait_for_decoding(&mut self, ready: Notified<'_>) -> Result<(), Fault> {
+        if !self.growth.may_grow() {
+            self.cx.meter().waiting_on("decode", ready).await;
+            return Ok(());
+        }
+        let begun = Instant::now();
+        // Long decoding without an item is a reason for more threads, too.
+        let _ = self.cx.meter().waiting_on("decode", tokio::time::timeout(EVERY, ready)).await;
+        let (waited, time) = (begun.elapsed(), self.since.elapsed());
+        self.since = Instant::now();
+        let queued = self.shared.lock().jobs.len();
+        let more = self.growth.observe(time, waited, queued);
+        if more > 0 {
+            (0..more).try_for_each(|_| self.start_thread())?;
+            let (name, threads) = (self.cx.name(), self.threads);
+            tracing::info!("{name}: {threads} threads decode, because it waits for decoding most of the time");
+        }
+        Ok(())
     }
 
     /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the time that this
     /// waits: as waiting for `decode` while a job has the next item, as waiting for the `store` while the next job is fetched,
     /// and as starved of a `lease` while there is nothing to fetch.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
+        let shared = Arc::clone(&self.shared);
         loop {
-            let notified = self.shared.ready.notified();
+            let notified = shared.ready.notified();
             if let Some(next) = self.poll() {
                 return next;
             }
-            let what = self.shared.lock().awaited();
-            let meter = self.cx.meter();
+            let what = shared.lock().awaited();
             match what {
-                Awaited::Decode => meter.waiting_on("decode", notified).await,
-                Awaited::Store => meter.waiting_on("store", notified).await,
-                Awaited::Lease => meter.starved_on("lease", notified).await,
+                Awaited::Decode => self.wait_for_decoding(notified).await?,
+                Awaited::Store => self.cx.meter().waiting_on("store", notified).await,
+                Awaited::Lease => self.cx.meter().starved_on("lease", notified).await,
             }
         }
     }
@@ -345,7 +397,7 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicIsize, Ordering};
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
 
@@ -423,6 +475,32 @@ mod tests {
             assert_eq!(pool.next().await.unwrap(), Some(2));
             assert!(pool.next().await.unwrap_err().to_string().contains("on purpose"));
         }
+    }
+
+    #[tokio::test]
+    async fn more_threads_start_while_the_next_item_is_long_in_coming() {
+        let options = ReadOptions { most_decode_threads: 3, ..ReadOptions::default() };
+        let cx = StageCx::detached("t");
+        let (mut pool, queue) = DecodePool::of(&cx, &options).unwrap();
+        // No job ends before three run at once.
+        let together = Arc::new((Mutex::new(0), Condvar::new()));
+        for number in 0..9 {
+            let together = Arc::clone(&together);
+            queue.submit(move |output| {
+                let (running, changed) = &*together;
+                let mut running = running.lock().unwrap();
+                *running += 1;
+                changed.notify_all();
+                let limit = Duration::from_secs(60);
+                let (running, waited) = changed.wait_timeout_while(running, limit, |running| *running < 3).unwrap();
+                assert!(!waited.timed_out(), "{running} jobs ran at once");
+                drop(running);
+                output.push(number, 1)
+            });
+        }
+        drop(queue);
+        assert_eq!(drain(&mut pool).await.unwrap(), (0..9).collect::<Vec<_>>());
+        assert_eq!(pool.threads, 3);
     }
 
     #[tokio::test]

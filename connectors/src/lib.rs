@@ -28,6 +28,7 @@
 //! No file imports one that comes after it in this list.
 
 mod column_types;
+mod decode_growth;
 mod decode_pool;
 mod file;
 mod file_source;

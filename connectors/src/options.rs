@@ -22,9 +22,12 @@ pub struct ReadOptions {
     pub read_ahead_bytes: usize,
     /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
     pub decode_ahead_bytes: usize,
-    /// Threads that decode. Default 1; a job takes more on more than four cores (`data.decode_threads`). The order of the batches does not
-    /// depend on it.
+    /// Threads that decode at first. Default 1; a job takes more on more than four cores (`data.decode_threads`). The order of the
+    /// batches does not depend on it.
     pub decode_threads: usize,
+    /// Threads that decode at most: more are started while the source waits for decoding most of the time. Default 0: no more than at
+    /// first.
+    pub most_decode_threads: usize,
 }
 
 impl Default for ReadOptions {
@@ -38,6 +41,7 @@ impl Default for ReadOptions {
             read_ahead_bytes: 64 << 20,
             decode_ahead_bytes: 64 << 20,
             decode_threads: 1,
+            most_decode_threads: 0,
         }
     }
 }

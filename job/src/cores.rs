@@ -29,9 +29,14 @@ impl Job {
         self.pipeline.cores.or(available_parallelism().map_or(1, usize::from)).max(1)
     }
 
-    /// Threads that decode.
+    /// Threads that decode at first.
     pub fn decode_threads(&self) -> usize {
         self.data.decode_threads.or((self.cores() / 4).clamp(1, MOST_DECODE_THREADS))
+    }
+
+    /// Threads that decode at most, if decoding turns out to be what a run waits for.
+    pub fn most_decode_threads(&self) -> usize {
+        self.data.decode_threads.or(self.cores())
     }
 
     /// Shards of each process that holds some. Processes of a run may stand on different machines, yet must agree on the number:
@@ -74,7 +79,7 @@ impl Job {
         let knobs = [
             ("train.threads", self.train.threads, self.dense_threads()),
             ("table.shards", self.table.shards, self.shards()),
-            ("data.decode_threads", self.data.decode_threads, self.decode_threads()),
+            ("data.decode_threads at first", self.data.decode_threads, self.decode_threads()),
         ];
         let mut values: Vec<String> = knobs
             .into_iter()
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn a_line_says_what_auto_stands_for() {
         let line = job(&["pipeline.cores=16", "train.threads=3", "pipeline.batch_replicas=2"]).auto_values().unwrap();
-        let expected = "auto, with 16 cores: table.shards = 4, data.decode_threads = 4, replicas of parse follow from the meters of \
+        let expected = "auto, with 16 cores: table.shards = 4, data.decode_threads at first = 4, replicas of parse follow from the meters of \
                         the run";
         assert_eq!(line, expected);
     }

@@ -51,7 +51,8 @@ pub struct DataOptions {
     pub read_ahead: ByteSize,
     /// Most bytes that are decoded ahead of parsing.
     pub decode_ahead: ByteSize,
-    /// Threads that decode. "auto": a quarter of `pipeline.cores`, at least 1 and at most 16.
+    /// Threads that decode. "auto": at first a quarter of `pipeline.cores`, at least 1 and at most 16; more, up to all cores, while
+    /// the run waits for decoding.
     pub decode_threads: Knob,
     /// Share of the negative rows (label 0) that are trained on, anew in each epoch. Predictions are corrected for it, so that they
     /// are as high as with all rows (He et al., ADKDD 2014). 1 keeps all rows.

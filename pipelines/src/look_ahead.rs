@@ -14,7 +14,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use forebay_actors::{Fault, StageCx};
 use forebay_job::Job;
@@ -58,15 +57,15 @@ pub struct LookAheadReport {
 }
 
 impl LookAhead {
-    /// The look-ahead that a job asks for, over its table. Measures the round trip if the job leaves the choice to the run.
+    /// The look-ahead that a job asks for, over its table. Measures the round trip.
     ///
     /// # Errors
     /// External: a ps does not answer.
     pub(crate) async fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
-        let measures = job.may_look_ahead() && job.train.look_ahead.is_auto();
-        let round_trip = if measures { table.round_trip().await? } else { Duration::ZERO };
+        // The report says it, too: how much of a look-up is distance.
+        let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
-        if measures {
+        if job.may_look_ahead() && job.train.look_ahead.is_auto() {
             let so = if k > 0 { format!("asked for {k} batches ahead") } else { "not asked for ahead".to_owned() };
             tracing::info!("the ps are {round_trip:.1?} away: rows are {so}");
         }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Host, Report};
+use forebay_actors::{Fault, Host, ProcessWait, Report};
 use forebay_connectors::Format;
 use forebay_job::{DenseAt, Job, RunEnd};
 use forebay_models::NamedTensor;
+use forebay_ps::remote::PsReplies;
 use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
 
@@ -202,7 +203,12 @@ impl Resources {
     }
 
     /// The report of the run: of this process, and of the `others` in a cluster.
-    pub(crate) fn run_report(&self, report: Report, others: Vec<ProcessReport>) -> RunReport {
+    pub(crate) fn run_report(&self, mut report: Report, others: Vec<ProcessReport>) -> RunReport {
+        if let Some(lookup) = report.stages.iter_mut().find(|stage| stage.name == "lookup") {
+            for PsReplies { ps, count, total, round_trip } in self.table.replies() {
+                lookup.by_process.insert(ps, ProcessWait { count, total, round_trip });
+            }
+        }
         let process = match &self.session {
             Some(session) => session.member.id().to_string(),
             None => "train".to_owned(),

@@ -96,6 +96,7 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
         read_ahead_bytes: job.data.read_ahead.0,
         decode_ahead_bytes: job.data.decode_ahead.0,
         decode_threads: job.decode_threads(),
+        most_decode_threads: job.most_decode_threads(),
     }
 }
 

@@ -18,6 +18,7 @@ use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
 use crate::lifetime::Absent;
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
+use crate::remote::PsReplies;
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
@@ -201,6 +202,12 @@ impl TableClient {
             shards.extend(stats);
         }
         Ok(TableStats { table: self.layout.table.clone(), shards })
+    }
+
+    /// How each ps process has answered pulls so far; empty if the shards are in this process. A pull asks all processes at once and
+    /// awaits all, so the slowest decides.
+    pub fn replies(&self) -> Vec<PsReplies> {
+        self.endpoints.iter().filter_map(Endpoint::replies).collect()
     }
 
     /// Up to `at_most` rows of one shard from row number `from` on; an empty block means that there are no more.

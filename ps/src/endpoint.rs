@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use crate::merge::Rows;
 use crate::push::PushOutcome;
-use crate::remote::{Process, Wire};
+use crate::remote::{Process, PsReplies, Wire};
 use crate::shard::{Call, Reply};
 
 /// Takes calls for some of the shards of a table.
@@ -36,6 +36,14 @@ impl Endpoint {
         match self {
             Self::Shard(_) => Ok(Duration::ZERO),
             Self::Process(process) => process.round_trip().await,
+        }
+    }
+
+    /// How the process behind the network has answered pulls so far; none of a shard in this process.
+    pub(crate) fn replies(&self) -> Option<PsReplies> {
+        match self {
+            Self::Shard(_) => None,
+            Self::Process(process) => Some(process.replies()),
         }
     }
 

@@ -63,8 +63,8 @@ impl Summary<'_> {
                 false => ("all processes ", report.ledger.delivered),
             };
             out::print_or_drop(format_args!(
-                "{who}used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
-                cpu / rows.max(1) as f64 * 1e6,
+                "{who}used {cpu:.1} CPU seconds{}, at most {} MiB of memory",
+                per_million(cpu, rows),
                 peak >> 20
             ));
         }
@@ -158,6 +158,11 @@ impl Summary<'_> {
     }
 }
 
+/// CPU seconds per million rows, in words; nothing of a run that had no more rows to train on, and only saved.
+fn per_million(cpu: f64, rows: u64) -> String {
+    if rows == 0 { String::new() } else { format!(" ({:.1} per million rows)", cpu / rows as f64 * 1e6) }
+}
+
 /// What became of the keys of each table, over all shards; nothing if a shard does not answer.
 fn tables(model: &Model) -> Vec<Value> {
     let Ok(stats) = block_on(model.table.stats()) else { return Vec::new() };
@@ -168,4 +173,15 @@ fn tables(model: &Model) -> Vec<Value> {
         table
     };
     groups.iter().map(table).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::per_million;
+
+    #[test]
+    fn a_run_that_only_saved_has_no_cpu_seconds_per_million_rows() {
+        assert_eq!(per_million(0.19, 0), "");
+        assert_eq!(per_million(2.0, 400_000), " (5.0 per million rows)");
+    }
 }

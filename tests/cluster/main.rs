@@ -24,4 +24,5 @@ mod requests;
 mod restarts;
 mod supervise;
 mod trust;
+mod verdicts;
 mod wire;

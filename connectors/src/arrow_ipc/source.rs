@@ -175,7 +175,7 @@ impl Source for ArrowSource {
             let (cost, set) = (at.block.cost(), cache.get(number, at.before));
             (cost, Decode { file, batch: batch as usize, set, part, batch_rows })
         });
-        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
         let fetch = move |decode: Decode, permit: BudgetPermit| {
             let cx = cx.clone();

@@ -177,7 +177,7 @@ impl Source for ParquetSource {
             let cost = fetch::cost(&footer, group as usize);
             (cost, Decode { footer, group: group as usize, part, batch_rows })
         });
-        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
         let fetch = move |decode: Decode, mut permit: BudgetPermit| {
             let cx = cx.clone();

@@ -136,7 +136,7 @@ impl Source for SyntheticSource {
             });
             stream::iter(cuts)
         });
-        let (pool, queue) = DecodePool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
+        let (pool, queue) = DecodePool::of(cx, &self.options)?;
         let planted = Arc::new(self.what.planted());
         let schema = self.what.schema();
         let (base, categories, has_buy) = (self.what.first, self.what.categories, self.what.labels == 2);

@@ -253,7 +253,7 @@ impl<F: LineFormat> Source for TextSource<F> {
                 (cost, (text, range))
             }
         });
-        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let (pool, queue) = DecodePool::of(cx, &options)?;
         let (format, cx) = (Arc::clone(&self.format), cx.clone());
         let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
             // Counted when it is asked for: a compressed file comes in pieces, as fast as it is parsed.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
+use super::others;
+use crate::process_report::ProcessReport;
 
 /// A change of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,9 +59,12 @@ pub(super) fn advise(
     certainty: Certainty,
     loads: &[Load],
     machines: &[MachineUse],
+    processes: &[&ProcessReport],
     job: &Job,
 ) -> Option<Change> {
-    if certainty == Certainty::Unclear || limit.skew.is_some() {
+    let far = others::ps_are_far(processes);
+    // More of the same does not help a process that is slower than the others. If it is only farther, more batches under way do.
+    if certainty == Certainty::Unclear || (limit.skew.is_some() && far != Some(true)) {
         return None;
     }
     // The CPU time of a row stays the same, so no change is faster than the cores.
@@ -70,7 +75,7 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, job)?;
+            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             (field, value, limit.share / share.max(1e-3), next.stage.clone())
@@ -88,7 +93,13 @@ fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
 }
 
 /// The field that gives a stage more, its value, and what that does.
-fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option<(String, String, Effect<'a>)> {
+fn knob<'a>(
+    limit: &'a Limit,
+    loads: &[Load],
+    cores: usize,
+    far: Option<bool>,
+    job: &Job,
+) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
     let itself = move |factor| Effect { hits: Box::new(move |stage| stage == name), part: None, factor };
     let part = |part, factor| Effect { hits: Box::new(move |stage| stage == name), part: Some(part), factor };
@@ -115,6 +126,8 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
+        // The run takes more by itself.
+        (_, _, Some("decode")) if job.data.decode_threads.is_auto() => None,
         (_, _, Some("decode")) => {
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
@@ -126,6 +139,13 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
         (_, COMPUTE, None) if job.train.backend == Backend::Native => {
             let n = job.dense_threads();
             (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
+        }
+        // The ps are near, and yet late: their machines or their networks are full.
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
+            let (n, m) = (job.placement.ps, job.placement.ps + 1);
+            let hits = |stage: &str| AT_SHARDS.contains(&stage);
+            let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor: n as f64 / m as f64 };
+            Some(("placement.ps".into(), m.to_string(), effect))
         }
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.

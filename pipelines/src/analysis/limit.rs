@@ -7,6 +7,7 @@ use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
+use super::others;
 use crate::process_report::ProcessReport;
 
 /// How sure it is that a limit is the limit.
@@ -84,8 +85,11 @@ pub(super) fn find(
     machines: &[MachineUse],
     job: &Job,
 ) -> Option<(Limit, Certainty)> {
-    let top = loads.first().filter(|load| load.share > 0.0)?;
-    let limit = of_load(top, loads);
+    let Some(top) = loads.first().filter(|load| load.share > 0.0) else {
+        // A source that only waits has done nothing so far, and so has all that comes after it.
+        return between_stages(processes, 0.0, job).map(|limit| (limit, Certainty::Likely));
+    };
+    let limit = of_load(top, loads, processes);
     // What computes is limited by the cores, what waits for a store is not.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
     if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
@@ -108,7 +112,7 @@ pub(super) fn find(
 }
 
 /// The limit that the most occupied load is a sign of.
-fn of_load(load: &Load, loads: &[Load]) -> Limit {
+fn of_load(load: &Load, loads: &[Load], processes: &[&ProcessReport]) -> Limit {
     let part = load.main_part();
     let waits = part != "busy";
     if load.stage == SHARDS {
@@ -120,6 +124,7 @@ fn of_load(load: &Load, loads: &[Load]) -> Limit {
         return Limit { share: load.share, ..of_shards(shards) };
     }
     let skew = match (&load.at, load.others_true_rate) {
+        _ if part == "shards" => others::slow_ps(processes),
         (Some(at), Some(others)) => {
             Some(format!("{at} does {:.0} rows/s where the others do {others:.0}", load.true_rate))
         }
@@ -182,12 +187,14 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
         let replicas = stages().find(|stage| stage.name == "lookup").map_or(1, |stage| stage.replicas);
         // Look-ahead has a replica for each ticket.
         let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
-        return limit(LimitKind::Staleness, "staleness".into(), in_turn, bound);
+        let limit = limit(LimitKind::Staleness, "staleness".into(), in_turn, bound)?;
+        return Some(Limit { skew: others::slow_ps(processes), ..limit });
     }
     let line =
         mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));
     if line >= 0.3 {
-        return limit(LimitKind::Link, "ship to receive".into(), line, job.placement.in_flight);
+        let limit = limit(LimitKind::Link, "ship to receive".into(), line, job.placement.in_flight)?;
+        return Some(Limit { process: others::awaited_reader(processes), ..limit });
     }
     // If trainers have batches all the same, a stage there is occupied for longer.
     let lease = mean("read", &|stage| stage.wait_share("lease"));

@@ -6,11 +6,13 @@
 //! 1 / share is how many times faster the rest could run without it (Kalavri et al., "Three steps is all you need: fast,
 //! accurate, automatic scaling decisions for distributed streaming dataflows", OSDI 2018).
 //!
-//! Read in this order: `load.rs` (how occupied every stage is), `limit.rs` (which of them limits), `advice.rs` (what to change).
+//! Read in this order: `load.rs` (how occupied every stage is), `limit.rs` (which of them limits), `others.rs` (which
+//! other process a stage waits for), `advice.rs` (what to change).
 
 mod advice;
 mod limit;
 mod load;
+mod others;
 #[cfg(test)]
 mod tests;
 
@@ -70,7 +72,7 @@ impl Analysis {
         let Some((limit, certainty)) = limit::find(processes, &loads, &machines, job) else {
             return Self { stall_share, starved_share, loads, ..Self::default() };
         };
-        let change = advice::advise(&limit, certainty, &loads, &machines, job);
+        let change = advice::advise(&limit, certainty, &loads, &machines, processes, job);
         Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, loads }
     }
 

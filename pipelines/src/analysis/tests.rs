@@ -95,7 +95,7 @@ fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
     ];
     for (limiting, bound, expected) in cases {
         let name = limiting.name.clone();
-        let analysis = analysis_of(&[with(limiting)], "train.threads = 8");
+        let analysis = analysis_of(&[with(limiting)], "train.threads = 8\ndata.decode_threads = 1");
         let limit = analysis.limit.as_ref().unwrap();
         assert_eq!((limit.name.as_str(), limit.bound(), analysis.certainty), (&*name, Some(bound), Certainty::Sure));
         assert_eq!(change(&analysis), expected, "{analysis}");

@@ -118,7 +118,8 @@ fn plausible(report: &Report) -> bool {
         let counts = [stage.items_in, stage.rows_in, stage.bytes_in, stage.items_out, stage.rows_out, stage.bytes_out];
         times.into_iter().chain(stage.waits.values().map(|wait| wait.total)).all(|time| time <= MAX_TIME)
             && counts.into_iter().chain([fetched, held]).chain(stage.waits.values().map(|wait| wait.count)).all(small)
-            && stage.replicas <= 1 << 20
+            && stage.by_process.values().all(|wait| wait.total.max(wait.round_trip) <= MAX_TIME && small(wait.count))
+            && stage.replicas.max(stage.threads) <= 1 << 20
     };
     let link = |link: &forebay_actors::LinkReport| {
         [link.items, link.rows, link.bytes, link.depth, link.blocked_sends].into_iter().all(small)

@@ -1,6 +1,7 @@
 //! `receive`: takes each batch from this trainer's receive queue once, until the coordinator says that the run is finished.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use tokio::sync::watch;
@@ -88,6 +89,7 @@ impl<T: Receivable> Source for Receive<T> {
     }
 
     async fn next(&mut self) -> Result<Option<T>, Fault> {
+        let mut waiting_since = None;
         loop {
             let phase = {
                 let status = self.status.borrow_and_update();
@@ -95,6 +97,11 @@ impl<T: Receivable> Source for Receive<T> {
                 status.phase.clone()
             };
             while let Some(queued) = self.receive_queue.take() {
+                if let (Some(since), Some(cx)) = (waiting_since.take(), &self.cx)
+                    && let Some(reader) = self.receive_queue.reader_of(&queued)
+                {
+                    cx.meter().waited_for(&reader, Instant::elapsed(&since));
+                }
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
                 if self.trained_before(&batch) {
                     self.receive_queue.batch_done(queued.header.id);
@@ -125,6 +132,7 @@ impl<T: Receivable> Source for Receive<T> {
                 }
             };
             let cx = self.cx.as_ref().expect("opened before the first batch");
+            waiting_since.get_or_insert_with(Instant::now);
             cx.meter()
                 .starved_on("readers", arrival)
                 .await

@@ -14,6 +14,7 @@ use futures::future::{BoxFuture, ready};
 use super::metadata::{Answer, Header, Tail};
 use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
+use super::reply_times::{PsReplies, ReplyTimes};
 use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
@@ -36,6 +37,7 @@ pub(crate) struct Process {
     push: RequestStream,
     import: RequestStream,
     import_weights: RequestStream,
+    pulled: Arc<ReplyTimes>,
 }
 
 impl Process {
@@ -45,12 +47,17 @@ impl Process {
             (stream("pull", wire.path()), stream("peek", wire.path()), stream("push", wire.path()));
         let pull_whole = stream("pull", &["whole"]);
         let (import, import_weights) = (stream("import", &[]), stream("import", &["weights"]));
-        Self { pull, pull_whole, peek, push, import, import_weights, ps, layout, wire }
+        Self { pull, pull_whole, peek, push, import, import_weights, ps, layout, wire, pulled: Arc::default() }
     }
 
     /// How rows and gradients travel.
     pub(crate) fn wire(&self) -> Wire {
         self.wire
+    }
+
+    /// How it has answered pulls so far.
+    pub(crate) fn replies(&self) -> PsReplies {
+        self.pulled.of(self.ps.rank)
     }
 
     /// The round trip of a small request: the shortest of three, as the first may connect.
@@ -62,6 +69,7 @@ impl Process {
             let _: HeldShards = self.ps.act("table.config", &body).await?;
             shortest = shortest.min(begun.elapsed());
         }
+        self.pulled.measured(shortest);
         Ok(shortest)
     }
 
@@ -123,9 +131,11 @@ impl Process {
         // Whole rows, which are wider, are not asked of a table with groups.
         let begins = self.layout.own_widths(&keys);
         let request = Message::columns(batch(vec![key_field()], vec![keys_column(keys)])?);
+        let (asked, pulled) = (Instant::now(), Arc::clone(&self.pulled));
         let (answered, ps) = (stream.begin(request, Resend::Yes).await?, self.ps.clone());
         Ok(Box::pin(async move {
             let (request, answer) = answered.await?;
+            pulled.add(asked.elapsed());
             let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
             match (answer.batch, tail) {
                 (Some(columns), Tail::Exponents(exponents)) => wire

@@ -22,6 +22,8 @@ pub(crate) struct RemotePs {
     retry: Retry,
     /// What is asked for there: "table `ads`".
     what: String,
+    /// Its number among the ps processes.
+    pub(crate) rank: usize,
     /// The process: "ps 0 at HOST:PORT".
     pub(crate) name: String,
 }
@@ -29,7 +31,7 @@ pub(crate) struct RemotePs {
 impl RemotePs {
     pub(crate) fn new(rank: usize, peer: &Peer, what: impl Into<String>, retry: &Retry) -> Self {
         let name = format!("ps {rank} at {}", peer.address());
-        Self { peer: peer.clone(), retry: retry.clone(), what: what.into(), name }
+        Self { peer: peer.clone(), retry: retry.clone(), what: what.into(), rank, name }
     }
 
     /// A stream of requests to this path.

@@ -228,6 +228,11 @@ impl ReceiveQueue {
         Some(queued)
     }
 
+    /// The reader that sent a batch, unless its channel has ended.
+    pub(crate) fn reader_of(&self, batch: &ReceivedBatch) -> Option<String> {
+        self.state().channels.get(&batch.channel).map(|channel| channel.reader.clone())
+    }
+
     /// Waits until a batch may have become available. May return without one. Cancel safe.
     pub(crate) async fn wait_for_arrival(&self) {
         self.arrived.notified().await;

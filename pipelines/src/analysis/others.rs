@@ -1,0 +1,62 @@
+//! For which other process a stage waits: the ps whose replies come last, the reader whose batches do.
+
+use std::collections::BTreeMap;
+
+use forebay_actors::{ProcessWait, StageReport};
+
+use crate::process_report::ProcessReport;
+
+/// Fewer waits than this say little.
+const FEW: u64 = 20;
+
+/// A ps is slow if its replies take this many times as long as those of the others.
+const SLOW: f64 = 2.0;
+
+/// Replies that differ by less than this, in seconds, differ by chance.
+const CHANCE: f64 = 1e-3;
+
+/// Replies that take at most this many round trips of a small request are late because of the distance.
+const DISTANCE: f64 = 2.5;
+
+/// The reader that is awaited for this part of the time is the slow one: of two that are as fast as one another, each is for a half.
+const MOST: f64 = 0.7;
+
+/// All waits of a stage for other processes, by process.
+fn waits(processes: &[&ProcessReport], stage: &str) -> BTreeMap<String, ProcessWait> {
+    let mut all = StageReport::default();
+    let stages = processes.iter().flat_map(|process| &process.report.stages).filter(|found| found.name == stage);
+    stages.for_each(|found| all.merge(found));
+    all.by_process
+}
+
+/// The ps whose replies take longest.
+fn slowest(waits: &BTreeMap<String, ProcessWait>) -> Option<(&String, &ProcessWait)> {
+    waits.iter().filter(|(_, wait)| wait.count >= FEW).max_by_key(|(_, wait)| wait.mean())
+}
+
+/// Says which ps is slow, if its replies take much longer than those of the others.
+pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<String> {
+    let waits = waits(processes, "lookup");
+    let (name, slow) = slowest(&waits)?;
+    let others: Vec<f64> =
+        waits.iter().filter(|(ps, _)| *ps != name).map(|(_, wait)| wait.mean().as_secs_f64()).collect();
+    let (mean, others) = (slow.mean().as_secs_f64(), others.iter().sum::<f64>() / (others.len() as f64));
+    let is_slow = mean > SLOW * others && mean - others > CHANCE;
+    is_slow.then(|| format!("{name} takes {:.1} ms to reply where the others take {:.1}", 1e3 * mean, 1e3 * others))
+}
+
+/// Whether look-ups wait for the distance to the ps: their replies take about as long as those of small requests. `None` if it is
+/// not known.
+pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
+    let waits = waits(processes, "lookup");
+    let (_, slow) = slowest(&waits).filter(|(_, wait)| !wait.round_trip.is_zero())?;
+    Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
+}
+
+/// The reader that trainers wait for, if it is the same one most of the time and there are others.
+pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
+    let waits = waits(processes, "receive");
+    let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();
+    let (name, most) = waits.iter().max_by_key(|(_, wait)| wait.total)?;
+    (waits.len() > 1 && most.total.as_secs_f64() >= MOST * all).then(|| name.clone())
+}

@@ -1,0 +1,163 @@
+//! Runs of real processes whose limit is known, because a test made it: what the merged report names, and what it advises.
+//!
+//! The limits are slower than anything else by a large factor, so that other work on the machine changes no verdict.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay::pipelines::{LimitKind, RunReport};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::hosts::{Hosts, Line};
+use super::jobs::job;
+use super::processes::Run;
+
+/// Batches of 256 rows: 47.
+const ROWS: u64 = 12_000;
+
+const PS: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
+
+/// A run on hosts of its own, one for each process, with these lines.
+fn on_hosts(names: &[&str], lines: &[(&str, Line)], settings: &[String]) -> Run {
+    let places: Vec<String> = names.iter().map(|name| name.replace(' ', "")).collect();
+    let places: Vec<&str> = places.iter().map(String::as_str).collect();
+    let hosts = Arc::new(Hosts::new(&places));
+    lines.iter().for_each(|(name, line)| hosts.line(name, *line));
+    Run::on_hosts(&hosts, &places, "ps0", settings)
+}
+
+/// Starts these processes; the trainer writes its report.
+fn start(run: &mut Run, names: &[&str]) {
+    let file = run.folder().join("report.json");
+    for name in names {
+        let more = if *name == "trainer 0" { &["--report", file.to_str().unwrap()][..] } else { &[] };
+        run.start_with(name, more);
+    }
+}
+
+/// Waits until these have ended. Returns the report of the run.
+fn report(run: &mut Run, names: &[&str]) -> RunReport {
+    run.end_well(names);
+    serde_json::from_slice(&std::fs::read(run.folder().join("report.json")).unwrap()).unwrap()
+}
+
+fn far(delay_ms: u32) -> Line {
+    Line { delay_ms: Some(delay_ms), rate_mbit: None }
+}
+
+fn narrow(rate_mbit: u32) -> Line {
+    Line { delay_ms: None, rate_mbit: Some(rate_mbit) }
+}
+
+fn advised(report: &RunReport) -> Option<(&str, &str)> {
+    report.analysis.change.as_ref().map(|change| (change.field.as_str(), change.value.as_str()))
+}
+
+/// Lets a process run for a tenth of the time, until it is dropped.
+struct Slowed {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Slowed {
+    fn new(id: u32) -> Self {
+        let (over, pid) = (Arc::<AtomicBool>::default(), Pid::from_raw(id as i32).unwrap());
+        let ended = Arc::clone(&over);
+        let thread = std::thread::spawn(move || {
+            while !ended.load(Ordering::SeqCst) {
+                for (signal, ms) in [(Signal::STOP, 45), (Signal::CONT, 5)] {
+                    let _ = kill_process(pid, signal);
+                    std::thread::sleep(Duration::from_millis(ms));
+                }
+            }
+        });
+        Self { over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Slowed {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn a_ps_that_is_far_away_is_named_and_more_batches_under_way_are_advised() {
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=0"]);
+    let mut run = on_hosts(&PS, &[("ps1", far(60))], &settings);
+    start(&mut run, &PS);
+    let report = report(&mut run, &PS);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert!(["staleness", "lookup", "push"].contains(&limit.name.as_str()), "{report}");
+    let verdict = report.analysis.to_string();
+    assert!(verdict.contains("ps 1 takes "), "{report}");
+    assert_eq!(advised(&report).unwrap().0, "train.look_ahead", "{report}");
+}
+
+#[test]
+fn a_ps_with_a_slow_network_is_named_and_nothing_is_advised_that_helps_all() {
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=8"]);
+    let mut run = on_hosts(&PS, &[("ps1", narrow(4))], &settings);
+    start(&mut run, &PS);
+    let report = report(&mut run, &PS);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.bound(), limit.waits_for.as_deref()), (Some("table"), Some("shards")), "{report}");
+    assert!(report.analysis.to_string().contains("ps 1 takes "), "{report}");
+    assert_eq!(advised(&report), None, "{report}");
+}
+
+#[test]
+fn networks_of_all_ps_that_are_full_are_relieved_by_one_more_ps() {
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=8"]);
+    let mut run = on_hosts(&PS, &[("ps0", narrow(4)), ("ps1", narrow(4))], &settings);
+    start(&mut run, &PS);
+    let report = report(&mut run, &PS);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.bound(), limit.waits_for.as_deref()), (Some("table"), Some("shards")), "{report}");
+    assert_eq!(advised(&report), Some(("placement.ps", "3")), "{report}");
+}
+
+const FOUR: [&str; 6] = ["ps 0", "trainer 0", "reader 0", "reader 1", "reader 2", "reader 3"];
+
+#[test]
+fn the_network_of_one_reader_among_four_is_named() {
+    let settings = job(ROWS, &["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024"]);
+    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
+    start(&mut run, &FOUR);
+    let report = report(&mut run, &FOUR);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Link, "ship to receive"), "{report}");
+    assert_eq!(limit.process.as_deref(), Some("reader 2"), "{report}");
+    assert_eq!(advised(&report), Some(("placement.compress", "\"lz4\"")), "{report}");
+}
+
+#[test]
+fn a_slow_reader_among_four_is_named() {
+    let settings = job(ROWS, &["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024", "data.epochs=4"]);
+    let mut run = Run::local(&settings);
+    start(&mut run, &FOUR);
+    let slowed = Slowed::new(run.id("reader 2"));
+    let report = report(&mut run, &FOUR);
+    drop(slowed);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.bound(), limit.process.as_deref()), (Some("input"), Some("reader 2")), "{report}");
+    assert_eq!(advised(&report), None, "more readers do not make this one faster: {report}");
+}
+
+#[test]
+fn leases_of_a_lost_reader_that_have_not_run_out_are_the_limit() {
+    let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=8"];
+    let names = ["ps 0", "trainer 0", "reader 0", "reader 1"];
+    let mut run = Run::local(&job(ROWS, &more));
+    start(&mut run, &names);
+    // It holds a lease until that runs out, and trainers take batches in the order of the data.
+    run.until_windows(1);
+    run.hold("reader 1");
+    let report = report(&mut run, &names[..3]);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "leases"), "{report}");
+    assert_eq!(advised(&report), None, "{report}");
+}
