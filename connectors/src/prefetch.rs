@@ -90,7 +90,7 @@ impl Window {
 }
 
 /// Starts the task. `splits` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
-/// of it; `fetch` gets it with the permit for those bytes and makes the job. A split over budget takes all of it.
+/// of it; `fetch` gets it with the permit for those bytes and makes its jobs, in order. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
     budget_bytes: usize,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
@@ -101,7 +101,7 @@ where
     T: Send + 'static,
     W: Send + 'static,
     F: Fn(W, BudgetPermit) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<J, Fault>> + Send + 'static,
+    Fut: Future<Output = Result<Vec<J>, Fault>> + Send + 'static,
     J: FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static,
 {
     let (fetches, known) = (queue.fetches(), queue.fetches());
@@ -111,19 +111,20 @@ where
         let (mut running, mut window) = (FuturesUnordered::new(), Window::new(budget_bytes as u64));
         let mut idle_since = Instant::now();
         // Splits that came before those in front of them, and the number of the next one to hand on.
-        let (mut early, mut next, mut asked, mut more) = (BTreeMap::new(), 0_u64, 0_u64, true);
+        let (mut next, mut asked, mut more) = (0_u64, 0_u64, true);
+        let mut early: BTreeMap<u64, Result<(Vec<J>, _), Fault>> = BTreeMap::new();
         while more || !running.is_empty() {
             tokio::select! {
                 biased;
-                Some((number, bytes, job)) = running.next() => {
+                Some((number, bytes, jobs)) = running.next() => {
                     window.end(bytes);
                     idle_since = Instant::now();
-                    early.insert(number, job);
-                    while let Some(job) = early.remove(&next) {
+                    early.insert(number, jobs);
+                    while let Some(jobs) = early.remove(&next) {
                         next += 1;
-                        match job {
-                            Ok((job, under_way)) => {
-                                queue.submit(job);
+                        match jobs {
+                            Ok((jobs, under_way)) => {
+                                jobs.into_iter().for_each(|job| queue.submit(job));
                                 drop(under_way);
                             }
                             Err(fault) => return queue.fail(fault),
@@ -147,11 +148,11 @@ where
                     let number = asked;
                     asked += 1;
                     running.push(async move {
-                        let job = match fetching {
-                            Ok(fetching) => fetching.await.map(|job| (job, under_way)),
+                        let jobs = match fetching {
+                            Ok(fetching) => fetching.await.map(|jobs| (jobs, under_way)),
                             Err(fault) => Err(fault),
                         };
-                        (number, bytes, job)
+                        (number, bytes, jobs)
                     });
                 }
             }
@@ -221,10 +222,10 @@ mod tests {
             gates.lock().unwrap().insert(number, end);
             async move {
                 ended.await.map_err(|e| Fault::internal("ended").because(e))?;
-                Ok(move |output: &JobOutput<u64>| {
+                Ok(vec![move |output: &JobOutput<u64>| {
                     drop(permit);
                     output.push(number, 1)
-                })
+                }])
             }
         };
         let prefetch = start(budget as usize, splits, fetch, queue);

@@ -184,11 +184,11 @@ impl Source for ArrowSource {
                 decode.set.fetch(&file.file, &file.dictionaries_of(at.before)).await?;
                 let fetched = unpack::fetch(&file.file, &at.block).await?;
                 cx.meter().fetched(at.block.cost());
-                Ok(move |output: &JobOutput<Rows>| {
+                Ok(vec![move |output: &JobOutput<Rows>| {
                     let done = decode.run(fetched, output);
                     drop(permit);
                     done
-                })
+                }])
             }
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);

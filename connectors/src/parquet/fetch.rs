@@ -1,5 +1,5 @@
-//! Reads the wanted column chunks of one row group, or the pages of some of its rows: near ranges as one request, several requests at once. The decoder then
-//! reads from memory without copying.
+//! Reads the wanted column chunks of one row group, or the pages of some of its rows: near ranges as one request, several requests at
+//! once. The decoder then reads from memory without copying.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,16 +21,19 @@ pub(super) fn cost(footer: &Footer, row_group: usize) -> u64 {
     coalesce(&footer.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
 }
 
-/// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `permit` is for
-/// the whole row group, and gives back what is not needed.
+/// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `in_pieces`: the
+/// rows are decoded in several pieces, so the places of pages are useful even if all are read. `permit` is for the whole row group, and
+/// gives back what is not needed.
 pub(super) async fn fetch(
     footer: &Arc<Footer>,
     row_group: usize,
     rows: &Range<u64>,
+    in_pieces: bool,
     permit: &mut BudgetPermit,
 ) -> Result<FetchedRows, Fault> {
     let file = &footer.file;
-    let pages = pages::of_rows(footer, row_group, rows).await?;
+    let all = rows.start == 0 && rows.end >= footer.rows(row_group);
+    let pages = if all && !in_pieces { None } else { pages::of_rows(footer, row_group, rows).await? };
     let requests = coalesce(pages.as_ref().map_or(&footer.selected.ranges[row_group], |pages| &pages.ranges));
     let bytes = requests.iter().map(|request| request.end - request.start).sum();
     permit.keep(bytes);
@@ -41,13 +44,17 @@ pub(super) async fn fetch(
     let data = Fetched { size: file.size, parts: parts.await? };
     Ok(match pages {
         Some(Pages { metadata, index_bytes, .. }) => {
-            FetchedRows { data, metadata, row_group: 0, bytes: bytes + index_bytes }
+            FetchedRows { data, metadata, row_group: 0, bytes: bytes + index_bytes, finds_rows: true }
         }
-        None => FetchedRows { data, metadata: footer.metadata.clone(), row_group, bytes },
+        None => {
+            let finds_rows = !footer.has_lists();
+            FetchedRows { data, metadata: footer.metadata.clone(), row_group, bytes, finds_rows }
+        }
     })
 }
 
 /// What the decoder needs to read rows of a row group.
+#[derive(Clone)]
 pub(super) struct FetchedRows {
     pub(super) data: Fetched,
     pub(super) metadata: ArrowReaderMetadata,
@@ -55,10 +62,13 @@ pub(super) struct FetchedRows {
     pub(super) row_group: usize,
     /// Bytes that were read from the store.
     pub(super) bytes: u64,
+    /// Whether rows in the middle are found without decoding those before them: pages of lists do not say how many rows they hold,
+    /// but the index does.
+    pub(super) finds_rows: bool,
 }
 
 /// Parts of a file in memory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Fetched {
     size: u64,
     /// (offset in the file, bytes), sorted.

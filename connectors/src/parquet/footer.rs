@@ -44,6 +44,12 @@ impl Footer {
     pub(crate) fn rows(&self, row_group: usize) -> u64 {
         self.metadata.metadata().row_group(row_group).num_rows().max(0) as u64
     }
+
+    /// Whether a selected column is a list, or lies in one.
+    pub(super) fn has_lists(&self) -> bool {
+        let columns = self.metadata.metadata().file_metadata().schema_descr().columns();
+        columns.iter().enumerate().any(|(leaf, c)| c.max_rep_level() > 0 && self.selected.mask.leaf_included(leaf))
+    }
 }
 
 /// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file; `as_text`: columns that are text

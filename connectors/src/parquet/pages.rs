@@ -32,14 +32,14 @@ pub(super) struct Pages {
     pub(super) index_bytes: u64,
 }
 
-/// Finds the pages of `rows` of a row group. `None` if the row group is to be fetched whole: all its rows are wanted, it is small, or
-/// the file has no index that can be used.
+/// Finds the pages of `rows` of a row group. `None` if the row group is small, or the file has no index that can be used: then it is to be
+/// fetched whole.
 ///
 /// # Errors
 /// The fault of the store.
 pub(super) async fn of_rows(footer: &Footer, row_group: usize, rows: &Range<u64>) -> Result<Option<Pages>, Fault> {
     let group = footer.metadata.metadata().row_group(row_group);
-    if (rows.start == 0 && rows.end >= footer.rows(row_group)) || fetch::cost(footer, row_group) < WORTH {
+    if fetch::cost(footer, row_group) < WORTH {
         return Ok(None);
     }
     let Some(index) = index_range(group, footer.file.size) else { return Ok(None) };

@@ -10,6 +10,7 @@ use forebay_base::panic_message;
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use super::cuts::Cuts;
 use super::fetch::{self, FetchedRows};
 use super::footer::{self, Footer};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
@@ -171,24 +172,33 @@ impl Source for ParquetSource {
         // No window needs more, and a batch that is cut in two holds its memory twice.
         let batch_rows =
             if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
+        let cuts = Cuts::new(options, splits.len());
         let splits_to_read = parts.map_ok(move |part| {
             let (file, group) = splits[part.split as usize];
             let footer = Arc::clone(&footers[file as usize]);
             let cost = fetch::cost(&footer, group as usize);
-            (cost, Decode { footer, group: group as usize, part, batch_rows })
+            let pieces = cuts.of(cost, part.rows.end - part.rows.start);
+            (cost, Decode { footer, group: group as usize, part, batch_rows, pieces })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
         let fetch = move |decode: Decode, mut permit: BudgetPermit| {
             let cx = cx.clone();
             async move {
-                let fetched = fetch::fetch(&decode.footer, decode.group, &decode.part.rows, &mut permit).await?;
+                let Decode { footer, group, part, pieces, .. } = &decode;
+                let fetched = fetch::fetch(footer, *group, &part.rows, *pieces > 1, &mut permit).await?;
                 cx.meter().fetched(fetched.bytes);
-                Ok(move |output: &JobOutput<Rows>| {
-                    let done = decode.run(fetched, output);
-                    drop(permit);
-                    done
-                })
+                // The bytes are in memory until the last piece is decoded.
+                let permit = Arc::new(permit);
+                let job = |piece: Decode| {
+                    let (fetched, permit) = (fetched.clone(), Arc::clone(&permit));
+                    move |output: &JobOutput<Rows>| {
+                        let done = piece.run(fetched, output);
+                        drop(permit);
+                        done
+                    }
+                };
+                Ok(decode.cut(fetched.finds_rows).map(job).collect())
             }
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
@@ -202,14 +212,29 @@ impl Source for ParquetSource {
 }
 
 /// Rows of one row group to decode.
+#[derive(Clone)]
 struct Decode {
     footer: Arc<Footer>,
     group: usize,
     part: Part,
     batch_rows: usize,
+    /// As how many jobs.
+    pieces: u64,
 }
 
 impl Decode {
+    /// The rows in pieces of whole batches, in order; all at once if rows cannot be found without those before them.
+    fn cut(self, finds_rows: bool) -> impl Iterator<Item = Self> {
+        let Range { start, end } = self.part.rows;
+        let pieces = if finds_rows { self.pieces } else { 1 };
+        let step = (end - start).div_ceil(pieces).next_multiple_of(self.batch_rows as u64);
+        (start..end).step_by(usize::try_from(step).unwrap_or(usize::MAX)).map(move |from| {
+            let mut piece = self.clone();
+            piece.part.rows = from..end.min(from.saturating_add(step));
+            piece
+        })
+    }
+
     fn run(self, fetched: FetchedRows, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;

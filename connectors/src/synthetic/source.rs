@@ -143,7 +143,7 @@ impl Source for SyntheticSource {
         let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
             let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
             async move {
-                Ok(move |output: &JobOutput<Rows>| {
+                Ok(vec![move |output: &JobOutput<Rows>| {
                     let batch = make(&planted, &schema, base + lineage.row, n, has_buy)?;
                     let batch = match categories {
                         Categories::Int => batch,
@@ -153,7 +153,7 @@ impl Source for SyntheticSource {
                     let done = output.push(Rows { batch, lineage, window, rejected: 0 }, bytes);
                     drop(permit);
                     done
-                })
+                }])
             }
         };
         let prefetch = prefetch::start(self.options.read_ahead_bytes, splits_to_read.try_flatten(), make, queue);

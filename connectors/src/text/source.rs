@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Source, StageCx};
-use futures::TryStreamExt;
 use futures::future::BoxFuture;
+use futures::{TryFutureExt, TryStreamExt};
 use tokio::sync::mpsc;
 
 use super::bad_row::{OnBadRow, RejectFile, Rejected};
@@ -259,7 +259,8 @@ impl<F: LineFormat> Source for TextSource<F> {
             // Counted when it is asked for: a compressed file comes in pieces, as fast as it is parsed.
             cx.meter().fetched(range.end.min(files[text.file].size).saturating_sub(range.start));
             let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
-            fetch(files[text.file].clone(), text, move || format.parser(&head, rows), range, permit)
+            let fetched = fetch(files[text.file].clone(), text, move || format.parser(&head, rows), range, permit);
+            fetched.map_ok(|job| vec![job])
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));

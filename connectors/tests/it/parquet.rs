@@ -15,7 +15,7 @@ use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 
 use super::{cx, joined, read, shape};
@@ -89,6 +89,36 @@ async fn the_order_does_not_depend_on_threads_and_budgets() {
         let options = ReadOptions { decode_threads, read_ahead_bytes, decode_ahead_bytes, ..shuffled.clone() };
         let all = shape(&read(&mut ParquetSource::new(dir.path(), options), &cx()).await.unwrap());
         assert_eq!(first.get_or_insert_with(|| all.clone()), &all);
+    }
+}
+
+#[tokio::test]
+async fn a_row_group_that_many_threads_decode_comes_as_from_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let all = rows(0, 300_000);
+    let of = |columns: &'static [&'static str], path: &Path, decode_threads, read_ahead_bytes| {
+        let options = ReadOptions { decode_threads, read_ahead_bytes, batch_rows: 1000, ..ReadOptions::default() };
+        ParquetSource::new(path, options).columns(columns.iter().copied())
+    };
+    for (name, index) in [("with", true), ("without", false)] {
+        let path = dir.path().join(format!("{name}.parquet"));
+        // Only an index says which rows the pages of `items` hold.
+        let properties = WriterProperties::builder()
+            .set_offset_index_disabled(!index)
+            .set_statistics_enabled(if index { EnabledStatistics::Page } else { EnabledStatistics::None });
+        let properties = properties.set_max_row_group_row_count(Some(all.num_rows())).build();
+        let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), all.schema(), Some(properties)).unwrap();
+        writer.write(&all).unwrap();
+        writer.close().unwrap();
+        for columns in [&["row", "word"][..], &["row", "items"]] {
+            let one = read(&mut of(columns, &path, 1, 64 << 20), &cx()).await.unwrap();
+            let cx = cx();
+            let many = read(&mut of(columns, &path, 4, 64 << 20), &cx).await.unwrap();
+            assert_eq!(shape(&one), shape(&many), "{name} {columns:?}");
+            assert_eq!(ids(&joined(&many)), (0..300_000).collect::<Vec<_>>());
+            // The budget holds less than the row group, whose pieces wait for nothing all the same.
+            assert_eq!(shape(&read(&mut of(columns, &path, 4, 1), &cx).await.unwrap()), shape(&one));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_job::{Backend, ByteSize, Job, StalenessRule};
 use serde::{Deserialize, Serialize};
 
-use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind};
+use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
 use super::others;
 use crate::process_report::ProcessReport;
@@ -63,8 +63,10 @@ pub(super) fn advise(
     job: &Job,
 ) -> Option<Change> {
     let far = others::ps_are_far(processes);
-    // More of the same does not help a process that is slower than the others. If it is only farther, more batches under way do.
-    if certainty == Certainty::Unclear || (limit.skew.is_some() && far != Some(true)) {
+    // More of the same does not help a process that is slower than the others. If it is a ps that is only farther, more batches under
+    // way do.
+    let farther = far == Some(true) && limit.kind != LimitKind::Link;
+    if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }
     // The CPU time of a row stays the same, so no change is faster than the cores.
@@ -78,7 +80,9 @@ pub(super) fn advise(
             let (field, value, effect) = knob(limit, loads, cores, far, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
-            (field, value, limit.share / share.max(1e-3), next.stage.clone())
+            // What is relieved by a factor lets the run be faster by that factor at most.
+            let gain = (limit.share / share.max(1e-3)).min(1.0 / effect.factor);
+            (field, value, gain, next.stage.clone())
         }
     };
     let (gain, then) = if gain > headroom { (headroom, "the machine's cores".to_owned()) } else { (gain, then) };
@@ -190,7 +194,7 @@ fn under_way(job: &Job, tickets: usize) -> (String, String) {
 fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {
     let next = loads.first()?;
     let most = 1.0 / next.share.max(1e-3);
-    if limit.name == "ship to receive" {
+    if limit.name == SHIP_TO_RECEIVE {
         // LZ4 halves keys and floats.
         let field = "placement.compress".to_owned();
         return job.placement.compress.is_none().then(|| (field, "\"lz4\"".into(), most.min(2.0), next.stage.clone()));

@@ -6,7 +6,7 @@ use forebay_actors::StageReport;
 use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
-use super::load::{COMPUTE, Load, MachineUse, SHARDS};
+use super::load::{COMPUTE, Load, MachineUse, SHARDS, loads};
 use super::others;
 use crate::process_report::ProcessReport;
 
@@ -68,9 +68,15 @@ pub struct Limit {
 /// The stages that wait for shards.
 pub(super) const AT_SHARDS: [&str; 3] = ["lookup", "refresh", "push"];
 
+/// The link from readers to trainers.
+pub(super) const SHIP_TO_RECEIVE: &str = "ship to receive";
+
 /// Shares from which a limit is sure, or likely.
 const SURE: f64 = 0.85;
 const LIKELY: f64 = 0.6;
+
+/// A stage that is occupied for less of the run is idle.
+const IDLE: f64 = 0.3;
 
 /// Fewer batches than this say little.
 const FEW_BATCHES: u64 = 20;
@@ -188,13 +194,37 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
         // Look-ahead has a replica for each ticket.
         let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
         let limit = limit(LimitKind::Staleness, "staleness".into(), in_turn, bound)?;
-        return Some(Limit { skew: others::slow_ps(processes), ..limit });
+        let skew = others::slow_ps(processes);
+        if bound > 0 && others::ps_are_far(processes) == Some(false) {
+            // With several batches under way, more of them would only wait longer for a reply.
+            let (name, waits_for) = ("lookup".into(), Some("shards".into()));
+            return Some(Limit { kind: LimitKind::Wait, name, waits_for, replicas, skew, ..limit });
+        }
+        return Some(Limit { skew, ..limit });
     }
-    let line =
-        mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));
-    if line >= 0.3 {
-        let limit = limit(LimitKind::Link, "ship to receive".into(), line, job.placement.in_flight)?;
-        return Some(Limit { process: others::awaited_reader(processes), ..limit });
+    let awaited = mean("receive", &|stage| stage.wait_share("readers"));
+    if awaited >= 0.3 {
+        let (reader, in_flight) = (others::awaited_reader(processes), job.placement.in_flight);
+        let held_up = stages().filter(|stage| stage.name == "ship").map(|stage| stage.wait_share("trainer"));
+        let line = held_up.fold(0.0, f64::max).min(awaited);
+        if line >= 0.3 {
+            let limit = limit(LimitKind::Link, SHIP_TO_RECEIVE.into(), line, in_flight)?;
+            return Some(Limit { process: reader, ..limit });
+        }
+        if let Some(process) = processes.iter().find(|process| Some(&process.process) == reader.as_ref()) {
+            let limit = limit(LimitKind::Link, SHIP_TO_RECEIVE.into(), awaited, in_flight)?;
+            let own = loads(&[process]);
+            return Some(match own.first().filter(|load| load.share >= IDLE) {
+                Some(top) => {
+                    let skew = Some("the other readers are in time".into());
+                    Limit { share: limit.share, process: reader, skew, ..of_load(top, &own, processes) }
+                }
+                None => {
+                    let skew = Some("its stages are idle meanwhile, so its network or its machine is slow".into());
+                    Limit { process: reader, skew, ..limit }
+                }
+            });
+        }
     }
     // If trainers have batches all the same, a stage there is occupied for longer.
     let lease = mean("read", &|stage| stage.wait_share("lease"));
@@ -241,6 +271,9 @@ impl fmt::Display for Limit {
             (LimitKind::Stage | LimitKind::Wait, _) => write!(f, "{name} is {percent} busy in {n} {replicas}")?,
             (LimitKind::Shard, _) => write!(f, "shard {name} is the busiest of {n} and is {percent} of the wait")?,
             (LimitKind::Staleness, _) => write!(f, "look-up, compute and push take turns {percent} of the time")?,
+            (LimitKind::Link, _) if name == SHIP_TO_RECEIVE && self.process.is_some() => {
+                write!(f, "trainers wait {percent} of the time for batches")?
+            }
             (LimitKind::Link, _) => {
                 write!(f, "the link {name} ({n} batches) holds both ends up {percent} of the time")?
             }

@@ -1,6 +1,6 @@
 //! Verdicts on meters whose limit is known by construction.
 
-use forebay_actors::{Capacity, LinkReport, Machine, Report, WaitKind, WaitReport};
+use forebay_actors::{Capacity, LinkReport, Machine, ProcessWait, Report, WaitKind, WaitReport};
 
 use super::*;
 
@@ -269,6 +269,54 @@ fn a_slow_reader_among_four_is_named() {
     let less = analysis(&run);
     assert_eq!(less.limit.as_ref().unwrap().process.as_deref(), Some("reader 2"));
     assert!(less.to_string().contains("reader 2 does 103 rows/s where the others do 1031"), "{less}");
+}
+
+/// Waits of this many seconds for this process, a hundred times.
+fn wait_for(process: &str, secs: u64, round_trip: Duration) -> (String, ProcessWait) {
+    (process.to_owned(), ProcessWait { count: 100, total: Duration::from_secs(secs), round_trip })
+}
+
+#[test]
+fn a_reader_that_trainers_wait_for_is_named_with_what_it_does_meanwhile() {
+    let mut receive = stage("receive", 1, &[("readers", WaitKind::Starved, 80)]);
+    receive.by_process = [("reader 1", 5), ("reader 2", 75)].map(|(r, s)| wait_for(r, s, Duration::ZERO)).into();
+    let mut run = vec![trainer(receive)];
+    run.extend((0..4).map(|rank| reader(rank, stage("parse", if rank == 2 { 55 } else { 10 }, &[]))));
+    let found = analysis(&run);
+    let expected =
+        "input-bound 90%: parse is 80% busy in 1 replica of reader 2; the other readers are in time (likely)";
+    assert_eq!(found.to_string(), expected);
+    assert_eq!(change(&found), None);
+    run[3] = reader(2, stage("parse", 10, &[]));
+    let found = analysis(&run);
+    let expected = "input-bound 90%: trainers wait 80% of the time for batches of reader 2; its stages are idle meanwhile, so its \
+                    network or its machine is slow (likely)";
+    assert_eq!(found.to_string(), expected);
+    assert_eq!(change(&found), None);
+    // Waits for all readers alike say nothing about one of them.
+    run[0].report.stages[0].by_process =
+        (0..4).map(|rank| wait_for(&format!("reader {rank}"), 20, Duration::ZERO)).collect();
+    assert_eq!(analysis(&run).limit.unwrap().process, None);
+}
+
+#[test]
+fn more_batches_under_way_are_advised_for_a_long_way_and_more_ps_for_late_replies() {
+    let of = |round_trip| {
+        let mut lookup = stage("lookup", 0, &[("shards", WaitKind::Waiting, 50), ("ticket", WaitKind::Blocked, 40)]);
+        lookup.replicas = 9;
+        lookup.by_process = [wait_for("ps 0", 50, round_trip), wait_for("ps 1", 45, round_trip)].into();
+        let mut run = vec![trainer(stage("receive", 1, &[]))];
+        run[0].report.stages[1] = lookup;
+        analysis_of(&run, "placement = { readers = 1, ps = 2 }\ntrain.look_ahead = 8")
+    };
+    let far = of(Duration::from_millis(400));
+    assert_eq!(far.limit.as_ref().unwrap().kind, LimitKind::Staleness, "{far}");
+    assert_eq!(change(&far).unwrap().0, "train.look_ahead", "{far}");
+    let late = of(Duration::from_millis(1));
+    assert_eq!(late.limit.as_ref().unwrap().waits_for.as_deref(), Some("shards"), "{late}");
+    assert_eq!(change(&late), Some(("placement.ps", "3")), "{late}");
+    // Three ps instead of two.
+    assert!(late.change.as_ref().unwrap().gain <= 1.5, "{late}");
 }
 
 #[test]

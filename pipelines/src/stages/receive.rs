@@ -99,6 +99,8 @@ impl<T: Receivable> Source for Receive<T> {
             while let Some(queued) = self.receive_queue.take() {
                 if let (Some(since), Some(cx)) = (waiting_since.take(), &self.cx)
                     && let Some(reader) = self.receive_queue.reader_of(&queued)
+                    // In a later term the wait was for a reader that has lost its lease, not for this one.
+                    && queued.header.term == 0
                 {
                     cx.meter().waited_for(&reader, Instant::elapsed(&since));
                 }
