@@ -185,6 +185,12 @@ impl Columns {
         self.slots.iter().try_for_each(|slot| slot.check(self))?;
         self.crosses.iter().try_for_each(|cross| cross.check(self))?;
         check_key_spaces(self, |slot| slot.kind)?;
+        if let Some(slot) = repeated(&self.slots) {
+            return Err(Fault::user(format!("columns.slots has `{}` twice, with the same settings", slot.column)));
+        }
+        if let Some(dense) = repeated(&self.dense) {
+            return Err(Fault::user(format!("columns.dense has `{}` twice, with the same settings", dense.column)));
+        }
         let names = self.names();
         match self.optional.iter().find(|column| !names.contains(column)) {
             None => Ok(()),
@@ -283,6 +289,11 @@ pub(crate) fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
 fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D::Error> {
     let entries = list::<D, Slot>(deserializer)?.into_iter();
     Ok(entries.flat_map(|e| expand(&e.column).into_iter().map(move |column| Slot { column, ..e.clone() })).collect())
+}
+
+/// The first of these that is there before, too.
+fn repeated<T: PartialEq>(all: &[T]) -> Option<&T> {
+    all.iter().enumerate().find_map(|(at, one)| all[..at].contains(one).then_some(one))
 }
 
 #[cfg(test)]
