@@ -83,7 +83,7 @@ fn pipes_in_the_place_of_files_and_folders_are_refused_before_the_training() {
     for field in ["data.train", "data.eval", "train.from", "checkpoint.to", "output.model", "checkpoint.from"] {
         let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
         let text = refused(&mut train(dir.path(), &[&checkpoints, &format!("{field}={at}")]), 2);
-        assert!(text.contains("pipe") && text.starts_with("error: "), "{field}: {text}");
+        assert!(text.contains("pipe") && text.contains("error: "), "{field}: {text}");
     }
     let text = refused(train(dir.path(), &[]).args(["--tensorboard", &at]), 2);
     assert!(text.contains("which is no folder"), "{text}");
