@@ -130,6 +130,8 @@ impl Parquet {
 ///
 /// Writes rows with a label, 13 integers and 26 categories: Zipf values, Criteo's cardinalities and missing rates, and a
 /// planted model behind the labels (the best AUC any model can reach is about 0.83).
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Synth {
     /// Number of rows.
@@ -161,6 +163,8 @@ pub(crate) struct Synth {
 ///
 /// Reads several files in the order of their names. The types of CSV and JSON lines are those of a job's columns (--job), or those of
 /// the first 10,000 rows: integers, numbers, or else text. A value of another type is a bad row.
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
