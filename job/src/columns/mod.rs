@@ -354,6 +354,18 @@ mod tests {
     }
 
     #[test]
+    fn a_column_may_be_there_twice_but_not_with_the_same_settings() {
+        let check = |text| toml::from_str::<Columns>(text).unwrap().check();
+        for (text, words) in [
+            ("slots = ['a', 'b', 'a']", "columns.slots has `a` twice"),
+            ("dense = ['x', 'x']\nslots = ['a']", "columns.dense has `x` twice"),
+        ] {
+            assert!(check(text).unwrap_err().to_string().contains(words), "{text}");
+        }
+        check("dense = ['x', { column = 'x', transform = 'log' }]\nslots = ['a', { column = 'a', last = 1 }]").unwrap();
+    }
+
+    #[test]
     fn unknown_fields_are_refused_inside_tables() {
         let error = toml::from_str::<Columns>(r#"slots = [{ column = "a", knd = "hex" }]"#).unwrap_err().to_string();
         assert!(error.contains("unknown field `knd`"), "{error}");
