@@ -8,6 +8,8 @@ use crate::actors::{Domain, FaultKind};
 use crate::logs::Format;
 use crate::out;
 
+/// It did all that it was asked for.
+pub(crate) const DONE: u8 = 0;
 /// A fault of the job, its data or the command line.
 pub(crate) const USER: u8 = 2;
 /// A fault of a disk, a network or another process.

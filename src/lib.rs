@@ -51,6 +51,7 @@ pub mod cli;
 mod commands;
 mod dashboard;
 mod exit;
+mod file_limit;
 mod logs;
 mod metrics;
 mod out;

@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a drain, the second ends the program at once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a drain, the second ends the program at once. Before a run has begun there is nothing to
+//! drain, and the first ends it.
 //!
 //! `timeout` and some schedulers send a signal to a process and to its process group, so it comes twice: signals that come
 //! within [`ONE_SIGNAL`] of the first are the first.
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
+use crate::actors::FaultKind;
 
 use crate::logs::Format;
 use crate::{exit, out};
@@ -21,6 +23,13 @@ const SAYING: Duration = Duration::from_millis(200);
 
 /// A program that ends by itself after the second signal is ended after this time: it may wait for an output that is not read.
 const BY_ITSELF: Duration = Duration::from_secs(3);
+
+/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that is
+/// a pipe, or read a large model.
+const TO_BEGIN: Duration = Duration::from_secs(1);
+
+/// What a command that writes a folder says at the first signal.
+pub(crate) const NOTHING_IS_WRITTEN: &str = "nothing is written";
 
 const TRAINING_STOPS: &str = "trains on what was read, then saves the model or a checkpoint";
 
@@ -39,7 +48,9 @@ enum Saving {
 #[derive(Default)]
 struct Signals {
     first: Mutex<Option<Instant>>,
-    drain: AtomicBool,
+    drain: Arc<AtomicBool>,
+    /// Whether there is something to drain. Before that the first signal ends the program.
+    begun: AtomicBool,
     at_once: AtomicBool,
     /// Locked by the handler while it ends the program: no save begins after it has said that nothing is saved.
     saving: Mutex<Saving>,
@@ -56,7 +67,7 @@ enum Asks {
 impl Stop {
     /// Installs a signal handler that ends the program at the second signal.
     pub(crate) fn listen(format: Format) -> Result<Self, Fault> {
-        Self::listen_with(format, TRAINING_STOPS, move |signals| {
+        Self::listen_with(format, (TRAINING_STOPS, exit::DRAINED), move |signals| {
             let saving = lock(&signals.saving);
             let model = match *saving {
                 Saving::NotBegun => "nothing saved",
@@ -72,16 +83,16 @@ impl Stop {
     /// does not.
     pub(crate) fn listen_and_tell(format: Format) -> Result<Self, Fault> {
         #[allow(clippy::disallowed_methods, reason = "the thread of the signal handler may sleep")]
-        Self::listen_with(format, TRAINING_STOPS, |_| {
+        Self::listen_with(format, (TRAINING_STOPS, exit::DRAINED), |_| {
             std::thread::sleep(BY_ITSELF);
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
     }
 
     /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at
-    /// the second.
-    pub(crate) fn listen_and_say(format: Format, first: &'static str) -> Result<Self, Fault> {
-        Self::listen_with(format, first, move |_| {
+    /// the second. `unbegun`: the exit code if the first comes before it has begun.
+    pub(crate) fn listen_and_say(format: Format, first: &'static str, unbegun: u8) -> Result<Self, Fault> {
+        Self::listen_with(format, (first, unbegun), move |_| {
             say(format, "stopped at once");
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
@@ -89,14 +100,22 @@ impl Stop {
 
     fn listen_with(
         format: Format,
-        first: &'static str,
+        (first, unbegun): (&'static str, u8),
         second: impl Fn(&Signals) + Send + 'static,
     ) -> Result<Self, Fault> {
         let stop = Self::default();
         let signals = Arc::clone(&stop.0);
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
-            Asks::ToDrain => say(format, &format!("stopping: {first} (once more to stop at once)")),
+            Asks::ToDrain if signals.begun.load(Ordering::SeqCst) => {
+                say(format, &format!("stopping: {first} (once more to stop at once)"));
+            }
+            Asks::ToDrain => {
+                say(format, "stopping: nothing has begun yet");
+                if !signals.begins_within(TO_BEGIN) {
+                    std::process::exit(i32::from(unbegun));
+                }
+            }
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),
         })
@@ -106,6 +125,28 @@ impl Stop {
             unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
         }
         Ok(stop)
+    }
+
+    /// From here on there is something to drain: the first signal does not end the program by itself.
+    pub(crate) fn has_begun(&self) {
+        self.0.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// As [`has_begun`](Self::has_begun), unless a signal has come before.
+    ///
+    /// # Errors
+    /// A fault of the kind [`FaultKind::Drained`]: the program is to end.
+    pub(crate) fn begin(&self) -> Result<(), Fault> {
+        if self.asked() {
+            return Err(Fault::external("stopped before anything had begun").kind(FaultKind::Drained));
+        }
+        self.has_begun();
+        Ok(())
+    }
+
+    /// Set when the first signal has come.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.drain)
     }
 
     /// Whether the first signal has come.
@@ -128,6 +169,15 @@ impl Stop {
 }
 
 impl Signals {
+    #[allow(clippy::disallowed_methods, reason = "the thread of the signal handler may sleep")]
+    fn begins_within(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        while !self.begun.load(Ordering::SeqCst) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.begun.load(Ordering::SeqCst)
+    }
+
     fn ask(&self, now: Instant) -> Asks {
         match *lock(&self.first).get_or_insert(now) {
             first if first == now && !self.drain.swap(true, Ordering::SeqCst) => Asks::ToDrain,

@@ -138,6 +138,45 @@ fn the_second_signal_stops_at_once() {
     assert!(!model.exists() && !partial.exists(), "{text}");
 }
 
+/// They left hidden folders.
+#[test]
+fn commands_that_write_a_folder_stop_at_the_first_signal_and_leave_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, work) = (common::parquet(dir.path(), 0, 4000), dir.path().join("work"));
+    let (data, model, out) = (data.to_str().unwrap(), dir.path().join("model"), work.join("out"));
+    let wide = ["model.kind=fm", "model.embedding_dim=512"];
+    common::train(common::job(Path::new(data), &wide)).model.save(&model).unwrap();
+    let text = dir.path().join("many");
+    std::fs::create_dir(&text).unwrap();
+    let rows = std::fs::read(common::text(dir.path(), 0, 4000).join("part-00000.txt")).unwrap();
+    for part in 0..200 {
+        std::fs::write(text.join(format!("{part}.txt")), &rows).unwrap();
+    }
+    let (model, text, out) = (model.to_str().unwrap(), text.to_str().unwrap(), out.to_str().unwrap());
+    for command in [
+        &["data", "synth", "--rows", "1000000000", "--group-rows", "1000", "--out", out][..],
+        &["data", "synth", "--rows", "1000000000", "--format", "criteo", "--out", out],
+        &["data", "convert", text, "--group-rows", "1000", "--out", out],
+        &["export", "--model", model, "--to", out],
+    ] {
+        for name in ["-TERM", "-INT"] {
+            std::fs::create_dir_all(&work).unwrap();
+            let mut run = Background::start(&mut common::forebay(command));
+            common::until("it writes", || {
+                assert!(run.is_running(), "{command:?}: {}", run.output());
+                std::fs::read_dir(&work).unwrap().any(|folder| {
+                    std::fs::read_dir(folder.unwrap().path()).is_ok_and(|mut files| files.next().is_some())
+                })
+            });
+            run.signal(name);
+            let (code, said) = run.wait();
+            assert_eq!(code, Some(5), "{command:?}: {said}");
+            assert!(said.contains("nothing is written") && said.contains("error: stopped: "), "{command:?}: {said}");
+            assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0, "{command:?}: {said}");
+        }
+    }
+}
+
 /// `timeout` signals the program and its process group.
 #[test]
 fn two_signals_within_a_moment_are_one() {

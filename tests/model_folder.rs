@@ -15,6 +15,7 @@ use futures::TryStreamExt;
 use futures::executor::block_on;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
+use serde_json::Value;
 
 fn files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -69,6 +70,39 @@ fn every_damaged_or_missing_file_is_refused_by_name() {
         fs::write(&path, whole).unwrap();
     }
     Model::load(&folder, 1).unwrap();
+}
+
+#[test]
+fn a_manifest_whose_job_has_a_column_twice_or_too_many_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 500);
+    let folder = dir.path().join("model");
+    common::train(common::job(&data, &["model.kind=lr"])).model.save(&folder).unwrap();
+    let path = folder.join("manifest.json");
+    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    for (field, column, words) in [
+        ("slots", None, "columns.slots has `C1` twice"),
+        ("dense", None, "columns.dense has `I1` twice"),
+        ("slots", Some("C99"), "its model has 26 slots and 13 dense features, and its job 27 and 13"),
+    ] {
+        let mut manifest = whole.clone();
+        // One that another program writes has no checksum of its own.
+        manifest.as_object_mut().unwrap().remove("checksum");
+        let columns = manifest["job"]["columns"][field].as_array_mut().unwrap();
+        let mut more = columns[0].clone();
+        if let Some(name) = column {
+            match more.get_mut("column") {
+                Some(found) => *found = name.into(),
+                None => more = name.into(),
+            }
+        }
+        columns.push(more);
+        fs::write(&path, manifest.to_string()).unwrap();
+        let said = Model::load(&folder, 1).err().map(|e| e.to_string()).unwrap_or_default();
+        assert!(said.contains("manifest.json") && said.contains(words), "{field}: {said}");
+        let served = common::run(&["serve", "--listen", "127.0.0.1:0", "--model", folder.to_str().unwrap()]);
+        assert!(served.0 == Some(2) && served.1.contains(words), "{field}: {served:?}");
+    }
 }
 
 /// A model folder in a store without folders.

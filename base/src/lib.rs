@@ -8,6 +8,7 @@
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
+//! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
 mod backoff;
 mod cpu;
@@ -15,6 +16,7 @@ mod free_memory;
 mod hex;
 mod learning_rate;
 mod memory;
+mod memory_error;
 mod names;
 mod panic;
 mod random;
@@ -25,6 +27,7 @@ pub use free_memory::free_memory;
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use memory::{ResidentMemory, resident_memory};
+pub use memory_error::is_out_of_memory;
 pub use names::nearest;
 pub use panic::panic_message;
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};

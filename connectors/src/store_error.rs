@@ -1,6 +1,7 @@
 //! A store's error as a fault: whose it is, and whether a retry can help.
 
 use std::error::Error;
+use std::io::ErrorKind;
 
 use forebay_actors::{Fault, FaultKind};
 use object_store::Error as StoreError;
@@ -44,6 +45,43 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
             Ok(explained) => explained.into_fault(what),
             Err(source) => Fault::external(what).because(source),
         },
+        other if may_not(&other) => Fault::user(what).because(other),
         other => Fault::external(what).retryable().because(other),
+    }
+}
+
+/// Whether the system refuses it for ever: the local store says so as a general error.
+fn may_not(error: &(dyn Error + 'static)) -> bool {
+    let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(e) = error.downcast_ref::<std::io::Error>() {
+            return for_ever.contains(&e.kind());
+        }
+        cause = error.source();
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_actors::Domain;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn an_error_of_a_disk_may_pass_and_a_file_that_may_not_be_read_is_the_users() {
+        let of = |errno: Errno| {
+            let source = Box::new(std::io::Error::from(errno));
+            store_fault("cannot read `a`", StoreError::Generic { store: "LocalFileSystem", source })
+        };
+        for errno in [Errno::IO, Errno::STALE, Errno::MFILE] {
+            let fault = of(errno);
+            assert!(fault.domain == Domain::External && fault.retryable, "{fault}");
+        }
+        for errno in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG] {
+            assert_eq!(of(errno).domain, Domain::User);
+        }
     }
 }

@@ -94,8 +94,8 @@ fn slot_of(columns: &Columns, field: &str, name: &str) -> Result<usize, Fault> {
 mod tests {
     use super::*;
 
-    const SLOTS: &str = "[columns]\nslots = ['item', 'city', 'city', { column = 'items', key_space = 'item' }, \
-                         { column = 'seen', pooling = 'mean' }]\n[model]\n";
+    const SLOTS: &str = "[columns]\nslots = ['item', 'city', { column = 'city', key_space = 'town' }, \
+                         { column = 'items', key_space = 'item' }, { column = 'seen', pooling = 'mean' }]\n[model]\n";
 
     fn job(model: &str) -> Job {
         Job::from_toml(&format!("{SLOTS}{model}"), &[]).unwrap()

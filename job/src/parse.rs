@@ -1,5 +1,7 @@
 //! Parses a [`Job`] from TOML text and settings; an error names the line and the nearest valid name.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use forebay_actors::Fault;
@@ -8,12 +10,29 @@ use toml::{Table, Value};
 use super::Job;
 use super::formats::{ReadJob, WrittenJob};
 
+/// The longest job file that is read.
+const MOST_BYTES: u64 = 16 << 20;
+
 impl Job {
     /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order. Blocks on reading the file.
     pub fn load(path: &Path, settings: &[String]) -> Result<Self, Fault> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Fault::user(format!("cannot read the job file {}", path.display())).because(e))?;
-        Self::from_toml(&text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())))
+        Self::of_file(path, &Self::read_file(path)?, settings)
+    }
+
+    /// The text of a job file, which may be a pipe. Blocks on reading it.
+    pub fn read_file(path: &Path) -> Result<String, Fault> {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
+        let name = path.display();
+        match read.map_err(|e| Fault::user(format!("cannot read the job file {name}")).because(e))? as u64 {
+            0..=MOST_BYTES => Ok(text),
+            _ => Err(Fault::user(format!("{name} is no job file: it is longer than {MOST_BYTES} bytes"))),
+        }
+    }
+
+    /// The job of a file with this text, with settings applied in order.
+    pub fn of_file(path: &Path, text: &str, settings: &[String]) -> Result<Self, Fault> {
+        Self::from_toml(text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())))
     }
 
     /// Parses TOML text, then applies settings. An empty text is the default job.

@@ -17,9 +17,11 @@ use std::path::PathBuf;
 use super::bar::Bar;
 use super::replaced;
 use super::stats::Stats;
+use crate::connectors::staged::Folder;
 use crate::logs::Logs;
-use crate::out;
 use crate::pipelines::{Context, Job};
+use crate::stop::{NOTHING_IS_WRITTEN, Stop};
+use crate::{exit, out};
 
 /// Make, convert and inspect rows
 #[derive(Subcommand)]
@@ -128,6 +130,8 @@ impl Parquet {
 ///
 /// Writes rows with a label, 13 integers and 26 categories: Zipf values, Criteo's cardinalities and missing rates, and a
 /// planted model behind the labels (the best AUC any model can reach is about 0.83).
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Synth {
     /// Number of rows.
@@ -159,6 +163,8 @@ pub(crate) struct Synth {
 ///
 /// Reads several files in the order of their names. The types of CSV and JSON lines are those of a job's columns (--job), or those of
 /// the first 10,000 rows: integers, numbers, or else text. A value of another type is a bad row.
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
@@ -237,14 +243,17 @@ impl Synth {
             history: self.history,
             ..Synthetic::default()
         };
+        let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
         let source = SyntheticSource::new(what, ReadOptions::reading_only());
         match self.format {
-            Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs),
+            Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs, &stop),
             Format::Criteo => {
                 let options = TextOptions { replace: self.parquet.replace, ..TextOptions::default() };
                 let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
+                stop.begin()?;
+                let folder = Folder::from(&self.out).stopped_by(stop.flag());
                 let written =
-                    block_on(to_criteo_text(&mut source, &cx, &self.out, &options, |progress| bar.show(progress)))?;
+                    block_on(to_criteo_text(&mut source, &cx, folder, &options, |progress| bar.show(progress)))?;
                 out::print(bar.done(&self.out, &written))
             }
         }
@@ -258,21 +267,32 @@ impl Convert {
             "skip" => OnBadRow::Skip,
             dir => OnBadRow::WriteTo(dir.into()),
         };
+        let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
         let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
         let options = self.parquet.options();
         if options.replace {
             replaced::check(&self.out, &[], Some(&input))?;
         }
         match block_on(format_of(&input))? {
-            FileFormat::Parquet => {
-                write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
-            }
+            FileFormat::Parquet => write_parquet(
+                ParquetSource::new(input, read).dictionaries(false),
+                &self.out,
+                &options,
+                None,
+                logs,
+                &stop,
+            ),
             FileFormat::Arrow => {
-                write_parquet(ArrowSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
+                write_parquet(ArrowSource::new(input, read).dictionaries(false), &self.out, &options, None, logs, &stop)
             }
-            FileFormat::Criteo => {
-                write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
-            }
+            FileFormat::Criteo => write_parquet(
+                CriteoSource::new(input, read).on_bad_row(on_bad_row),
+                &self.out,
+                &options,
+                None,
+                logs,
+                &stop,
+            ),
             format @ (FileFormat::Csv | FileFormat::JsonLines) => {
                 let csv = CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() };
                 let (columns, csv) = match &self.job {
@@ -284,12 +304,12 @@ impl Convert {
                 };
                 let written = if format == FileFormat::Csv {
                     let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
-                    write_parquet(source, &self.out, &options, None, logs)
+                    write_parquet(source, &self.out, &options, None, logs, &stop)
                 } else {
                     let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
                     // A job says which keys it reads. Without one all of them are converted, or their rows are bad.
                     let source = if self.job.is_some() { source } else { source.new_keys_are_bad() };
-                    write_parquet(source, &self.out, &options, None, logs)
+                    write_parquet(source, &self.out, &options, None, logs, &stop)
                 };
                 written.map_err(|fault| match self.job {
                     None if fault.domain == Domain::User => Fault::user(format!(
@@ -350,9 +370,12 @@ fn write_parquet(
     options: &ParquetOptions,
     rows: Option<u64>,
     logs: &Logs,
+    stop: &Stop,
 ) -> Result<(), Fault> {
+    stop.begin()?;
+    let folder = Folder::from(out).stopped_by(stop.flag());
     let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
-    let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
+    let written = block_on(to_parquet(&mut source, &cx, folder, options, |progress| bar.show(progress)))?;
     let said = bar.done(out, &written);
     if logs.is_json() {
         let reasons = cx.ledger().snapshot().rejected;

@@ -16,7 +16,7 @@ use clap::Args;
 use super::bar::Bar;
 use super::predict::{counts, next};
 use super::{job_args, replaced};
-use crate::exit::Ended;
+use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
 use crate::stop::Stop;
@@ -74,7 +74,7 @@ fn tower(text: &str) -> Result<TowerSide, String> {
 impl Embed {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
-        let stop = Stop::listen_and_say(logs.log_format, "no vectors are written")?;
+        let stop = Stop::listen_and_say(logs.log_format, "no vectors are written", exit::DRAINED)?;
         StagedFolder::probe(&folder, self.replace)?;
         if self.replace {
             let data = Input::from(&self.data).with_stores(&context.stores);
@@ -83,6 +83,7 @@ impl Embed {
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
         let mut vectors = model.embed(&self.data, self.tower, &keep)?;
+        stop.begin()?;
         block_on(self.write(&mut vectors, folder, &stop, logs))
     }
 

@@ -7,7 +7,9 @@ use crate::{Fault, Model};
 use clap::Args;
 
 use super::replaced;
-use crate::out;
+use crate::logs::Logs;
+use crate::stop::{NOTHING_IS_WRITTEN, Stop};
+use crate::{exit, out};
 
 /// Write a model for other runtimes: forebay export --model FOLDER --to FOLDER
 ///
@@ -16,6 +18,8 @@ use crate::out;
 ///
 /// With --delta-from OLD it writes what makes the model of an older one instead: the rows that changed, the keys that have no row
 /// any more, and the dense parameters. `forebay serve --deltas` applies it without a pause; --apply merges it into a model folder.
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay export --model rows/model --to rows/export
@@ -44,8 +48,9 @@ pub(crate) struct Export {
 }
 
 impl Export {
-    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
-        let folder = Folder::from(&self.to).with_stores(&context.stores);
+    pub(crate) fn run(self, context: &Context, logs: &Logs) -> Result<(), Fault> {
+        let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
+        let folder = Folder::from(&self.to).with_stores(&context.stores).stopped_by(stop.flag());
         StagedFolder::probe(&folder, self.replace)?;
         // With --apply, a model may be replaced by the newer one that is made of it.
         if self.replace && self.apply.is_empty() {
@@ -55,6 +60,7 @@ impl Export {
         let load = |from: &str| Model::load_saved(from, 1, context);
         if let Some(old) = &self.delta_from {
             let (old, new) = (load(old)?, load(&self.model)?);
+            stop.begin()?;
             let delta = new.write_delta(&old, folder, self.replace)?;
             let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
             return out::print(format_args!(
@@ -74,11 +80,14 @@ impl Export {
                 let not_applied = |fault: Fault| Fault::user(format!("cannot apply {path}: {}", fault.message()));
                 model = model.merged(&delta).map_err(not_applied)?;
             }
-            let (version, manifest) = (model.version()?, model.save(folder)?);
+            let version = model.version()?;
+            stop.begin()?;
+            let manifest = model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
             return out::print(format_args!("wrote {}: {} rows; version {version}", self.to, commas(rows)));
         }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
+        stop.begin()?;
         let manifest = model.export(folder, parts, self.replace)?;
         let dense = manifest.onnx.as_ref().map_or_else(String::new, |onnx| format!(", {}", onnx.path));
         out::print(format_args!(

@@ -67,7 +67,16 @@ impl RunArgs {
     /// # Errors
     /// Those of the job; a user fault if a file of this run would be in the folder of its model, which is replaced as a whole.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
-        let job = load(self.file(), &self.settings())?;
+        self.load_with_text().map(|(job, _)| job)
+    }
+
+    /// As [`load`](Self::load); with the text of the job file, if there is one.
+    pub(crate) fn load_with_text(&self) -> Result<(Job, Option<String>), Fault> {
+        let (settings, text) = (self.settings(), self.file().map(Job::read_file).transpose()?);
+        let job = match (self.file(), &text) {
+            (Some(file), Some(text)) => Job::of_file(file, text, &settings)?,
+            _ => load(None, &settings)?,
+        };
         let models = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
         for model in models {
             for (argument, place) in [("--report", &self.report), ("--tensorboard", &self.tensorboard)] {
@@ -80,7 +89,7 @@ impl RunArgs {
                 }
             }
         }
-        Ok(job)
+        Ok((job, text))
     }
 
     /// What sends spans, if any are asked for, and the context with its observer. `run`: the name of the run, if it has one.

@@ -64,7 +64,7 @@ pub(crate) fn run(
         Command::Embed(embed) => return embed.run(logs, context),
         Command::Serve(serve) => return serve.run(logs, context),
         Command::Eval(eval) => eval.run(context, logs),
-        Command::Export(export) => export.run(context),
+        Command::Export(export) => export.run(context, logs),
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),
         Command::Data(data) => data.run(context, logs),

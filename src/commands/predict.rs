@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::bar::Bar;
 use super::{job_args, replaced};
-use crate::exit::Ended;
+use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
 use crate::stop::Stop;
@@ -74,7 +74,7 @@ impl Predict {
         }
         let folder = (self.out != STDOUT).then(|| Folder::from(&self.out).with_stores(&context.stores));
         let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
-        let stop = Stop::listen_and_say(logs.log_format, stopped)?;
+        let stop = Stop::listen_and_say(logs.log_format, stopped, exit::DRAINED)?;
         if let Some(folder) = &folder {
             StagedFolder::probe(folder, self.replace)?;
             if self.replace {
@@ -85,6 +85,7 @@ impl Predict {
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
         let mut predictions = model.predict(&self.data, &keep)?;
+        stop.begin()?;
         let ended = block_on(async {
             match folder {
                 Some(folder) => self.write(&mut predictions, folder, &stop, logs).await,

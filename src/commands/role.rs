@@ -107,6 +107,8 @@ impl RoleCommand {
             let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
             args.start_spans(context, Some(&config.run), &service)?
         };
+        // A process that is told to end before it has joined joins and says so: others may wait for it.
+        stop.has_begun();
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;

@@ -117,6 +117,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     let before = Usage::now();
     let running = training.start()?;
+    stop.has_begun();
     let mut progress = Progress::new(logs);
     let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);
     let mut drained = false;

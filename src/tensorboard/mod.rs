@@ -67,6 +67,12 @@ impl TensorBoard {
     /// # Errors
     /// As those of `start`.
     pub(crate) fn probe(folder: &Path) -> Result<(), Fault> {
+        if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
+            let folder = folder.display();
+            return Err(Fault::user(format!(
+                "--tensorboard is {folder}, which is no folder: name a folder for event files"
+            )));
+        }
         fs::create_dir_all(folder)
             .and_then(|()| tempfile::tempfile_in(folder).map(drop))
             .map_err(|e| cannot_write(folder, e))

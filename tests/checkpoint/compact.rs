@@ -73,7 +73,31 @@ fn an_older_one_goes_to_another_folder() {
     assert!(ended.said.contains(&format!("goes on from checkpoint {older} in {best}")), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None, "{}", ended.said);
     let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
-    assert!(code == Some(2) && said.contains("try again"), "{code:?} {said}");
+    assert!(code == Some(2) && said.contains(&format!("has a checkpoint {older} already")), "{code:?} {said}");
+}
+
+#[test]
+fn the_folder_itself_and_a_folder_of_something_else_are_no_places() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(2, &[]);
+    let before = job.files();
+    let link = job.folder.path().join("link");
+    std::os::unix::fs::symlink(job.checkpoints(), &link).unwrap();
+    for same in [job.checkpoints(), link] {
+        let (code, said) = compact(&job, &["--to", &same.display().to_string()]);
+        assert!(code == Some(2) && said.contains("the folder of the checkpoint itself"), "{code:?} {said}");
+        assert_eq!(job.files(), before);
+    }
+    let model = job.folder.path().join("a-model");
+    std::fs::create_dir(&model).unwrap();
+    std::fs::write(model.join("manifest.json"), r#"{ "format": "forebay model", "version": 1 }"#).unwrap();
+    let (code, said) = compact(&job, &["--to", &model.display().to_string()]);
+    assert!(code == Some(2) && said.contains("a-model has a manifest.json"), "{code:?} {said}");
+    // Nor for the checkpoints of a run.
+    let to = format!("checkpoint.to={}", model.display());
+    let ended = job.start_with(&[], &[&to]).end();
+    assert!(ended.code == Some(2) && ended.said.contains("a-model has a manifest.json"), "{}", ended.said);
+    assert_eq!(std::fs::read_dir(&model).unwrap().count(), 1);
 }
 
 /// The files that the run's next checkpoints would need go: it writes all rows again.

@@ -101,7 +101,7 @@ impl Job {
     pub(crate) fn start_limited(&self, most_kib: u64) -> Running {
         let job = self.command("train");
         let mut command = Command::new("bash");
-        command.args(["-c", &format!(r#"trap '' XFSZ; ulimit -f {most_kib}; exec "$0" "$@""#)]);
+        command.args(["-c", &format!(r#"ulimit -f {most_kib}; exec "$0" "$@""#)]);
         command.arg(job.get_program()).args(job.get_args());
         self.spawn(command)
     }

@@ -186,6 +186,8 @@ fn when_restarts_are_used_up_all_processes_end_and_the_first_cause_is_named() {
 fn nothing_is_left_of_a_launch_that_is_killed_neither_a_process_nor_a_file() {
     let mut run = start(&job(ROWS, &ENDLESS), &[]);
     let children = all_children(&mut run);
+    // Before that a trainer tries whether it can save its model: killed then, it leaves a hidden folder until the next run.
+    run.until_said("launch", "all members joined");
     assert_eq!(left(run.folder()), ["launch.log"], "TMPDIR is this folder");
     run.kill("launch");
     until_all_have_ended(&mut run, &children);

@@ -162,6 +162,11 @@ impl Background {
         String::from_utf8_lossy(&self.output.lock().expect("no reader panics")).into_owned()
     }
 
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("the program is our child").is_none()
     }

@@ -245,6 +245,60 @@ fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
     assert_eq!(server.scores(&rows), before);
 }
 
+/// The version before was served for ever.
+#[test]
+fn a_folder_and_a_delta_that_are_copied_file_by_file_are_taken_when_they_are_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, deltas) = (model(dir.path(), "wide_deep", &[]), dir.path().join("deltas"));
+    let save = |first, name: &str| {
+        let (model, to) = (
+            common::train(job(&rows(dir.path(), first, 2000), &["model.kind=wide_deep"])).model,
+            dir.path().join(name),
+        );
+        model.save(&to).unwrap();
+        (model.version().unwrap().to_string(), to)
+    };
+    let ((second, other), (third, newest)) = (save(500, "other"), save(900, "newest"));
+    let made = dir.path().join("delta");
+    let (old, new, to) = (other.display().to_string(), newest.display().to_string(), made.display().to_string());
+    let (code, said) = common::run(&["export", "--model", &new, "--delta-from", &old, "--to", &to]);
+    assert_eq!(code, Some(0), "{said}");
+    fs::create_dir(&deltas).unwrap();
+    let server = Server::start(&folder, &["--deltas", deltas.to_str().unwrap()]);
+
+    let copy = |from: &Path, to: &Path, name: &str| {
+        fs::create_dir_all(to.join(name).parent().unwrap()).unwrap();
+        fs::copy(from.join(name), to.join(name)).unwrap();
+    };
+    let names = |of: &Path| -> Vec<String> {
+        let manifest: Value = serde_json::from_slice(&fs::read(of.join("manifest.json")).unwrap()).unwrap();
+        let mut names = Vec::new();
+        paths(&manifest, &mut names);
+        names
+    };
+    for (from, to, version) in [(&other, &folder, second), (&made, &deltas.join("one"), third)] {
+        let failures = server.metric("model_failures_total");
+        copy(from, to, "manifest.json");
+        common::until("the failure is counted", || server.metric("model_failures_total") > failures);
+        let names = names(from);
+        assert!(names.len() > 1, "{names:?}");
+        names.iter().for_each(|name| copy(from, to, name));
+        common::until("the new version is there", || server.model()["version"] == version);
+    }
+}
+
+/// The files that a manifest names.
+fn paths(json: &Value, into: &mut Vec<String>) {
+    match json {
+        Value::Object(fields) => {
+            into.extend(fields.get("path").and_then(Value::as_str).map(str::to_owned));
+            fields.values().for_each(|value| paths(value, into));
+        }
+        Value::Array(values) => values.iter().for_each(|value| paths(value, into)),
+        _ => {}
+    }
+}
+
 #[test]
 fn a_manifest_that_asks_for_more_memory_than_there_is_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod disk;
+mod pipes;
 mod rescue;
 
 use std::fs::{self, File, OpenOptions};
@@ -120,6 +121,10 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
         let text = refused(train(dir.path(), &[&setting]).arg(argument).arg(dir.path().join("link/within")), 2);
         assert!(text.contains("in the folder of the model"), "{text}");
     }
+    let text = refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), 2);
+    assert!(text.contains("in the folder of the model"), "{text}");
+    let text = refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), 2);
+    assert!(text.contains("which is no folder"), "{text}");
     let again = dir.path().join("again");
     fs::write(&again, "").unwrap();
     for _ in 0..2 {
@@ -171,6 +176,11 @@ fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_re
     let dir = tempfile::tempdir().unwrap();
     let (model, setting) = output(dir.path());
     let checkpoints = format!("checkpoint.to={}", model.join("checkpoints").display());
+    let text = refused(&mut train(dir.path(), &[&setting, &checkpoints]), 2);
+    assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
+    fs::create_dir(&model).unwrap();
+    std::os::unix::fs::symlink(&model, dir.path().join("link")).unwrap();
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("link/checkpoints").display());
     let text = refused(&mut train(dir.path(), &[&setting, &checkpoints]), 2);
     assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
     let text = refused(&mut train(dir.path(), &["checkpoint.to=/proc/nowhere/checkpoints"]), 2);

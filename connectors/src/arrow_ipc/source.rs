@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
-use forebay_base::panic_message;
+use forebay_base::{is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 
 use super::dictionaries::{DictionaryCache, DictionarySet};
@@ -241,7 +241,13 @@ impl Decode {
 
     fn fault(&self, why: &str) -> Fault {
         let what = format!("record batch {}: {why}", self.batch);
-        let mut fault = super::layout::damaged(&self.file.file.name, what);
+        let mut fault = match is_out_of_memory(why) {
+            true => Fault::external(format!(
+                "`{}`: {what}: the process needs more memory to unpack it",
+                self.file.file.name
+            )),
+            false => super::layout::damaged(&self.file.file.name, what),
+        };
         fault.lineage = Some(self.part.cut(self.part.rows.start, 1).1);
         fault
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
-use forebay_base::panic_message;
+use forebay_base::{is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -280,10 +280,11 @@ impl Decode {
     }
 
     fn fault(&self, row: u64, why: String) -> Fault {
-        let mut fault = Fault::user(format!(
-            "`{}`, row group {}, at or after row {row} of it: {why}: the file is damaged, write or copy it anew",
-            self.footer.file.name, self.group
-        ));
+        let at = format!("`{}`, row group {}, at or after row {row} of it: {why}", self.footer.file.name, self.group);
+        let mut fault = match is_out_of_memory(&why) {
+            true => Fault::external(format!("{at}: the process needs more memory to unpack it")),
+            false => Fault::user(format!("{at}: the file is damaged, write or copy it anew")),
+        };
         fault.lineage = Some(self.part.cut(row, 1).1);
         fault
     }

@@ -31,12 +31,17 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
             "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
         )),
+        Some(io::ErrorKind::FileTooLarge) => Fault::external(format!(
+            "{text}: the file would be longer than this process may write (`ulimit -f` says how long) or than the disk allows; nothing \
+             was left behind, raise the limit or name a folder on another disk ({error})"
+        )),
         Some(io::ErrorKind::NotFound) => Fault::user(format!("{text}: {error}")).kind(FaultKind::NotFound),
         Some(
             io::ErrorKind::PermissionDenied
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
+            | io::ErrorKind::AlreadyExists
             | io::ErrorKind::InvalidFilename,
         ) => Fault::user(format!("{text}: {error}")),
         _ => Fault::external(format!("{text}: {error}")),
@@ -61,5 +66,31 @@ fn inner(error: Box<dyn Error + Send + Sync>) -> Result<Fault, Box<dyn Error + S
         },
         Ok(e) => Err(e),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_actors::Domain;
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_the_disk_are_those_that_pass_and_those_that_the_user_must_mend() {
+        let of = |errno: Errno| fault("a", "cannot write", io::Error::from(errno));
+        for (errno, words) in [
+            (Errno::NOSPC, "the disk is full"),
+            (Errno::DQUOT, "the disk is full"),
+            (Errno::FBIG, "ulimit -f"),
+            (Errno::IO, "cannot write `a`"),
+            (Errno::STALE, "cannot write `a`"),
+        ] {
+            let fault = of(errno);
+            assert!(fault.domain == Domain::External && fault.to_string().contains(words), "{fault}");
+        }
+        for errno in [Errno::ROFS, Errno::ACCESS, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR] {
+            assert_eq!(of(errno).domain, Domain::User, "{errno}");
+        }
     }
 }

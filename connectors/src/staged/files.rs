@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
-use super::folder::{OpenFolder, Opened, StoreFolder};
+use super::folder::{OpenFolder, Opened, StoreFolder, open_file};
 use super::writer::FileWriter;
 use super::{flat, renamed};
 use crate::store_error::store_fault;
@@ -122,7 +122,7 @@ impl OpenFolder {
         match &self.0 {
             Opened::Local(path) => {
                 let path = path.join(file);
-                let opened = pass(&path, "before read").and_then(|()| File::open(path));
+                let opened = pass(&path, "before read").and_then(|()| open_file(&path));
                 let file = opened.map_err(|e| fault(&name, "cannot read", e))?;
                 Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
             }

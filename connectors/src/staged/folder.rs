@@ -2,19 +2,23 @@
 //! store.
 
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::future::Future;
-use std::io::Read;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use forebay_actors::{Fault, FaultKind};
 use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
+use rustix::fs::OFlags;
 
 use super::error::fault;
 use super::fail_points::pass;
+use super::stop::Stop;
 use crate::input::Input;
 use crate::store_error::store_fault;
 use crate::stores::Stores;
@@ -22,7 +26,10 @@ use crate::stores::Stores;
 /// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
 /// caller holds. Nothing is opened yet.
 #[derive(Clone, Debug)]
-pub struct Folder(Location);
+pub struct Folder {
+    at: Location,
+    pub(super) stop: Stop,
+}
 
 #[derive(Clone, Debug)]
 enum Location {
@@ -69,21 +76,33 @@ impl Folder {
 
     fn in_any_store(store: Arc<dyn ObjectStore>, path: Path, renames: bool) -> Self {
         let name = format!("{store}:{path}");
-        Self(Location::InStore(StoreFolder { store, path, stores: Stores::default(), renames, name, url: None }))
+        Self::at(Location::InStore(StoreFolder { store, path, stores: Stores::default(), renames, name, url: None }))
+    }
+
+    fn at(at: Location) -> Self {
+        Self { at, stop: Stop::default() }
     }
 
     /// Opens a path or URL in these stores, and works on their threads. Without it, a folder has stores of its own.
     #[must_use]
     pub fn with_stores(mut self, stores: &Stores) -> Self {
-        match &mut self.0 {
+        match &mut self.at {
             Location::Url(_, own) | Location::InStore(StoreFolder { stores: own, .. }) => *own = stores.clone(),
         }
         self
     }
 
+    /// A staged folder there fails, and is removed, when it is written to after `stop` is set: with a fault of the kind
+    /// [`FaultKind::Drained`].
+    #[must_use]
+    pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = Stop(Some(stop));
+        self
+    }
+
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
-        let (url, stores) = match &self.0 {
+        let (url, stores) = match &self.at {
             Location::InStore(folder) => return Ok(OpenFolder(Opened::Store(folder.clone()))),
             Location::Url(url, stores) => (url, stores),
         };
@@ -105,15 +124,25 @@ impl Folder {
     }
 }
 
+/// Opens a file to read. Opening a pipe would wait for what writes to it.
+pub(super) fn open_file(path: &LocalPath) -> io::Result<File> {
+    let no_wait = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(no_wait).open(path)?;
+    match file.metadata()?.is_file() || path.is_dir() {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidFilename, "it is a pipe or a device, expected a file")),
+    }
+}
+
 impl<T: Into<PathBuf>> From<T> for Folder {
     fn from(path: T) -> Self {
-        Self(Location::Url(path.into().to_string_lossy().into_owned(), Stores::default()))
+        Self::at(Location::Url(path.into().to_string_lossy().into_owned(), Stores::default()))
     }
 }
 
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match &self.0 {
+        f.write_str(match &self.at {
             Location::Url(url, _) => url,
             Location::InStore(folder) => &folder.name,
         })
@@ -136,10 +165,10 @@ impl OpenFolder {
         format!("{self}/{file}")
     }
 
-    /// Whether a file stands where the folder would.
+    /// Whether a file stands where the folder would, or a pipe or a device.
     pub fn is_file(&self) -> Result<bool, Fault> {
         match &self.0 {
-            Opened::Local(path) => Ok(path.is_file()),
+            Opened::Local(path) => Ok(fs::metadata(path).is_ok_and(|there| !there.is_dir())),
             Opened::Store(folder) => folder.has(folder.path.clone()),
         }
     }
@@ -176,7 +205,7 @@ impl OpenFolder {
             Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
                 let path = path.join(file);
-                let opened = pass(&path, "before read").and_then(|()| File::open(path));
+                let opened = pass(&path, "before read").and_then(|()| open_file(&path));
                 let mut file = opened.map_err(cannot)?;
                 let mut buffer = vec![0; 1 << 20];
                 loop {

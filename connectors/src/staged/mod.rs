@@ -15,6 +15,7 @@ mod flat;
 mod folder;
 mod local;
 mod renamed;
+mod stop;
 mod within;
 mod writer;
 
@@ -29,6 +30,7 @@ use self::folder::Opened;
 pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
 use self::renamed::Renamed;
+use self::stop::Stop;
 use self::within::SUCCESS;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
@@ -37,6 +39,7 @@ pub use self::writer::FileWriter;
 pub struct StagedFolder {
     folder: OpenFolder,
     staged: Staged,
+    stop: Stop,
 }
 
 enum Staged {
@@ -51,7 +54,7 @@ impl StagedFolder {
     /// # Errors
     /// A user fault if `folder` is a file, or holds something and is not to be replaced; or if the working directory is in it.
     pub fn begin(folder: &Folder, replace: bool) -> Result<Self, Fault> {
-        Self::begin_at(folder.open()?, replace)
+        Self::begin_at(folder.open()?, replace, folder.stop.clone())
     }
 
     /// As [`begin`](Self::begin), for files with one of these endings, `.parquet` for instance: only a folder that holds nothing else is
@@ -60,14 +63,14 @@ impl StagedFolder {
     /// # Errors
     /// As those of `begin`; a user fault with the name of something else that is in the folder.
     pub fn begin_files(folder: &Folder, replace: bool, endings: &[&str]) -> Result<Self, Fault> {
-        let folder = folder.open()?;
+        let open = folder.open()?;
         if replace {
-            within::check_holds_only(&folder, endings)?;
+            within::check_holds_only(&open, endings)?;
         }
-        Self::begin_at(folder, replace)
+        Self::begin_at(open, replace, folder.stop.clone())
     }
 
-    fn begin_at(folder: OpenFolder, replace: bool) -> Result<Self, Fault> {
+    fn begin_at(folder: OpenFolder, replace: bool, stop: Stop) -> Result<Self, Fault> {
         if folder.is_file()? {
             return Err(Fault::user(format!("`{folder}` is a file: name a folder to write to")));
         }
@@ -81,7 +84,7 @@ impl StagedFolder {
             Opened::Store(place) if place.renames => Staged::Renamed(Renamed::begin(place, replace)?),
             Opened::Store(place) => Staged::Flat(Flat::begin(place, replace)),
         };
-        Ok(Self { folder, staged })
+        Ok(Self { folder, staged, stop })
     }
 
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
@@ -96,13 +99,14 @@ impl StagedFolder {
 
     /// Makes a file; its name may hold slashes.
     pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
+        self.stop.check(&self.folder)?;
         let name = self.folder.name(file);
         let (at, pending) = match &self.staged {
-            Staged::Local(local) => return Ok(FileWriter::local(name, local.create(file)?)),
+            Staged::Local(local) => return Ok(FileWriter::local(name, local.create(file)?).stopped_by(&self.stop)),
             Staged::Renamed(renamed) => (renamed.staged(), None),
             Staged::Flat(flat) => (&flat.place, Some(Arc::clone(&flat.pending))),
         };
-        FileWriter::store(name, at, file, pending)
+        FileWriter::store(name, at, file, pending).map(|writer| writer.stopped_by(&self.stop))
     }
 
     /// Marks a folder of rows as whole, as Spark does, in a store; a local folder needs no mark. To be called last.
@@ -115,6 +119,7 @@ impl StagedFolder {
 
     /// Gives the folder its name. In a store without renames the file that was made last becomes visible last.
     pub fn publish(self) -> Result<(), Fault> {
+        self.stop.check(&self.folder)?;
         match self.staged {
             Staged::Local(local) => local.publish(),
             Staged::Renamed(renamed) => renamed.publish(),
@@ -136,6 +141,9 @@ impl StagedFolder {
 mod tests {
     use std::fs;
     use std::io::Write;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use forebay_actors::FaultKind;
 
     use super::*;
 
@@ -165,5 +173,28 @@ mod tests {
         staged.publish().unwrap();
         assert!(place.join("b").exists() && !place.join("below").exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_stopped_is_not_written_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let folder = Folder::from(dir.path().join("out")).stopped_by(Arc::clone(&stop));
+        let (staged, whole) =
+            (StagedFolder::begin(&folder, false).unwrap(), StagedFolder::begin(&folder, false).unwrap());
+        write(&whole, "a", "1");
+        let mut file = staged.create("a").unwrap();
+        file.write_all(b"1").unwrap();
+        stop.store(true, Ordering::SeqCst);
+        let faults = [
+            fault("a", "cannot write", file.write_all(b"2").unwrap_err()),
+            staged.create("b").err().unwrap(),
+            whole.publish().unwrap_err(),
+        ];
+        for fault in faults {
+            assert!(fault.kind == FaultKind::Drained && fault.to_string().starts_with("stopped: "), "{fault}");
+        }
+        drop((file, staged));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 }

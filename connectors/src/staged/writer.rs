@@ -21,6 +21,7 @@ use super::error::fault;
 use super::fail_points::PointedFile;
 use super::flat::{PendingUpload, PendingUploads};
 use super::folder::StoreFolder;
+use super::stop::Stop;
 use crate::store_error::store_fault;
 use crate::stores::Stores;
 
@@ -41,6 +42,7 @@ pub struct FileWriter {
     /// Of these, those that the system was asked to write to the disk.
     written_back: u64,
     to: To,
+    stop: Stop,
 }
 
 enum To {
@@ -52,12 +54,12 @@ enum To {
 
 impl FileWriter {
     pub(super) fn local(name: String, file: File) -> Self {
-        Self { name, bytes: 0, written_back: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
+        Self::to(name, To::Local(BufWriter::with_capacity(1 << 20, file)))
     }
 
     /// A local file. [`finish`](Self::finish) waits until it is on the disk.
     pub(super) fn synced(name: String, file: PointedFile) -> Self {
-        Self { name, bytes: 0, written_back: 0, to: To::Synced(BufWriter::with_capacity(1 << 20, file)) }
+        Self::to(name, To::Synced(BufWriter::with_capacity(1 << 20, file)))
     }
 
     /// Uploads a file of `folder`. At the end the upload is completed, or added to `pending` to be completed later.
@@ -68,7 +70,16 @@ impl FileWriter {
         pending: Option<PendingUploads>,
     ) -> Result<Self, Fault> {
         let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART));
-        Ok(Self { name, bytes: 0, written_back: 0, to })
+        Ok(Self::to(name, to))
+    }
+
+    fn to(name: String, to: To) -> Self {
+        Self { name, bytes: 0, written_back: 0, to, stop: Stop::default() }
+    }
+
+    pub(super) fn stopped_by(mut self, stop: &Stop) -> Self {
+        self.stop = stop.clone();
+        self
     }
 
     /// The file as messages name it.
@@ -111,6 +122,7 @@ impl FileWriter {
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stop.check_write(&self.name)?;
         let n = match &mut self.to {
             To::Local(file) => file.write(bytes)?,
             To::Synced(file) => file.write(bytes)?,

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 
 use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
+use forebay_base::is_out_of_memory;
 use tokio::sync::mpsc;
 
 use super::bad_row::MAX_LINE;
@@ -82,9 +83,15 @@ pub(crate) fn decompress<P: LineParser>(
     match done {
         Ok(()) => parser.finish(),
         Err(DecompressError::Stop(stop)) => Err(stop),
-        Err(DecompressError::Io(e)) => {
-            Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| damaged(name).because(e))))
-        }
+        Err(DecompressError::Io(e)) => Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| not_unpacked(name, e)))),
+    }
+}
+
+/// The fault of an error of a decoder.
+fn not_unpacked(name: &str, e: io::Error) -> Fault {
+    match is_out_of_memory(&e.to_string()) {
+        true => Fault::external(format!("cannot decompress `{name}`: the process needs more memory")).because(e),
+        false => damaged(name).because(e),
     }
 }
 
@@ -145,5 +152,22 @@ fn all<P: LineParser>(reader: &mut impl Read, parser: &mut SplitParser<'_, P>) -
             parser.too_long(&block[..filled], offset)?;
             (filled, offset, passing) = (0, offset + filled as u64, true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_actors::Domain;
+
+    use super::*;
+
+    /// A reader that got no memory was told that its file is damaged.
+    #[test]
+    fn want_of_memory_is_no_damage() {
+        let of = |code: usize| not_unpacked("a", io::Error::other(zstd::zstd_safe::get_error_name(code)));
+        // ZSTD_error_memory_allocation, and ZSTD_error_corruption_detected.
+        let (memory, damage) = (of(0_usize.wrapping_sub(64)), of(0_usize.wrapping_sub(20)));
+        assert!(memory.domain == Domain::External && memory.to_string().contains("more memory"), "{memory}");
+        assert!(damage.domain == Domain::User && damage.to_string().contains("damaged"), "{damage}");
     }
 }

@@ -10,7 +10,7 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::UInt64Type;
 use forebay_actors::Fault;
-use forebay_connectors::staged::{OpenFolder, fault};
+use forebay_connectors::staged::{OpenFolder, fault, is_in};
 use forebay_ps::Absent;
 
 use super::folder::{CheckpointFolder, file_name};
@@ -34,8 +34,10 @@ impl CheckpointFolder {
     ///
     /// # Errors
     /// A user fault: there is no such checkpoint, it is damaged, or a run made another meanwhile. `number` is not the newest and `to`
-    /// is `None`: a run would go on from it. An external fault if the store fails.
+    /// is `None`: a run would go on from it. `to` is this folder, holds something other than checkpoints, or has one of this number. An
+    /// external fault if the store fails.
     pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
+        to.map_or(Ok(()), |to| self.check_other(to))?;
         let old = self.to_compact(number, to)?;
         if to.is_none() && old.tables.iter().all(|table| table.layers.len() < 2) {
             return Ok(None);
@@ -45,6 +47,12 @@ impl CheckpointFolder {
             Some(_) => old.number,
             None => self.numbers()?.last().copied().unwrap_or(old.number) + 1,
         };
+        if to.is_some() && into.numbers()?.contains(&number) {
+            return Err(Fault::user(format!(
+                "{} has a checkpoint {number} already: name another folder with --to",
+                into.folder
+            )));
+        }
         let attempt = forebay_base::random_seed();
         let discard = || {
             if let Err(e) = into.discard(number, attempt) {
@@ -59,6 +67,18 @@ impl CheckpointFolder {
         }
         discard();
         Err(Fault::user(format!("{} is there already: a run made it meanwhile; try again", into.folder.name(&name))))
+    }
+
+    /// Fails if `to` is this folder, or is not one for checkpoints.
+    fn check_other(&self, to: &Self) -> Result<(), Fault> {
+        let (here, there) = (self.folder.to_string(), to.folder.to_string());
+        if is_in(&here, &there) && is_in(&there, &here) {
+            return Err(Fault::user(format!(
+                "--to is {there}, the folder of the checkpoint itself: leave out --to, and it gets the next number there, or name \
+                 another folder"
+            )));
+        }
+        to.check_place()
     }
 
     fn to_compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<CheckpointManifest, Fault> {

@@ -21,7 +21,7 @@ use super::author::Author;
 use super::manifest::{CheckpointManifest, TableLayer};
 use super::origin::{DamagedCheckpoints, OriginCheckpoint, not_used};
 use crate::context::Context;
-use crate::model_folder::checked;
+use crate::model_folder::{MANIFEST, checked};
 
 /// How often something is read again after a fault of the disk or the store.
 const TRIES: usize = 4;
@@ -45,8 +45,23 @@ impl CheckpointFolder {
         Ok(Self { folder })
     }
 
+    /// Fails if the folder holds a model, an export or a delta, which are replaced as a whole.
+    pub(super) fn check_place(&self) -> Result<(), Fault> {
+        match self.folder.has(MANIFEST)? {
+            false => Ok(()),
+            true => Err(Fault::user(format!(
+                "{} has a {MANIFEST}, as models, exports and deltas have: name a folder of its own for checkpoints",
+                self.folder
+            ))),
+        }
+    }
+
     /// Writes and removes a small file, as checkpoints will be written.
+    ///
+    /// # Errors
+    /// A user fault if the folder holds something else, or cannot be written; an external fault of a disk or a store.
     pub(crate) fn probe(&self) -> Result<(), Fault> {
+        self.check_place()?;
         let name = file_name(0, forebay_base::random_seed(), "probe");
         self.folder.create(&name)?.finish()?;
         self.folder.remove(&name)

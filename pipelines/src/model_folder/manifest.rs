@@ -140,6 +140,24 @@ impl Manifest {
         versioned_json::parse(&text, &name, FORMAT, VERSION)
     }
 
+    /// Fails if the job could not have been trained, or its model is of another shape than `spec` says.
+    ///
+    /// # Errors
+    /// A user fault that names the manifest.
+    pub(crate) fn check_job(&self, folder: &OpenFolder) -> Result<(), Fault> {
+        let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
+        self.job.check_saved().map_err(|fault| wrong(format!("its job is wrong: {}", fault.message())))?;
+        let Some(spec) = &self.spec else { return Ok(()) };
+        let of_job = self.job.model_spec()?;
+        match (spec.slots, spec.dense) == (of_job.slots, of_job.dense) {
+            true => Ok(()),
+            false => Err(wrong(format!(
+                "its model has {} slots and {} dense features, and its job {} and {}",
+                spec.slots, spec.dense, of_job.slots, of_job.dense
+            ))),
+        }
+    }
+
     /// Whether the folder has a manifest that does not say that it is something else, such as an export. A damaged one says
     /// nothing.
     pub(super) fn may_be_in(folder: &OpenFolder) -> Result<bool, Fault> {

@@ -134,6 +134,7 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
 fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> {
     let folder = from.with_stores(&context.stores).open()?;
     let manifest = Manifest::read_in(&folder)?;
+    manifest.check_job(&folder)?;
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
     context.registry.check(&manifest.job).map_err(needs)?;
     let model = JobModel::of(&manifest.job, &context.registry)?;

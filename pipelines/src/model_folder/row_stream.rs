@@ -16,6 +16,7 @@ use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_base::{is_out_of_memory, panic_message};
 use forebay_connectors::staged::{OpenFolder, fault};
 
 use super::checked::{CheckedReader, CheckedWriter, FileEntry, cannot_write};
@@ -130,8 +131,11 @@ impl<'a> RowStream<'a> {
             // Arrow's reader panics on some damaged files.
             let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(&mut self.bytes)));
             let batch = match decoded {
-                Ok(decoded) => decoded.map_err(|e| self.wrong("it is damaged").because(e))?,
-                Err(_) => return Err(self.wrong("it is damaged: Arrow's reader panicked on it")),
+                Ok(decoded) => decoded.map_err(|e| self.not_decoded("it is damaged", &e.to_string()))?,
+                Err(panic) => {
+                    let what = "it is damaged: Arrow's reader panicked on it";
+                    return Err(self.not_decoded(what, panic_message(&*panic)));
+                }
             };
             if let Some(found) = self.decoder.schema()
                 && found.fields() != self.schema.fields()
@@ -218,6 +222,14 @@ impl<'a> RowStream<'a> {
             return Err(self.wrong(format!("{} rows, the manifest expects {expected}", self.rows)));
         }
         self.file.take().map_or(Ok(None), |file| file.finish().map(|()| None))
+    }
+
+    /// The fault of a message that Arrow's reader refuses with these words.
+    fn not_decoded(&self, what: &str, words: &str) -> Fault {
+        match is_out_of_memory(words) {
+            true => Fault::external(format!("cannot read {}: the process needs more memory: {words}", self.name)),
+            false => self.wrong(what).because(words.to_owned()),
+        }
     }
 
     fn wrong(&self, what: impl std::fmt::Display) -> Fault {

@@ -1,12 +1,13 @@
 //! Looks for newer versions of a model: a model folder that was replaced, or deltas from the current version. Blocks on the store.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::failed::Failed;
 use super::serving_model::ServingModel;
 use crate::context::Context;
 use crate::delta::{Delta, DeltaManifest};
@@ -19,12 +20,14 @@ pub struct Follower {
     deltas: Option<PathBuf>,
     settings: Vec<String>,
     context: Context,
-    /// The hash of the manifest that was read last, whether or not it could be loaded.
+    /// The hash of the manifest that was loaded last.
     seen: Option<u128>,
+    /// The newer manifest whose model could not be loaded, and when it is tried again.
+    failed: Option<(u128, Failed)>,
     /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
     passed: HashSet<ModelVersion>,
-    /// Deltas that could not be applied: they are not tried again.
-    broken: HashSet<PathBuf>,
+    /// Deltas that could not be applied, and when each is tried again.
+    broken: HashMap<PathBuf, Failed>,
     /// Deltas whose manifest cannot be read: each is told once, and read again, because it may be on its way.
     unreadable: HashSet<PathBuf>,
 }
@@ -49,8 +52,9 @@ impl Follower {
             settings: settings.to_owned(),
             context: context.clone(),
             seen: None,
+            failed: None,
             passed: HashSet::new(),
-            broken: HashSet::new(),
+            broken: HashMap::new(),
             unreadable: HashSet::new(),
         }
     }
@@ -70,46 +74,77 @@ impl Follower {
         Ok(model)
     }
 
-    /// Looks for a version newer than `current`, and loads it.
+    /// Looks for a version newer than `current`, and loads it. What cannot be loaded is tried again at later looks: a folder that is copied
+    /// file by file is whole only at the end.
     pub fn look(&mut self, current: &ServingModel) -> Followed {
-        match self.look_at_folder(current) {
-            Ok(None) => {}
+        let broken = match self.look_at_folder(current) {
+            Ok(None) => None,
             Ok(Some(model)) => {
                 self.passed = HashSet::from([model.version()]);
                 return Followed::Newer(Box::new(model));
             }
-            Err(fault) => return Followed::Broken(fault),
-        }
-        match self.next_delta(current.version()) {
-            Ok(None) => Followed::Nothing,
-            Ok(Some(path)) => match self.apply(current, &path) {
-                Ok(model) => {
-                    self.passed.insert(model.version());
-                    Followed::Newer(Box::new(model))
-                }
-                Err(fault) => {
-                    let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
-                    self.broken.insert(path);
-                    Followed::Broken(fault)
-                }
-            },
-            Err(fault) => Followed::Broken(fault),
+            Err(fault) => Some(fault),
+        };
+        match (self.look_at_deltas(current), broken) {
+            (Followed::Nothing, Some(fault)) => Followed::Broken(fault),
+            (followed, _) => followed,
         }
     }
 
-    /// The model of the folder, if its manifest is another one than was seen and its version is not the current one.
+    fn look_at_deltas(&mut self, current: &ServingModel) -> Followed {
+        let path = match self.next_delta(current.version()) {
+            Ok(Some(path)) => path,
+            Ok(None) => {
+                // It is told each time, so that what has been told before is known to be still so.
+                let broken = self.broken.values().next();
+                return broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()));
+            }
+            Err(fault) => return Followed::Broken(fault),
+        };
+        match self.apply(current, &path) {
+            Ok(model) => {
+                self.broken.remove(&path);
+                self.passed.insert(model.version());
+                Followed::Newer(Box::new(model))
+            }
+            Err(fault) => {
+                let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
+                let failed = Failed::new(fault.clone(), self.broken.get(&path));
+                self.broken.insert(path, failed);
+                Followed::Broken(fault)
+            }
+        }
+    }
+
+    /// The model of the folder, if its manifest is another one than was loaded and its version is not the current one.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let manifest = self.manifest()?;
         if self.seen == Some(manifest) {
             return Ok(None);
+        }
+        if let Some((of, failed)) = &mut self.failed
+            && *of == manifest
+            && !failed.is_due()
+        {
+            return Err(failed.fault.clone());
         }
         let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context);
         if self.manifest()? != manifest {
             // It was replaced while it was read: the next look finds it.
             return Ok(None);
         }
-        self.seen = Some(manifest);
-        Ok(Some(model?).filter(|model| model.version() != current.version()))
+        let before = self.failed.take().filter(|(of, _)| *of == manifest);
+        match model {
+            Ok(model) => {
+                self.seen = Some(manifest);
+                Ok(Some(model).filter(|model| model.version() != current.version()))
+            }
+            Err(fault) => {
+                let failed = Failed::new(fault.clone(), before.as_ref().map(|(_, failed)| failed));
+                self.failed = Some((manifest, failed));
+                Err(fault)
+            }
+        }
     }
 
     fn manifest(&self) -> Result<u128, Fault> {
@@ -127,11 +162,13 @@ impl Follower {
             let path = entry.map_err(cannot)?.path();
             // A hidden folder is being written.
             let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            if !hidden && path.is_dir() && !self.broken.contains(&path) {
+            if !hidden && path.is_dir() {
                 folders.push(path);
             }
         }
         folders.sort();
+        self.broken.retain(|path, _| folders.contains(path));
+        folders.retain(|path| self.broken.get_mut(path).is_none_or(Failed::is_due));
         for path in folders {
             match DeltaManifest::read(path.as_path(), &self.context) {
                 Ok(manifest) if manifest.from == version && !self.passed.contains(&manifest.to) => {

@@ -10,6 +10,7 @@
 //! with one model from begin to end, so it sees the old rows or the new ones, never a mix, and never waits for a new model.
 
 mod arrow_rows;
+mod failed;
 mod follower;
 mod json_cell;
 mod json_column;

@@ -45,6 +45,7 @@ impl ServingModel {
     pub fn load(from: impl Into<Folder>, settings: &[String], context: &Context) -> Result<Self, Fault> {
         let folder = from.into().with_stores(&context.stores).open()?;
         let manifest = Manifest::read_in(&folder)?;
+        manifest.check_job(&folder)?;
         let mut job = Job::from_toml(&manifest.job.to_toml(), settings)?;
         let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
         check_stages(&job).map_err(needs)?;

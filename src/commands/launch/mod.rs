@@ -2,9 +2,10 @@
 //!
 //! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `restarts.rs` counts how often that
 //! was, `output.rs` merges what all of them print, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator,
-//! `token.rs` holds the secret of the run.
+//! `token.rs` holds the secret of the run, `memory_file.rs` what it and the job are in.
 
 mod child;
+mod memory_file;
 mod output;
 mod port;
 mod restarts;
@@ -13,6 +14,7 @@ mod token;
 mod watch;
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -20,6 +22,7 @@ use crate::{Fault, Job};
 use clap::Args;
 
 use self::child::Child;
+use self::memory_file::MemoryFile;
 use self::output::Output;
 use self::port::free_address;
 use self::supervisor::Supervisor;
@@ -62,7 +65,7 @@ pub(crate) struct Launch {
 impl Launch {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let stop = Stop::listen_and_tell(logs.log_format)?;
-        let job = self.run.load()?;
+        let (job, text) = self.run.load_with_text()?;
         job.check()?;
         // What must fail fails before any process starts.
         check_checkpoints(&job, self.run.resume, context)?;
@@ -70,10 +73,15 @@ impl Launch {
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
         self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
+        stop.begin()?;
         let token = Token::new()?;
+        // All processes have the same job, whatever becomes of its file, and also if it is a pipe, which is read once.
+        let copy = text.map(|text| MemoryFile::new("forebay-job", text.as_bytes())).transpose();
+        let copy = copy.map_err(|e| Fault::external("cannot keep the job file in memory").because(e))?;
+        let job_file = copy.as_ref().map(MemoryFile::path);
         let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
-        let children = self.children(&job, logs, &token, &coordinator)?;
+        let children = self.children(&job, job_file.as_deref(), logs, &token, &coordinator)?;
         let security = SecurityFiles { token_file: Some(token.file()), ..job.network.security_files() };
         let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
         let first = children.first().map_or_else(String::new, |child| child.name.clone());
@@ -98,7 +106,14 @@ impl Launch {
     }
 
     /// The processes of the job, not started yet: those that others connect to first, and of these the coordinator.
-    fn children(&self, job: &Job, logs: &Logs, token: &Token, coordinator: &str) -> Result<Vec<Child>, Fault> {
+    fn children(
+        &self,
+        job: &Job,
+        job_file: Option<&Path>,
+        logs: &Logs,
+        token: &Token,
+        coordinator: &str,
+    ) -> Result<Vec<Child>, Fault> {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         let placement = &job.placement;
@@ -113,7 +128,7 @@ impl Launch {
             let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
             for rank in 0..count {
                 let mut command = Command::new(&program);
-                command.args(logs.arguments()).args(["role", role]).args(self.run.file());
+                command.args(logs.arguments()).args(["role", role]).args(job_file);
                 for setting in settings.iter().chain([&cores]) {
                     command.args(["--set", setting]);
                 }

@@ -1,19 +1,14 @@
 //! The token of a run, in memory: nothing is left of it when its processes are gone, however they ended.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::AsRawFd as _;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
-
+use super::memory_file::MemoryFile;
 use crate::Fault;
 
-/// What /proc/PID/fd calls the file.
-const NAME: &str = "forebay-token";
-
 /// A random token in a file of memory, which the processes that this one starts inherit.
-pub(super) struct Token(File);
+pub(super) struct Token(MemoryFile);
 
 impl Token {
     pub(super) fn new() -> Result<Self, Fault> {
@@ -24,18 +19,12 @@ impl Token {
         let mut bytes = [0_u8; 32];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        // Without CLOEXEC: processes that are started have it, too, and so have those that are started again later.
-        let file = memfd_create(NAME, MemfdFlags::empty())?;
-        // Closed to other users before anything is in it.
-        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
-        let mut file = File::from(file);
-        file.write_all(token.as_bytes())?;
-        Ok(Self(file))
+        MemoryFile::new("forebay-token", token.as_bytes()).map(Self)
     }
 
     /// Where this process and those that it starts find it.
     pub(super) fn file(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+        self.0.path()
     }
 }
 

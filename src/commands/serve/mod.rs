@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use self::routes::{Routes, count, refusal};
 use super::security_args::SecurityArgs;
 use crate::actors::{IoRuntime, commas};
-use crate::exit::Ended;
+use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
 use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles};
@@ -78,7 +78,7 @@ impl Serve {
         // only accepts connections and never uses it.
         files.tls_ca.clone_from(&files.tls_cert);
         let security = Security::load(&files)?;
-        let stop = Stop::listen_and_say(logs.log_format, "answers the requests under way")?;
+        let stop = Stop::listen_and_say(logs.log_format, "answers the requests under way", exit::DONE)?;
         let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
         let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
@@ -98,6 +98,7 @@ impl Serve {
 
         let mut follower = Follower::new(&self.model, self.deltas.as_deref(), &self.settings, context);
         let model = follower.load()?;
+        stop.has_begun();
         let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
         let (version, rows) = (model.version(), commas(model.table_rows()));
         let started = scoring.set(ScoringThreads::start(model, threads)?);
@@ -153,7 +154,7 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
             }
             Followed::Broken(fault) => {
                 let what = fault.to_string();
-                // Once: it stays broken until it is replaced.
+                // Once, although it is tried again.
                 if what != last {
                     tracing::warn!("version {} stays: {what}", current.version());
                     metrics.failed();

@@ -1,0 +1,6 @@
+//! Tells want of memory from damaged bytes in what a decoder says.
+
+/// Whether a decoder says in this message, of an error or a panic, that it got no memory: those of zstd do.
+pub fn is_out_of_memory(message: &str) -> bool {
+    ["zstd returned null pointer", "not enough memory"].iter().any(|words| message.contains(words))
+}

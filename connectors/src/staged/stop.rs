@@ -1,0 +1,28 @@
+//! A folder whose writing can be stopped, for a program that is told to end: what was written so far is removed.
+
+use std::fmt::Display;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use forebay_actors::{Fault, FaultKind};
+
+/// Whether to stop writing. By default, never.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stop(pub(super) Option<Arc<AtomicBool>>);
+
+impl Stop {
+    /// # Errors
+    /// A fault of the kind [`FaultKind::Drained`], if writing is to stop.
+    pub(super) fn check(&self, name: impl Display) -> Result<(), Fault> {
+        match self.0.as_ref().is_some_and(|stop| stop.load(Ordering::SeqCst)) {
+            true => Err(Fault::external(format!("stopped: `{name}` is not written")).kind(FaultKind::Drained)),
+            false => Ok(()),
+        }
+    }
+
+    /// The same as an error of a write.
+    pub(super) fn check_write(&self, name: &str) -> io::Result<()> {
+        self.check(name).map_err(io::Error::other)
+    }
+}

@@ -1,0 +1,29 @@
+//! A file in memory for the processes that this one starts: nothing is left of it when they are gone, however they ended.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+
+/// A file without a place on a disk.
+pub(super) struct MemoryFile(File);
+
+impl MemoryFile {
+    /// `name`: what /proc/PID/fd calls the file.
+    pub(super) fn new(name: &str, bytes: &[u8]) -> io::Result<Self> {
+        // Without CLOEXEC: processes that are started have it, too, and so have those that are started again later.
+        let file = memfd_create(name, MemfdFlags::empty())?;
+        // Closed to other users before anything is in it.
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(file);
+        file.write_all(bytes)?;
+        Ok(Self(file))
+    }
+
+    /// Where this process and those that it starts find it.
+    pub(super) fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+}
