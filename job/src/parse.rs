@@ -7,6 +7,7 @@ use toml::{Table, Value};
 
 use super::Job;
 use super::formats::{ReadJob, WrittenJob};
+use super::plain_words::plain_words;
 
 impl Job {
     /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order. Blocks on reading the file.
@@ -95,7 +96,7 @@ fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
 
 /// The parser's error as a user fault, with the nearest valid name if a field or a value is unknown.
 fn explain(error: &toml::de::Error) -> Fault {
-    let text = error.to_string();
+    let text = error.to_string().replacen(error.message(), &plain_words(error.message()), 1);
     let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
     Fault::user(format!("{}{near}", text.trim_end()))
 }

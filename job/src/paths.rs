@@ -41,7 +41,7 @@ impl<'de> Deserialize<'de> for Paths {
         impl<'de> de::Visitor<'de> for OneOrMore {
             type Value = Paths;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a path, or a list of at least one")
+                f.write_str("a path or a list of paths")
             }
             fn visit_str<E: de::Error>(self, path: &str) -> Result<Paths, E> {
                 Ok(path.into())
