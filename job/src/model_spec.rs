@@ -94,7 +94,7 @@ fn slot_of(columns: &Columns, field: &str, name: &str) -> Result<usize, Fault> {
 mod tests {
     use super::*;
 
-    const SLOTS: &str = "[columns]\nslots = ['item', 'city', 'city', { column = 'items', key_space = 'item' }, \
+    const SLOTS: &str = "[columns]\nslots = ['item', 'city', { column = 'city', key_space = 'town' }, { column = 'items', key_space = 'item' }, \
                          { column = 'seen', pooling = 'mean' }]\n[model]\n";
 
     fn job(model: &str) -> Job {

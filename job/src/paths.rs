@@ -74,7 +74,7 @@ mod tests {
         }
         for text in ["[]", "7", "[7]"] {
             let said = train(&format!("data.train = {text}")).unwrap_err().to_string();
-            assert!(said.contains("line 1") && said.contains("expected a"), "{said}");
+            assert!(said.contains("line 1") && said.contains("expected "), "{said}");
         }
         let job = Job::from_toml("", &["data.train=['a', 'b']".into()]).unwrap();
         assert_eq!(job.data.train.unwrap().to_string(), "a, b");
