@@ -116,8 +116,7 @@ fn labels_that_are_all_the_same_are_told_once_with_numbers() {
     let data = path.to_str().unwrap();
     let model = dir.path().join("model");
     let output = format!("output.model={}", model.display());
-    let report = format!("output.report={}", dir.path().join("report.json").display());
-    let (code, text) = train(data, &[&output, &report, "train.batch_rows=16"]);
+    let (code, text) = train(data, &[&output, "train.batch_rows=16"]);
     assert_eq!(code, Some(0), "{text}");
     let words = "all 70 rows have label 0 (column `label`)";
     assert_eq!(text.matches(words).count(), 1, "{text}");
