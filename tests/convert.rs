@@ -43,6 +43,17 @@ fn csv_has_the_types_of_its_first_rows() {
     let zips = found["zip"].as_string::<i32>();
     assert_eq!((zips.value(0), found["city"].null_count()), ("07001", 1));
 
+    // Spaces around a number are not part of it.
+    fs::write(&rows, "a;b;c\n 1; 2.5 ;x \n2 ;;  y\n   ;3;z\n").unwrap();
+    let spaced = dir.path().join("spaced");
+    let (code, said) = convert(&rows, &spaced, &["--delimiter", ";"]);
+    assert!(code == Some(0) && said.contains("integers: a") && said.contains("numbers: b"), "{said}");
+    let found = read_rows(&spaced);
+    assert_eq!(found["a"].as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), Some(2), None]);
+    assert_eq!(found["b"].as_primitive::<Float64Type>().iter().collect::<Vec<_>>(), [Some(2.5), None, Some(3.0)]);
+    assert_eq!(found["c"].as_string::<i32>().value(1), "  y");
+    fs::write(&rows, &text).unwrap();
+
     // A value behind the rows by which types were told.
     (0..10_000).for_each(|i| text += &format!("{};1;1;x;{i};\n", i % 2));
     fs::write(&rows, format!("{text}1;1;cheap;x;5;\n")).unwrap();

@@ -285,7 +285,7 @@ impl Writer<'_> {
                 let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
                 match self.types.kind(inner).as_str() {
-                    "integer" | "number" | "table" | "one of these" => example.to_owned(),
+                    "integer" | "number" | "true or false" | "table" | "one of these" => example.to_owned(),
                     kind if kind.starts_with("list") => example.to_owned(),
                     _ => format!("{example:?}"),
                 }

@@ -12,9 +12,10 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type};
 use forebay::models::TowerSide;
-use forebay::pipelines::Trained;
 use forebay::pipelines::model_folder::Manifest;
+use forebay::pipelines::{Context, RequestRows, ScoringThreads, ServingModel, Trained};
 use forebay::{Model, Training};
+use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 
 const SLOTS: &str = "columns.slots=['C1..C4', { column = 'C5..C6', kind = 'int' }]";
@@ -62,6 +63,16 @@ fn scores(model: &Model, data: &Path) -> Result<Vec<f32>, String> {
     Ok(batches.iter().flat_map(|batch| batch["score"].as_primitive::<Float32Type>().values().to_vec()).collect())
 }
 
+/// The scores that a server gives for these rows.
+fn served(model: &Model, rows: &RecordBatch) -> Result<Vec<f32>, String> {
+    let dir = tempfile::tempdir().unwrap();
+    model.save(dir.path().join("model")).unwrap();
+    let served = ServingModel::load(dir.path().join("model"), &[], &Context::default()).unwrap();
+    let scoring = ScoringThreads::start(served, 1).unwrap();
+    let scores = block_on(scoring.score(RequestRows::Arrow(rows.clone()))).map_err(|fault| fault.to_string())?;
+    Ok(scores.scores[0].1.iter().map(|score| score.unwrap()).collect())
+}
+
 /// Logarithms of 64-bit numbers differ in their last bit from those of integers.
 fn same(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
@@ -97,6 +108,18 @@ fn numbers_of_any_type_are_read_as_in_training_and_other_keys_are_refused() {
     ] {
         assert!(said.contains(refused) && said.contains("write it as bigint"), "{said}");
     }
+    // A server takes the same types, by the same code.
+    for types in [
+        &[][..],
+        &[("I", DataType::Float64)],
+        &[("I", DataType::Float32), ("C", DataType::Int64)],
+        &[("C6", DataType::UInt64)],
+    ] {
+        let found = served(&model, &common::read_file(&rows(types))).unwrap();
+        assert!(same(&found, &expected), "served: {types:?}");
+    }
+    let said = served(&model, &common::read_file(&strings)).unwrap_err();
+    assert!(said.contains(refused), "{said}");
     // The other way round.
     let model =
         trained(&self::rows(dir.path(), 8000, &[("C", DataType::Utf8), ("I", DataType::Float64)]), &[SLOTS_OF_TEXT])

@@ -42,6 +42,7 @@ mod options;
 mod partition_columns;
 mod prefetch;
 mod requests;
+mod row_places;
 mod rows;
 #[cfg(feature = "s3")]
 mod s3;
@@ -78,6 +79,7 @@ pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::ReadOptions;
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
+pub use row_places::RowPlaces;
 pub use rows::{Rows, WindowMark};
 pub use split::SplitOrder;
 pub use stores::Stores;

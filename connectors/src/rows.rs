@@ -6,6 +6,8 @@ use arrow::datatypes::{DataType, Int32Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Batch, BatchName, Fault, Lineage, StageCx};
 
+use crate::row_places::RowPlaces;
+
 /// The window that a batch belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowMark {
@@ -28,6 +30,8 @@ pub struct Rows {
     pub window: WindowMark,
     /// Rows of the same window that the source itself left out, here or just before.
     pub rejected: u32,
+    /// Where each row stands in its file, if it comes from one. A program that leaves rows out by itself sets it to `None`.
+    pub places: Option<RowPlaces>,
 }
 
 impl Rows {
@@ -43,6 +47,7 @@ impl Rows {
             let keep = BooleanArray::from_iter(mask.iter().map(|reject| Some(reject != Some(true))));
             self.batch = filter_record_batch(&self.batch, &keep)
                 .map_err(|e| Fault::internal("the mask does not fit the rows").because(e))?;
+            self.places = self.places.map(|places| places.filtered(&keep));
             cx.ledger().reject(reason, rejected as u64);
             self.rejected = self.rejected.saturating_add(rejected as u32);
         }
@@ -104,7 +109,8 @@ mod tests {
         let keys = Int32Array::from_iter_values(0..10);
         let column: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)));
         let batch = RecordBatch::try_from_iter([("C1", column)]).unwrap();
-        let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+        let rows =
+            Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
         assert!(rows.bytes() < 1_000, "{}", rows.bytes());
         assert!(rows.bytes() >= 10 * (4 + 8));
     }

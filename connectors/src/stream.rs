@@ -99,7 +99,7 @@ where
             let lineage = Lineage { seq: self.seq, row: self.rows, ..Lineage::default() };
             self.seq += 1;
             self.rows += batch.num_rows() as u64;
-            return Ok(Some(Rows { batch, lineage, window: WindowMark::default(), rejected: 0 }));
+            return Ok(Some(Rows { batch, lineage, window: WindowMark::default(), rejected: 0, places: None }));
         }
     }
 }

@@ -96,6 +96,15 @@ fn place(file: &DataFile, there: &Fields, column: &str) -> Result<Option<usize>,
 }
 
 fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> Fault {
+    let of_struct = column.split_once('.').filter(|(of, _)| {
+        there.iter().any(|field| field.name() == of && matches!(field.data_type(), DataType::Struct(_)))
+    });
+    if let Some((of, _)) = of_struct {
+        return Fault::user(format!(
+            "`{}` has no column `{column}`: `{of}` is a struct, whose fields are not read: write the field as a column of its own",
+            file.name
+        ));
+    }
     let there: Vec<&str> = there.iter().map(|field| field.name().as_str()).collect();
     let folders: Vec<&str> = file.partitions.iter().map(|(name, _)| name).collect();
     let near = did_you_mean(column, there.iter().chain(&folders).copied());

@@ -2,10 +2,25 @@
 //! without a word.
 
 use forebay_actors::Fault;
-use forebay_models::{Activation, CrossStructure, Similarity};
+use forebay_models::{Activation, CrossStructure, Norm, Similarity};
 
 use super::{ModelKind, ModelOptions, TowerLoss};
 
+/// All that have a tower, and those of programs of their own.
+const TOWERS: &[ModelKind] = &[
+    ModelKind::WideDeep,
+    ModelKind::DeepFm,
+    ModelKind::DcnV2,
+    ModelKind::CtrDnn,
+    ModelKind::SharedBottom,
+    ModelKind::Mmoe,
+    ModelKind::Esmm,
+    ModelKind::Din,
+    ModelKind::FinalMlp,
+    ModelKind::TwoTowers,
+    ModelKind::Custom,
+    ModelKind::Own,
+];
 const CUSTOM: &[ModelKind] = &[ModelKind::Custom];
 const CROSSES: &[ModelKind] = &[ModelKind::DcnV2, ModelKind::Custom];
 const FINAL_MLP: &[ModelKind] = &[ModelKind::FinalMlp];
@@ -16,8 +31,11 @@ impl ModelOptions {
     fn fields_of_kinds(&self) -> Vec<(&'static str, &'static [ModelKind])> {
         let default = Self::default();
         let all = [
-            ("linear", self.linear, CUSTOM),
-            ("fm", self.fm, CUSTOM),
+            ("linear", self.linear.is_some(), CUSTOM),
+            ("fm", self.fm.is_some(), CUSTOM),
+            ("activation", self.activation != default.activation, TOWERS),
+            ("norm", self.norm != Norm::default(), TOWERS),
+            ("dropout", self.dropout != default.dropout, TOWERS),
             ("cross_layers", self.cross_layers.is_some(), CROSSES),
             ("cross_rank", self.cross_rank.is_some(), CROSSES),
             ("cross_structure", self.cross_structure != CrossStructure::default(), CROSSES),
@@ -49,7 +67,10 @@ impl ModelOptions {
             let (noun, first) = (if kinds.len() > 1 { "kinds" } else { "kind" }, &quoted[0]);
             return Err(Fault::user(format!(
                 "model.{name} is for the {noun} {}, but model.kind is \"{}\": leave it out, or set kind to {first}",
-                quoted.join(" and "),
+                match quoted.len() {
+                    3.. => quoted.join(", "),
+                    _ => quoted.join(" and "),
+                },
                 self.kind
             )));
         }
@@ -74,6 +95,17 @@ impl ModelOptions {
                 return without(name, "attention over histories", "model.attention is empty");
             }
         }
+        if self.kind == ModelKind::Custom && self.hidden.is_empty() {
+            for (name, given) in [
+                ("activation", self.activation != default.activation),
+                ("norm", self.norm != Norm::default()),
+                ("dropout", self.dropout != default.dropout),
+            ] {
+                if given {
+                    return without(name, "a tower", "model.hidden is empty");
+                }
+            }
+        }
         if self.gate_hidden.is_some() && !self.feature_gates {
             return without("gate_hidden", "the gates of features", "model.feature_gates is false");
         }
@@ -89,9 +121,14 @@ mod tests {
     use crate::Job;
 
     /// A value of each field, and the kinds that read it.
-    const FIELDS: [(&str, &[&str]); 22] = [
+    const FIELDS: [(&str, &[&str]); 27] = [
         ("linear=true", &["custom"]),
+        ("linear=false", &["custom"]),
         ("fm=true", &["custom"]),
+        ("fm=false", &["custom"]),
+        ("activation=gelu", TOWERS),
+        ("norm=layer", TOWERS),
+        ("dropout=0.5", TOWERS),
         ("cross_layers=2", &["dcn_v2", "custom"]),
         ("cross_rank=2", &["dcn_v2"]),
         ("cross_structure=stacked", &["dcn_v2"]),
@@ -112,6 +149,20 @@ mod tests {
         ("similarity=dot", &["two_towers"]),
         ("temperature=0.3", &["two_towers"]),
         ("loss=in_batch_softmax", &["two_towers"]),
+    ];
+
+    const TOWERS: &[&str] = &[
+        "wide_deep",
+        "deep_fm",
+        "dcn_v2",
+        "ctr_dnn",
+        "shared_bottom",
+        "mmoe",
+        "esmm",
+        "din",
+        "final_mlp",
+        "two_towers",
+        "custom",
     ];
 
     const KINDS: [&str; 13] = [
@@ -181,6 +232,11 @@ mod tests {
                 "model.cross_rank is for cross layers, but model.cross_layers gives none",
             ),
             ("custom", &["cross_structure=stacked", "cross_layers=0"], "model.cross_structure is for cross layers"),
+            (
+                "custom",
+                &["dropout=0.5", "hidden=[]", "fm=true"],
+                "model.dropout is for a tower, but model.hidden is empty",
+            ),
             ("custom", &["attention_hidden=[4]"], "model.attention_hidden is for attention over histories"),
             ("wide_deep", &["attention_activation=relu"], "model.attention is empty"),
             ("final_mlp", &["gate_hidden=[4]", "feature_gates=false"], "model.feature_gates is false"),

@@ -136,6 +136,19 @@ pub enum PositiveRule {
     OneOf(Vec<String>),
 }
 
+/// As a job file has it.
+impl fmt::Display for Positive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            PositiveRule::OneOf(values) => write!(f, "{values:?}"),
+            PositiveRule::Compared(comparison, limit) => {
+                let sign = COMPARISONS.iter().find(|(_, c)| c == comparison).map_or("", |(sign, _)| sign);
+                write!(f, "\"{sign} {limit}\"")
+            }
+        }
+    }
+}
+
 /// A comparison with a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comparison {

@@ -23,6 +23,7 @@ mod parse;
 mod paths;
 mod pipeline;
 mod placement;
+mod plain_words;
 mod run_end;
 mod staleness_rule;
 mod string_or_table;
@@ -100,10 +101,12 @@ impl Job {
     /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
         self.model.check_fields_of_kinds()?;
+        self.columns.check_twice()?;
         self.check_saved()
     }
 
-    /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read.
+    /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read,
+    /// and the same column twice.
     ///
     /// # Errors
     /// As [`check`](Self::check).

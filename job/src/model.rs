@@ -22,19 +22,20 @@ pub struct ModelOptions {
     /// Widths of the hidden layers: those that labels share of "shared_bottom", those of each expert of "mmoe", those of each label's
     /// tower of "esmm", those of the first tower of "final_mlp". Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
-    /// The activation of the hidden layers. Not used by models without a tower.
+    /// The activation of the hidden layers. Models without a tower refuse another than `relu`.
     pub activation: Activation,
-    /// The normalization of the hidden layers, before their activation. Not used by models without a tower.
+    /// The normalization of the hidden layers, before their activation. Models without a tower refuse it.
     pub norm: Norm,
-    /// The share of the outputs of each hidden layer that a training step drops, from 0 to below 1. Not used by models without a
-    /// tower.
+    /// The share of the outputs of each hidden layer that a training step drops, from 0 to below 1. Models without a tower refuse it.
     pub dropout: f64,
     /// How the embeddings of a bag become one vector.
     pub pooling: Pooling,
-    /// Whether a "custom" model has a linear (wide) part.
-    pub linear: bool,
-    /// Whether a "custom" model has a factorization-machine part.
-    pub fm: bool,
+    /// Whether a "custom" model has a linear (wide) part, for instance `true`. Default: false. The other kinds refuse it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linear: Option<bool>,
+    /// Whether a "custom" model has a factorization-machine part, for instance `true`. Default: false. The other kinds refuse it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fm: Option<bool>,
     /// Cross layers of "dcn_v2" and "custom", for instance `3`. Default: 3 for "dcn_v2", none for "custom". The other kinds
     /// refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,8 +184,8 @@ impl Default for ModelOptions {
             norm: Norm::default(),
             dropout: 0.0,
             pooling: Pooling::default(),
-            linear: false,
-            fm: false,
+            linear: None,
+            fm: None,
             cross_layers: None,
             cross_rank: None,
             cross_structure: CrossStructure::default(),
@@ -315,10 +316,10 @@ impl ModelOptions {
             ModelKind::Own | ModelKind::TwoTowers => ModelSpec::builder(slots, dense),
             ModelKind::Custom => {
                 let mut spec = ModelSpec::builder(slots, dense);
-                if self.linear {
+                if self.linear == Some(true) {
                     spec = spec.with_linear();
                 }
-                if self.fm {
+                if self.fm == Some(true) {
                     spec = spec.with_fm();
                 }
                 if self.cross_layer_count() > 0 {

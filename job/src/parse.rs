@@ -9,6 +9,7 @@ use toml::{Table, Value};
 
 use super::Job;
 use super::formats::{ReadJob, WrittenJob};
+use super::plain_words::plain_words;
 
 /// The longest job file that is read.
 const MOST_BYTES: u64 = 16 << 20;
@@ -114,7 +115,7 @@ fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
 
 /// The parser's error as a user fault, with the nearest valid name if a field or a value is unknown.
 fn explain(error: &toml::de::Error) -> Fault {
-    let text = error.to_string();
+    let text = error.to_string().replacen(error.message(), &plain_words(error.message()), 1);
     let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
     Fault::user(format!("{}{near}", text.trim_end()))
 }

@@ -136,9 +136,9 @@ mod tests {
             ("train.staleness=-1", "a number of batches from 0 on, or { exactly = 4 }"),
             ("train.staleness=1.5", "a number of batches from 0 on, or { exactly = 4 }"),
             ("train.staleness=\"exactly 2\"", "a number of batches from 0 on, or { exactly = 4 }"),
-            ("train.staleness={ exactly = -1 }", "invalid value: integer `-1`"),
-            ("train.staleness={ exactly = \"2\" }", "expected usize"),
-            ("train.staleness={}", "missing field `exactly`"),
+            ("train.staleness={ exactly = -1 }", "found the number -1, expected a whole number of at least 0"),
+            ("train.staleness={ exactly = \"2\" }", "expected a whole number"),
+            ("train.staleness={}", "the field `exactly` is missing"),
             ("train.staleness={ exact = 2 }", "unknown field `exact`, expected `exactly`"),
             ("train.staleness={ exactly = 2, at_most = 4 }", "unknown field `at_most`"),
         ] {

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Outcome, Report, Source};
 use forebay_connectors::{Format, Rows};
-use forebay_job::Paths;
+use forebay_job::{Paths, SlotKind};
 
+use crate::column_type::ColumnType;
+use crate::labels_seen::warn_of_evaluation;
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
@@ -23,7 +25,9 @@ impl Model {
         let job = self.job_as_trained().for_evaluation();
         let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
         self.warn_of_other_types(read.format);
-        self.score(read)
+        let scored = self.score(read)?;
+        warn_of_evaluation(&self.job.columns.label, &scored.0);
+        Ok(scored)
     }
 
     /// CSV and JSON lines have no types: what they read without a kind, other formats may read as integers, with other keys and
@@ -31,6 +35,9 @@ impl Model {
     pub(crate) fn warn_of_other_types(&self, format: Option<Format>) {
         let trained = self.training.as_ref().and_then(|training| training.format);
         let (Some(trained), Some(format)) = (trained, format) else { return };
+        if !trained.is_untyped() && format.is_untyped() {
+            self.warn_of_digits(format);
+        }
         let untyped = self.job.columns.without_kind();
         if self.types() == TrainedTypes::default()
             && trained.is_untyped() != format.is_untyped()
@@ -41,6 +48,22 @@ impl Model {
                 "the model was trained on {trained}, and these rows are {format}: {without} has no types here, so integers in the {} columns \
                  without a kind or transform (`{first}`) are not read as in training; train with kinds that the job names",
                 untyped.len()
+            );
+        }
+    }
+
+    /// A slot of the kind `hex` takes the integers that digits stand for: text may have these integers as decimal numbers.
+    fn warn_of_digits(&self, format: Format) {
+        let types = self.types().0;
+        let hex = self.job.columns.slots.iter().filter(|slot| slot.kind == SlotKind::Hex);
+        let trained_on = hex.filter(|slot| types.get(&slot.column) == Some(&ColumnType::Integer));
+        let names: Vec<&str> = trained_on.map(|slot| slot.column.as_str()).collect();
+        if let Some(first) = names.first() {
+            let how = if format == Format::Csv { "`12`" } else { "`\"12\"`" };
+            tracing::warn!(
+                "{} slots of the kind hex (`{first}`) were trained on integers, and these rows are {format}, where {how} is read as \
+                 hexadecimal digits: the integer 18; if the rows have decimal numbers, write them as Parquet",
+                names.len()
             );
         }
     }

@@ -47,6 +47,7 @@ pub mod flow;
 pub mod fuzzing;
 mod headspace;
 mod job_model;
+mod labels_seen;
 mod look_ahead;
 mod model;
 pub mod model_folder;

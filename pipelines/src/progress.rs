@@ -9,6 +9,7 @@ use forebay_models::{LabelRows, StepOutput, loss_sum};
 use serde::Serialize;
 
 use crate::flow::TrainBatch;
+use crate::labels_seen::LabelsSeen;
 use crate::running_metrics::RunningMetrics;
 
 /// The counters of a run. The train stage updates them; any thread may read them.
@@ -21,6 +22,7 @@ struct State {
     /// The metrics at the barriers that the cut of a checkpoint may still ask for. `None`: there are no checkpoints.
     at_barriers: Option<BTreeMap<Epoch, RunningMetrics>>,
     device: Duration,
+    labels: LabelsSeen,
 }
 
 /// The state of a run at one moment.
@@ -54,6 +56,7 @@ impl Default for Progress {
             metrics: RunningMetrics::default(),
             at_barriers: None,
             device: Duration::ZERO,
+            labels: LabelsSeen::default(),
         })))
     }
 }
@@ -96,6 +99,11 @@ impl Progress {
         metrics
     }
 
+    /// The labels trained on in this process.
+    pub(crate) fn labels(&self) -> LabelsSeen {
+        self.state().labels.clone()
+    }
+
     /// The metrics now.
     pub(crate) fn metrics(&self) -> RunningMetrics {
         self.state().metrics.clone()
@@ -104,6 +112,8 @@ impl Progress {
     /// Records a step over a batch. Of several labels it counts the first.
     pub(crate) fn step(&self, output: &StepOutput, batch: &TrainBatch) {
         let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
+        let seen = self.labels();
+        batch.labels.chunks(batch.rows.max(1)).enumerate().for_each(|(label, values)| seen.add(label, values));
         if count == 1 {
             return self.first_label(batch.rows, output.loss, &output.logits, &batch.labels, weights);
         }

@@ -320,6 +320,9 @@ impl RunningTraining {
             _ => LastMeters::default(),
         };
         let training = resources.summary();
+        if result.is_ok() {
+            resources.progress.labels().warn(&resources.job.columns.label);
+        }
         let result = match result {
             Ok(_) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
                 "no row was trained on: all that were read were left out, the ledger says why; no model is saved, and one that is \

@@ -21,6 +21,7 @@ use crate::cluster::member::Member;
 use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
 use crate::job_model::JobModel;
+use crate::labels_seen::LabelsSeen;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
 use crate::progress::Progress;
@@ -43,7 +44,7 @@ pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fa
     let participation = resources.participation.clone();
     let batcher = Batcher::new(training_plan(job))
         .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
-    let purpose = Purpose::Training(resources.types.clone());
+    let purpose = Purpose::Training(resources.types.clone(), resources.progress.labels());
     Ok(learn(batches(topology, job, &resources.context.registry, batcher, purpose, read)?, resources))
 }
 
@@ -66,7 +67,7 @@ pub(crate) fn reading(
     let batcher =
         Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
     let topology = Topology::new("read").observed_by(context.observer.clone());
-    let purpose = Purpose::Training(RunTypes::default());
+    let purpose = Purpose::Training(RunTypes::default(), LabelsSeen::default());
     let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
@@ -170,8 +171,8 @@ const FORWARD_ROWS: usize = 4096;
 
 /// What batches are made for.
 enum Purpose {
-    /// The rows tell the types of the run.
-    Training(RunTypes),
+    /// The rows tell the types of the run, and which positive labels there are.
+    Training(RunTypes, LabelsSeen),
     /// These columns travel with the rows, of a model trained on these types.
     Evaluation(Vec<String>, TrainedTypes),
     /// Every row travels, with these columns and without a label.
@@ -183,7 +184,8 @@ enum Purpose {
 /// # Errors
 /// A user fault if the rows are missing, or the context's registry lacks a part that the job names.
 pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
-    let (batcher, purpose) = (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default()));
+    let (batcher, purpose) =
+        (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default(), LabelsSeen::default()));
     batches(topology, job, &context.registry, batcher, purpose, sources::windows(job, context, None)?)
 }
 
@@ -197,7 +199,8 @@ pub fn feed_from<S: Source<Out = Rows>>(
     registry: &Registry,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    let (batcher, purpose) = (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default()));
+    let (batcher, purpose) =
+        (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default(), LabelsSeen::default()));
     batches(topology, job, registry, batcher, purpose, read_from(source))
 }
 
@@ -209,10 +212,10 @@ fn batches(
     purpose: Purpose,
     read: Read,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    let training = matches!(purpose, Purpose::Training(_));
+    let training = matches!(purpose, Purpose::Training(..));
     let links = &job.pipeline.links;
     let (expected, columns) = match &purpose {
-        Purpose::Training(types) => (ExpectedTypes::Run(types.clone(), Arc::new(job.clone())), job.columns.clone()),
+        Purpose::Training(types, _) => (ExpectedTypes::Run(types.clone(), Arc::new(job.clone())), job.columns.clone()),
         Purpose::Evaluation(_, types) | Purpose::Prediction(_, types) => {
             let job = Arc::new(types.pinned(job));
             let columns = job.columns.clone();
@@ -228,7 +231,7 @@ fn batches(
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
         let parse = parse.expecting(expected.clone());
         match &purpose {
-            Purpose::Training(_) => parse.checking_key_spaces(),
+            Purpose::Training(_, labels) => parse.checking_key_spaces().noting(labels.clone()),
             Purpose::Evaluation(columns, _) => parse.for_evaluation(columns.clone()),
             Purpose::Prediction(keep, _) => parse.for_prediction(keep.clone()),
         }

@@ -26,7 +26,7 @@ fn parse(text: &str, columns: Vec<(&str, ArrayRef)>) -> Result<(ExampleBatch, Ve
     let cx = StageCx::detached("parse");
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Parse::new(&columns, 7, OnBadRow::Skip).checking_key_spaces();
-    let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     block_on(stage.on_batch(rows, &cx, &mut out))?;
     let rejected =
         cx.ledger().snapshot().rejected.into_iter().map(|(reason, rows)| (reason.to_string(), rows)).collect();
@@ -270,7 +270,13 @@ fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
     let cx = StageCx::detached("parse");
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Parse::new(&columns, 7, OnBadRow::Skip).one_value_in(vec![0]);
-    let rows = Rows { batch: batch.clone(), lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    let rows = Rows {
+        batch: batch.clone(),
+        lineage: Lineage::default(),
+        window: WindowMark::default(),
+        rejected: 0,
+        places: None,
+    };
     block_on(stage.on_batch(rows.clone(), &cx, &mut out)).unwrap();
     assert_eq!(collected.take().pop().unwrap().labels.len(), 3);
     assert_eq!(cx.ledger().snapshot().rejected.into_values().collect::<Vec<_>>(), [1]);

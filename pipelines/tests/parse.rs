@@ -43,7 +43,13 @@ fn parse_with(
         for batch in batches {
             stage
                 .on_batch(
-                    Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 },
+                    Rows {
+                        batch,
+                        lineage: Lineage::default(),
+                        window: WindowMark::default(),
+                        rejected: 0,
+                        places: None,
+                    },
                     &cx,
                     &mut out,
                 )
@@ -426,7 +432,8 @@ fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
     // A conversion without a click counts as no conversion.
     let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
     let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
-    let batch = Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    let batch =
+        Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
     assert_eq!(collected.take()[0].label_column(1), [1.0, 0.0, 1.0]);
 }
@@ -473,7 +480,8 @@ fn a_conversion_is_unknown_only_where_a_click_may_be() {
     ]);
     let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
     let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
-    let batch = Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    let batch =
+        Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
     let parsed = &collected.take()[0];
     assert_eq!(format!("{:?}", parsed.label_column(0)), "[1.0, 0.0, 1.0, NaN, 1.0]");
@@ -555,7 +563,7 @@ fn a_share_of_the_negatives_is_kept_the_same_whatever_the_batches_are() {
         for &to in cuts {
             let lineage = Lineage { epoch, split: 3, row: from as u64, ..Lineage::default() };
             let batch = all.slice(from, to - from);
-            let rows = Rows { batch, lineage, window: WindowMark::default(), rejected: 0 };
+            let rows = Rows { batch, lineage, window: WindowMark::default(), rejected: 0, places: None };
             block_on(stage.on_batch(rows, &cx, &mut out)).unwrap();
             from = to;
         }

@@ -36,6 +36,15 @@ pub(crate) fn read_rows(path: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
     files.sort();
+    read_files(&files)
+}
+
+/// The rows of a Parquet file.
+pub(crate) fn read_file(path: &Path) -> RecordBatch {
+    read_files(&[path.to_owned()])
+}
+
+fn read_files(files: &[PathBuf]) -> RecordBatch {
     let batches = files
         .iter()
         .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());

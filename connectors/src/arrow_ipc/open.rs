@@ -24,7 +24,7 @@ const AT_ONCE: usize = 16;
 
 /// One file, ready to be read.
 pub(crate) struct IpcFile {
-    pub(crate) file: DataFile,
+    pub(crate) file: Arc<DataFile>,
     pub(crate) found: FoundColumns,
     /// The columns that are decoded, in the file's order.
     pub(super) decoded: SchemaRef,
@@ -93,9 +93,9 @@ pub(crate) async fn load(
         let read = catch_unwind(AssertUnwindSafe(|| blocks(&layout, &found.places)));
         let read = read.unwrap_or_else(|panic| Err(panic_message(&*panic).to_owned()));
         let (decoded, dictionaries, batches) = read.map_err(|why| damaged(&file.name, why))?;
-        opened.push(IpcFile { file, found, decoded, dictionaries, batches });
+        opened.push(IpcFile { file: Arc::new(file), found, decoded, dictionaries, batches });
     }
-    let all: Vec<_> = opened.iter().map(|opened| (&opened.file, &opened.found.schema)).collect();
+    let all: Vec<_> = opened.iter().map(|opened| (&*opened.file, &opened.found.schema)).collect();
     if let Some(schema) = typed_columns::unified(&all)? {
         opened.iter_mut().for_each(|opened| opened.found.read_as(&schema));
     }

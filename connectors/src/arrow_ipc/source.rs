@@ -19,6 +19,7 @@ use crate::lease::{Leases, fingerprint};
 use crate::numbered;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::row_places::RowPlaces;
 use crate::rows::{Rows, batch_bytes};
 use crate::window::{Numbered, Part};
 
@@ -33,7 +34,8 @@ pub struct ArrowSource {
     folders_of_text: Vec<String>,
     dictionaries: bool,
     files: Vec<Arc<IpcFile>>,
-    splits: Vec<(u32, u32)>,
+    /// Of each split the file, the record batch, and the rows of the file before it.
+    splits: Vec<(u32, u32, u64)>,
     running: Option<(DecodePool<Rows>, Prefetch)>,
     seq: u64,
 }
@@ -100,7 +102,7 @@ impl ArrowSource {
 
     /// Rows of one epoch; 0 before `open`.
     pub fn rows(&self) -> u64 {
-        self.splits.iter().map(|&(file, batch)| self.files[file as usize].rows(batch as usize)).sum()
+        self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).sum()
     }
 
     fn fingerprint(&self) -> u64 {
@@ -154,8 +156,13 @@ impl Source for ArrowSource {
                 .await?;
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
-            let filled = (0..file.batches.len()).filter(|&batch| file.rows(batch) > 0);
-            self.splits.extend(filled.map(|batch| (number as u32, batch as u32)));
+            let mut before = 0;
+            for batch in 0..file.batches.len() {
+                if file.rows(batch) > 0 {
+                    self.splits.push((number as u32, batch as u32, before));
+                }
+                before += file.rows(batch);
+            }
         }
         if self.splits.is_empty() {
             let files = self.files.len();
@@ -163,17 +170,17 @@ impl Source for ArrowSource {
         }
         self.seq = 0;
         let options = &self.options;
-        let rows = self.splits.iter().map(|&(file, batch)| self.files[file as usize].rows(batch as usize)).collect();
+        let rows = self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).collect();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (files, splits, cache) = (self.files.clone(), self.splits.clone(), DictionaryCache::default());
         let batch_rows =
             if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
         let splits_to_read = parts.map_ok(move |part| {
-            let (number, batch) = splits[part.split as usize];
+            let (number, batch, before) = splits[part.split as usize];
             let file = Arc::clone(&files[number as usize]);
             let at = &file.batches[batch as usize];
             let (cost, set) = (at.block.cost(), cache.get(number, at.before));
-            (cost, Decode { file, batch: batch as usize, set, part, batch_rows })
+            (cost, Decode { file, batch: batch as usize, before, set, part, batch_rows })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
@@ -205,6 +212,8 @@ impl Source for ArrowSource {
 struct Decode {
     file: Arc<IpcFile>,
     batch: usize,
+    /// Rows of the file before the record batch.
+    before: u64,
     set: Arc<DictionarySet>,
     part: Part,
     batch_rows: usize,
@@ -219,7 +228,8 @@ impl Decode {
             let (n, lineage, window) = self.part.cut(row, (end - row).min(self.batch_rows as u64));
             // A piece at a time: what a column of another type is converted to is as small as the batch that is asked for.
             let batch = self.file.found.in_order(&whole.slice(row as usize, n as usize))?;
-            output.push(Rows { batch, lineage, window, rejected: 0 }, bytes / rows * n as usize)?;
+            let places = Some(RowPlaces::rows_from(&self.file.file, self.before + row));
+            output.push(Rows { batch, lineage, window, rejected: 0, places }, bytes / rows * n as usize)?;
             row += n;
         }
         Ok(())

@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Source, StageCx};
 
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::rows::Rows;
-use crate::text::number::{loses_digits, parse_integer, parse_number};
+use crate::text::number::{loses_digits, parse_integer, parse_number, trimmed};
 
 /// What the values of a column were so far.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +21,12 @@ impl Seen {
     const NOTHING: Self = Self { integers: true, numbers: true, truths: true, any: false };
 
     fn add(&mut self, text: &str) {
+        let bytes = trimmed(text.as_bytes());
+        if bytes.is_empty() {
+            // A missing number, or a text of spaces: other values tell.
+            return;
+        }
         self.any = true;
-        let bytes = text.as_bytes();
         let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
         let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let kept = !loses_digits(bytes);

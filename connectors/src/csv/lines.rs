@@ -154,9 +154,10 @@ impl LineParser for CsvParser {
                 let expected = format!("{}, as the header has", names.len());
                 BadRow { reason, column: None, found: format!("{found} fields"), expected }
             }
-            Reason::OpenQuote => {
-                bad(shown(line), "a quote that ends the field on its line: fields with line ends are not read")
-            }
+            Reason::OpenQuote => bad(
+                shown(line),
+                "a quote that ends the field on its line: fields with line ends are not read, so write the rows as Parquet or replace the line ends",
+            ),
             Reason::TextAfterQuote => bad(
                 shown(line),
                 "a delimiter behind the quote that ends the field; a quote in a field is written twice",

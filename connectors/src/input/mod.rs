@@ -2,6 +2,7 @@
 
 mod glob;
 mod listing;
+mod twice;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use object_store::path::Path;
 use crate::file::DataFile;
 use crate::partition::Predicate;
 use crate::stores::Stores;
+use twice::Seen;
 
 /// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or the folders that a
 /// predicate selects.
@@ -72,19 +74,26 @@ impl Input {
     }
 
     /// All files, in the order of the inputs and sorted by path within each. At least one, or a fault that names the
-    /// path.
+    /// path. A file that two inputs name is a fault, too: its rows would be read twice in each epoch.
     pub async fn list(&self) -> Result<Vec<DataFile>, Fault> {
-        let mut files = Vec::new();
+        let (mut files, mut seen) = (Vec::new(), Seen::default());
         for Part { location, filter } in &self.0 {
-            files.extend(match location {
+            let (store, listed) = match location {
                 Location::Url(url, stores) => {
                     let (store, path) = stores.open(url)?;
-                    listing::list(&store, &path, url, &Stores::root(url), filter.as_ref()).await?
+                    let root = Stores::root(url);
+                    let listed = listing::list(&store, &path, url, &root, filter.as_ref()).await?;
+                    (root, listed)
                 }
                 Location::InStore(store, path) => {
-                    listing::list(store, path, &format!("{store}:{path}"), "", filter.as_ref()).await?
+                    let listed = listing::list(store, path, &format!("{store}:{path}"), "", filter.as_ref()).await?;
+                    (format!("{:p}", Arc::as_ptr(store)), listed)
                 }
-            });
+            };
+            if self.0.len() > 1 {
+                seen.add(&store, &listed)?;
+            }
+            files.extend(listed);
         }
         if files.is_empty() {
             return Err(Fault::user("no input given: name a file, a folder or a glob"));
@@ -148,6 +157,23 @@ mod tests {
         assert_eq!(said(format!("{root}/sub/../?.parquet")).await, all[1..3]);
         assert_eq!(said(format!("{root}/**/*.parquet")).await, all);
         assert_eq!(said(format!("{root}/b.parquet")).await, ["b.parquet"]);
+    }
+
+    #[tokio::test]
+    async fn a_file_that_two_inputs_name_is_refused() {
+        let (_dir, root) = folder(&["a.csv", "sub/a.csv", "sub/b.csv"]);
+        let list = async |paths: [&str; 2]| {
+            let input =
+                Input::all(paths.map(|path| Input::from(format!("{root}/{path}")).with_stores(&Stores::default())));
+            input.list().await.map(|files| files.len()).map_err(|fault| fault.to_string())
+        };
+        assert_eq!(list(["a.csv", "sub"]).await, Ok(3));
+        for twice in [["sub", "sub/b.csv"], ["**/b.csv", "sub/"], ["sub/../sub/b.csv", "sub/b*"]] {
+            let said = list(twice).await.unwrap_err();
+            assert!(said.contains("sub/b.csv` is named twice") && said.contains("data.epochs"), "{twice:?}: {said}");
+        }
+        let url = Input::all([Input::from(format!("{root}/a.csv")), Input::from(format!("file://{root}/a.csv"))]);
+        assert!(url.list().await.unwrap_err().to_string().contains("is named twice"));
     }
 
     #[tokio::test]

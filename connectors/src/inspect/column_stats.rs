@@ -27,7 +27,9 @@ pub(super) struct ColumnStats {
     /// Whether its numbers are days or microseconds since 1970.
     moments: bool,
     /// Whether texts are looked at as numbers: they were all numbers so far.
-    pub(super) texts_are_numbers: bool,
+    texts_are_numbers: bool,
+    /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
+    blanks: u64,
 }
 
 impl ColumnStats {
@@ -44,10 +46,11 @@ impl ColumnStats {
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: untyped,
+            blanks: 0,
         }
     }
 
-    /// Counts one array. Empty strings are missing, as Criteo's text has them.
+    /// Counts one array. An empty text is a value, as it is in a slot.
     pub(super) fn add(&mut self, array: &ArrayRef) -> Result<(), Fault> {
         self.rows += array.len() as u64;
         let missing = self.values(array)?;
@@ -102,7 +105,8 @@ impl ColumnStats {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 let array = as_type(&DataType::Utf8)?;
                 for value in array.as_string::<i32>() {
-                    match value.filter(|text| !text.is_empty()) {
+                    match value {
+                        Some(text) if text.trim_ascii().is_empty() => self.blanks += 1,
                         Some(text) => {
                             self.bytes(text.as_bytes());
                             self.text(text);
@@ -114,7 +118,7 @@ impl ColumnStats {
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
                 let array = as_type(&DataType::LargeBinary)?;
                 for value in array.as_binary::<i64>() {
-                    match value.filter(|bytes| !bytes.is_empty()) {
+                    match value {
                         Some(bytes) => self.bytes(bytes),
                         None => missing += 1,
                     }
@@ -146,9 +150,21 @@ impl ColumnStats {
 
     fn text(&mut self, text: &str) {
         if self.texts_are_numbers {
-            match text.parse::<f64>() {
+            match text.trim_ascii().parse::<f64>() {
                 Ok(value) => self.range_of(value),
                 Err(_) => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
+            }
+        }
+    }
+
+    /// Counts blanks, once all arrays are counted, as what they are in a column of text or of numbers.
+    pub(super) fn finish(&mut self) {
+        match std::mem::take(&mut self.blanks) {
+            0 => {}
+            blanks if self.texts_are_numbers && self.range.is_some() => self.missing += blanks,
+            blanks => {
+                self.values += blanks;
+                self.distinct.add(xxhash_rust::xxh3::xxh3_64(b""));
             }
         }
     }
@@ -262,8 +278,9 @@ mod tests {
 
     #[test]
     fn binary_values_lists_of_a_fixed_size_and_nulls_are_counted() {
+        // An empty value is one, as in training.
         let (stats, _) = of(BinaryArray::from(vec![Some(&b"ab"[..]), None, Some(b""), Some(b"ab"), Some(b"c")]));
-        assert_eq!((stats.missing, stats.values, stats.distinct.estimate()), (2, 3, 2));
+        assert_eq!((stats.missing, stats.values, stats.distinct.estimate()), (1, 4, 3));
         let bytes = FixedSizeBinaryArray::try_from_iter([[1u8, 2], [3, 4], [1, 2]].iter()).unwrap();
         assert_eq!(of(bytes).0.distinct.estimate(), 2);
         let lists = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(

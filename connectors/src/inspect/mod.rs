@@ -58,7 +58,8 @@ pub struct ColumnReport {
     pub name: String,
     /// Its Arrow type; for CSV `number` or `text`.
     pub kind: String,
-    /// Share of rows without a value (null or an empty string), 0 to 1.
+    /// Share of rows without a value, 0 to 1: null, and in a column of numbers of JSON lines an empty string. In other columns an empty
+    /// string is a value.
     pub missing: f64,
     /// Distinct values, within about 1%.
     pub distinct: u64,
@@ -190,6 +191,7 @@ async fn stats<S: Source<Out = Rows>>(source: &mut S, untyped: bool, report: &mu
             stats.add(column)?;
         }
     }
+    columns.iter_mut().for_each(|(_, stats)| stats.finish());
     let label = columns.iter().find(|(field, stats)| field.name() == "label" && stats.range.is_some());
     report.positive_rate = label.map(|(_, stats)| stats.sum / report.rows as f64);
     let report_of = |(field, stats): (FieldRef, ColumnStats)| ColumnReport {

@@ -108,7 +108,8 @@ impl JsonColumn {
     }
 }
 
-/// Adds one value: a string as what it says (an empty one is no number, but a missing value), a number and a boolean as they are written, which for numbers is 1 and 0.
+/// Adds one value: a string as what it says (an empty one is no number, but a missing value), a number and a boolean as they are written,
+/// which for numbers is 1 and 0. In a column of hexadecimal digits a number without quotes is the integer itself.
 fn push(values: &mut Column, raw: &str) -> Result<(), Reason> {
     match (raw.as_bytes().first(), values.kind()) {
         (Some(b'n'), _) => {
@@ -127,6 +128,7 @@ fn push(values: &mut Column, raw: &str) -> Result<(), Reason> {
         (Some(b't' | b'f'), ValueKind::Number | ValueKind::Integer) => {
             values.push(if raw == "true" { b"1" } else { b"0" })
         }
+        (_, ValueKind::Hex) => values.push_hex(raw.as_bytes()),
         _ => values.push(raw.as_bytes()),
     }
 }

@@ -33,7 +33,7 @@ const FOOTER_GUESS: usize = 64 * 1024;
 /// One file, ready to be read.
 #[derive(Debug)]
 pub(crate) struct Footer {
-    pub(crate) file: DataFile,
+    pub(crate) file: Arc<DataFile>,
     pub(crate) metadata: ArrowReaderMetadata,
     /// What the job reads of it.
     pub(crate) selected: Selection,
@@ -79,9 +79,9 @@ pub(crate) async fn load(
     let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
         let selected = selection::select(&file, &metadata, &wanted, optional, &folders)?;
-        footers.push(Footer { file, metadata, selected });
+        footers.push(Footer { file: Arc::new(file), metadata, selected });
     }
-    let files: Vec<_> = footers.iter().map(|footer| (&footer.file, &footer.selected.found.schema)).collect();
+    let files: Vec<_> = footers.iter().map(|footer| (&*footer.file, &footer.selected.found.schema)).collect();
     if let Some(schema) = typed_columns::unified(&files)? {
         footers.iter_mut().for_each(|footer| footer.selected.found.read_as(&schema));
     }

@@ -20,6 +20,7 @@ use crate::lease::{Leases, fingerprint};
 use crate::numbered;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::row_places::RowPlaces;
 use crate::rows::{Rows, batch_bytes};
 use crate::window::{Numbered, Part};
 
@@ -33,7 +34,8 @@ pub struct ParquetSource {
     folders_of_text: Vec<String>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
-    splits: Vec<(u32, u32)>,
+    /// Of each split the file, the row group, and the rows of the file before it.
+    splits: Vec<(u32, u32, u64)>,
     running: Option<(DecodePool<Rows>, Prefetch)>,
     seq: u64,
 }
@@ -102,7 +104,7 @@ impl ParquetSource {
 
     /// Rows of one epoch; 0 before `open`.
     pub fn rows(&self) -> u64 {
-        self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).sum()
+        self.splits.iter().map(|&(file, group, _)| self.footers[file as usize].rows(group as usize)).sum()
     }
 
     fn fingerprint(&self) -> u64 {
@@ -151,10 +153,12 @@ impl Source for ParquetSource {
                 .await?;
         self.splits = Vec::new();
         for (file, footer) in self.footers.iter().enumerate() {
+            let mut before = 0;
             for group in 0..footer.selected.ranges.len() {
                 if footer.rows(group) > 0 {
-                    self.splits.push((file as u32, group as u32));
+                    self.splits.push((file as u32, group as u32, before));
                 }
+                before += footer.rows(group);
             }
         }
         if self.splits.is_empty() {
@@ -166,7 +170,8 @@ impl Source for ParquetSource {
         }
         self.seq = 0;
         let options = &self.options;
-        let rows = self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).collect();
+        let rows =
+            self.splits.iter().map(|&(file, group, _)| self.footers[file as usize].rows(group as usize)).collect();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         // No window needs more, and a batch that is cut in two holds its memory twice.
@@ -174,11 +179,11 @@ impl Source for ParquetSource {
             if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
         let cuts = Cuts::new(options, splits.len());
         let splits_to_read = parts.map_ok(move |part| {
-            let (file, group) = splits[part.split as usize];
+            let (file, group, before) = splits[part.split as usize];
             let footer = Arc::clone(&footers[file as usize]);
             let cost = fetch::cost(&footer, group as usize);
             let pieces = cuts.of(cost, part.rows.end - part.rows.start);
-            (cost, Decode { footer, group: group as usize, part, batch_rows, pieces })
+            (cost, Decode { footer, group: group as usize, before, part, batch_rows, pieces })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
@@ -216,6 +221,8 @@ impl Source for ParquetSource {
 struct Decode {
     footer: Arc<Footer>,
     group: usize,
+    /// Rows of the file before the row group.
+    before: u64,
     part: Part,
     batch_rows: usize,
     /// As how many jobs.
@@ -260,7 +267,8 @@ impl Decode {
                 if n == 0 {
                     return Err(self.fault(row, "more rows came than the footer promises".to_owned()).into());
                 }
-                let cut = Rows { batch: batch.slice(at, n as usize), lineage, window, rejected: 0 };
+                let places = Some(RowPlaces::rows_from(&self.footer.file, self.before + row));
+                let cut = Rows { batch: batch.slice(at, n as usize), lineage, window, rejected: 0, places };
                 output.push(cut, bytes * n as usize / rows)?;
                 (at, row) = (at + n as usize, row + n);
             }

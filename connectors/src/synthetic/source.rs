@@ -150,7 +150,7 @@ impl Source for SyntheticSource {
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done = output.push(Rows { batch, lineage, window, rejected: 0 }, bytes);
+                    let done = output.push(Rows { batch, lineage, window, rejected: 0, places: None }, bytes);
                     drop(permit);
                     done
                 }])

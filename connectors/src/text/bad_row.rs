@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use bytes::Bytes;
 use forebay_actors::Fault;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::staged;
@@ -15,7 +16,7 @@ use crate::staged;
 pub const MAX_LINE: usize = 1 << 20;
 
 /// What a source does with a row it cannot use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnBadRow {
     /// Stop, with a fault that names the place.
@@ -25,6 +26,40 @@ pub enum OnBadRow {
     Skip,
     /// As `skip`, and append it with its place and reason to `rejected.tsv` in this local folder.
     WriteTo(PathBuf),
+}
+
+/// What is derived would say `unit variant` of a wrong value.
+impl<'de> Deserialize<'de> for OnBadRow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Policy;
+        impl<'de> Visitor<'de> for Policy {
+            type Value = OnBadRow;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"fail\", \"skip\" or { write_to = \"folder\" }")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<OnBadRow, E> {
+                match name {
+                    "fail" => Ok(OnBadRow::Fail),
+                    "skip" => Ok(OnBadRow::Skip),
+                    name => Err(E::invalid_value(de::Unexpected::Str(name), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<OnBadRow, A::Error> {
+                let policy = match map.next_key::<String>()? {
+                    Some(key) if key == "write_to" => OnBadRow::WriteTo(map.next_value()?),
+                    _ => return Err(de::Error::invalid_value(de::Unexpected::Map, &self)),
+                };
+                match map.next_key::<String>()? {
+                    None => Ok(policy),
+                    Some(_) => Err(de::Error::invalid_value(de::Unexpected::Map, &self)),
+                }
+            }
+        }
+        deserializer.deserialize_any(Policy)
+    }
 }
 
 /// Kinds of bad rows, as the ledger counts them.
@@ -164,5 +199,9 @@ mod tests {
         assert_eq!(read("\"fail\""), OnBadRow::Fail);
         assert_eq!(read("\"skip\""), OnBadRow::Skip);
         assert_eq!(read("{\"write_to\": \"d\"}"), OnBadRow::WriteTo("d".into()));
+        for wrong in ["7", "[]", "\"drop\"", "{}", "{\"write\": \"d\"}", "{\"write_to\": \"d\", \"more\": 1}"] {
+            let said = serde_json::from_str::<OnBadRow>(wrong).unwrap_err().to_string();
+            assert!(said.contains("expected \"fail\", \"skip\" or { write_to = \"folder\" }"), "{wrong}: {said}");
+        }
     }
 }

@@ -10,7 +10,7 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{loses_digits, parse_integer, parse_number, parse_wrapping};
+use super::number::{loses_digits, parse_integer, parse_number, parse_wrapping, trimmed};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -53,9 +53,33 @@ impl Column {
         Self { values, integers, present: NullBufferBuilder::new(capacity) }
     }
 
-    /// Adds the value of a field that is not missing. Adds nothing if the field cannot be a value of this column.
+    /// Adds the value of a field that is not missing. Spaces around a number are no part of it, and a field of spaces is a missing number.
+    /// Adds nothing if the field cannot be a value of this column.
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
+        match self.push_as_written(field) {
+            Err(reason) if reason != Reason::InvalidUtf8 && reason != Reason::LosesDigits => {
+                self.push_trimmed(field, reason)
+            }
+            pushed => pushed,
+        }
+    }
+
+    /// A field that is no number as it is written.
+    #[cold]
+    fn push_trimmed(&mut self, field: &[u8], reason: Reason) -> Result<(), Reason> {
+        match trimmed(field) {
+            [] => {
+                self.push_missing();
+                Ok(())
+            }
+            number if number.len() < field.len() => self.push_as_written(number),
+            _ => Err(reason),
+        }
+    }
+
+    #[inline]
+    fn push_as_written(&mut self, field: &[u8]) -> Result<(), Reason> {
         match &mut self.values {
             Values::Number(_) | Values::Integer(_) if self.integers == Integers::AsWritten && loses_digits(field) => {
                 return Err(Reason::LosesDigits);
@@ -79,6 +103,12 @@ impl Column {
         }
         self.present.append_non_null();
         Ok(())
+    }
+
+    /// Adds an integer to a column of hexadecimal digits.
+    pub(crate) fn push_hex(&mut self, integer: &[u8]) -> Result<(), Reason> {
+        let value = parse_wrapping(integer).ok_or(Reason::NotHex)?;
+        self.push_as_written(format!("{value:x}").as_bytes())
     }
 
     /// Adds a missing value.

@@ -1,6 +1,8 @@
 //! Turns the lines of one split into batches and rejected rows, in order. It runs on a decode thread and blocks only while
 //! the consumer is behind.
 
+use std::sync::Arc;
+
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Lineage;
@@ -8,6 +10,8 @@ use forebay_actors::Lineage;
 use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected};
 use super::format::LineParser;
 use crate::decode_pool::{JobOutput, Stop};
+use crate::file::DataFile;
+use crate::row_places::{RowPlaces, Unit};
 use crate::rows::{Rows, WindowMark, batch_bytes};
 
 /// Rejected rows that are handed over at once, at most, in bytes and in number.
@@ -37,6 +41,7 @@ pub(crate) struct Failed {
 #[derive(Clone, Debug)]
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
+    pub(crate) data_file: Arc<DataFile>,
     /// The lineage of its rows, except `seq` and `row`.
     pub(crate) lineage: Lineage,
     /// `closes` is for the last of its rows.
@@ -53,6 +58,8 @@ pub(crate) struct SplitParser<'a, P> {
     split: TextSplit,
     output: &'a JobOutput<Parsed>,
     columns: P,
+    /// Of each row since the last batch the number of its line, if the split begins with its file, else its first byte.
+    places: Vec<u64>,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,
     /// Good rows emitted so far.
@@ -62,7 +69,14 @@ pub(crate) struct SplitParser<'a, P> {
 
 impl<'a, P: LineParser> SplitParser<'a, P> {
     pub(crate) fn new(split: TextSplit, columns: P, output: &'a JobOutput<Parsed>) -> Self {
-        Self { split, output, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
+        let (rejected, places) = (Vec::new(), Vec::new());
+        Self { split, output, columns, places, rejected, rejected_bytes: 0, row: 0, lines: 0 }
+    }
+
+    /// Notes where the row stands that was just taken.
+    #[inline]
+    fn taken(&mut self, offset: u64) {
+        self.places.push(if self.split.from_start { self.lines + 1 } else { offset });
     }
 
     /// Takes whole lines; the first begins at byte `offset` of the file. The last may lack its line end. Empty lines
@@ -79,7 +93,10 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         }
         while at < whole {
             at = match self.columns.push(&text[..whole], at) {
-                Some(next) => next,
+                Some(next) => {
+                    self.taken(offset + at as u64);
+                    next
+                }
                 None => {
                     let end = at + memchr::memchr(b'\n', &text[at..whole]).expect("the block ends in a line end");
                     self.refused(&text[at..end], offset + at as u64)?;
@@ -98,6 +115,8 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
             line.push(b'\n');
             if rest.len() > MAX_LINE || self.columns.push(&line, 0).is_none() {
                 self.refused(rest, offset + whole as u64)?;
+            } else {
+                self.taken(offset + whole as u64);
             }
             self.lines += 1;
             if self.columns.is_full() {
@@ -165,8 +184,11 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         self.output.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
     }
 
-    fn stamp(&self, batch: RecordBatch, row: u64, closes: bool) -> Rows {
+    fn stamp(&mut self, batch: RecordBatch, row: u64, closes: bool) -> Rows {
         let lineage = Lineage { row, ..self.split.lineage.clone() };
-        Rows { batch, lineage, window: WindowMark { closes, ..self.split.window }, rejected: 0 }
+        let unit = if self.split.from_start { Unit::Line } else { Unit::Byte };
+        let numbers = std::mem::replace(&mut self.places, Vec::with_capacity(batch.num_rows()));
+        let places = Some(RowPlaces::each(&self.split.data_file, unit, numbers));
+        Rows { batch, lineage, window: WindowMark { closes, ..self.split.window }, rejected: 0, places }
     }
 }

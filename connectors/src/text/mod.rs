@@ -15,5 +15,6 @@ mod source;
 mod windows;
 
 pub use bad_row::{MAX_LINE, OnBadRow};
+pub(crate) use cut::lines_before;
 pub(crate) use format::LineFormat;
 pub use source::TextSource;

@@ -27,6 +27,13 @@ pub(crate) fn parse_wrapping(field: &[u8]) -> Option<i64> {
     }
 }
 
+/// A field without the spaces and tabs around it: they are no part of a number.
+#[inline(never)]
+pub(crate) fn trimmed(field: &[u8]) -> &[u8] {
+    let field = field.trim_ascii_start();
+    field.trim_ascii_end()
+}
+
 /// Whether a number would lose something of its text: zeros in front, or the last digits of an integer of more than 64 bits.
 #[inline]
 pub(crate) fn loses_digits(field: &[u8]) -> bool {

@@ -231,7 +231,8 @@ impl<F: LineFormat> Source for TextSource<F> {
         (self.seq, self.seen, self.failed, self.cx) = (0, (0, 0), None, Some(cx.clone()));
         (self.unaccounted, self.why) = (0, Rejections::default());
         let options = self.options.clone();
-        let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
+        let files: Arc<[Arc<DataFile>]> = self.files.iter().cloned().map(Arc::new).collect();
+        let splits = self.splits.clone();
         let policy = self.policy.clone();
         let groups = TextWindows::new(&self.splits, &self.files, self.format.row_bytes(&heads), &options);
         let splits_to_read = groups.splits_to_read(self.leases.as_ref(), self.fingerprint())?.map_ok({
@@ -240,6 +241,7 @@ impl<F: LineFormat> Source for TextSource<F> {
                 let (file, range) = splits[split as usize].clone();
                 let text = TextSplit {
                     file: file as usize,
+                    data_file: Arc::clone(&files[file as usize]),
                     lineage,
                     window,
                     policy: policy.clone(),
@@ -259,7 +261,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             // Counted when it is asked for: a compressed file comes in pieces, as fast as it is parsed.
             cx.meter().fetched(range.end.min(files[text.file].size).saturating_sub(range.start));
             let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
-            let fetched = fetch(files[text.file].clone(), text, move || format.parser(&head, rows), range, permit);
+            let fetched = fetch(text, move || format.parser(&head, rows), range, permit);
             fetched.map_ok(|job| vec![job])
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
@@ -307,13 +309,13 @@ type Job = Box<dyn FnOnce(&JobOutput<Parsed>) -> Result<(), Stop> + Send>;
 
 /// `parser` is called when the split is decoded, so that a split that waits holds no columns.
 fn fetch<P: LineParser>(
-    file: DataFile,
     split: TextSplit,
     parser: impl FnOnce() -> P + Send + 'static,
     range: Range<u64>,
     permit: BudgetPermit,
 ) -> BoxFuture<'static, Result<Job, Fault>> {
     Box::pin(async move {
+        let file = Arc::clone(&split.data_file);
         let compression = TextCompression::of(&file.name);
         if compression == TextCompression::Plain {
             let cut = cut::read(&file, range).await?;

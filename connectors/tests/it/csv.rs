@@ -102,6 +102,31 @@ async fn a_missing_value_is_null_in_every_kind_of_column() {
 }
 
 #[tokio::test]
+async fn spaces_around_a_number_are_not_part_of_it_and_those_of_text_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "n,i,h,t\n 1.5,2 , ff , x \n\t-3\t,\" 7\",1,\" \"\n  , , ,\n").unwrap();
+    let batch = all(&mut typed(&path)).await;
+    let numbers: Vec<Option<f64>> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
+    assert_eq!(numbers, [Some(1.5), Some(-3.0), None]);
+    let integers: Vec<Option<i64>> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(integers, [Some(2), Some(7), None]);
+    let hex: Vec<Option<u64>> = batch.column(2).as_primitive::<UInt64Type>().iter().collect();
+    assert_eq!(hex, [Some(255), Some(1), None]);
+    let texts: Vec<Option<&str>> = batch.column(3).as_string::<i32>().iter().collect();
+    assert_eq!(texts, [Some(" x "), Some(" "), None]);
+    fs::write(&path, "n,i,h,t\n1 2,3,4,5\n").unwrap();
+    let said = refused(typed(&path)).await;
+    assert!(said.contains("not a number: found `1 2`"), "{said}");
+    // Inspecting and converting see the same numbers.
+    fs::write(&path, "n,i\n 1.5, 2\n,3 \n  ,4\n").unwrap();
+    let found = inspect(&path, InspectOptions::default()).await.unwrap();
+    let ranges: Vec<_> = found.columns.iter().map(|c| (c.kind.as_str(), c.min, c.max)).collect();
+    assert_eq!(ranges, [("number", Some(1.5), Some(1.5)), ("number", Some(2.0), Some(4.0))]);
+    assert!((found.columns[0].missing - 2.0 / 3.0).abs() < 1e-9, "{found}");
+}
+
+#[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
     let bad: [(&[u8], &str, &str); 9] = [

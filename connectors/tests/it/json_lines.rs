@@ -105,7 +105,8 @@ async fn values_are_what_the_columns_want_and_null_empty_and_absent_ones_are_mis
     let integers: Vec<_> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
     assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0)]);
     let hex: Vec<_> = batch.column(2).as_primitive::<UInt64Type>().iter().collect();
-    assert_eq!(hex, [Some(0x1f), None, None, None, Some(0x10), Some(u64::MAX)]);
+    // Without quotes it is the integer that digits stand for, as in a request to a server.
+    assert_eq!(hex, [Some(0x1f), None, None, None, Some(10), Some(u64::MAX)]);
     let text: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
     assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true")]);
 }
@@ -248,6 +249,18 @@ async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
         found.columns.iter().map(|column| (column.name.as_str(), column.kind.as_str())).collect();
     assert_eq!(kinds, [("age", "number"), ("id", "text"), ("label", "number")]);
     assert!((found.columns[0].missing - 1.0 / 3.0).abs() < 1e-9);
+}
+
+#[tokio::test]
+async fn an_empty_text_is_a_value_as_in_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = "{\"t\":\"\",\"n\":\"\"}\n{\"t\":\"x\",\"n\":1}\n{\"n\":2}\n{\"t\":\"\",\"n\":null}\n";
+    fs::write(dir.path().join("a.jsonl"), lines).unwrap();
+    let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
+    let columns: Vec<(&str, f64, u64)> =
+        found.columns.iter().map(|c| (c.name.as_str(), c.missing, c.distinct)).collect();
+    // In a column of numbers it is a missing value.
+    assert_eq!(columns, [("n", 0.5, 2), ("t", 0.25, 2)]);
 }
 
 /// Any value, down to some depth.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Int8Array, Int32Array,
-    Int64Array, ListArray, StringArray,
+    Int64Array, ListArray, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Date32Type, Field, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
@@ -222,6 +222,14 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
     for part in ["a.parquet", "no column `C1`", "expected label, C1", "it has label, row, word, items"] {
         assert!(said.contains(part), "{said}");
     }
+    let user: ArrayRef = Arc::new(StructArray::from(vec![(
+        Arc::new(Field::new("age", DataType::Int64, true)),
+        Arc::new(Int64Array::from(vec![7])) as ArrayRef,
+    )]));
+    write(&at("nested.parquet"), &RecordBatch::try_from_iter([("user", user)]).unwrap(), 10);
+    let said = refused(ParquetSource::new(at("nested.parquet"), options()).columns(["user.age"])).await.to_string();
+    assert!(said.contains("no column `user.age`: `user` is a struct, whose fields are not read"), "{said}");
+    std::fs::remove_file(at("nested.parquet")).unwrap();
     write(&at("none.parquet"), &rows(0, 0), 10);
     assert!(refused(ParquetSource::new(at("none.parquet"), options())).await.to_string().contains("holds no rows"));
     std::fs::write(at("text.parquet"), "label\tI1\n".repeat(100)).unwrap();

@@ -6,6 +6,7 @@ mod dense_column;
 mod key_spaces;
 mod slot;
 mod slot_tables;
+mod twice;
 
 use std::collections::BTreeMap;
 

@@ -219,7 +219,8 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
 /// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime. The rows of a group come padded to those of the table.
 ///
 /// # Errors
-/// A user fault that names the file if its rows are not those of such a table, or of another group; what `take` returns.
+/// A user fault that names the file if its rows are not those of such a table, or of another group; what `take` returns, with the name
+/// of the file.
 pub(crate) fn read_pages(
     folder: &OpenFolder,
     entry: &FileEntry,
@@ -230,8 +231,12 @@ pub(crate) fn read_pages(
     if entry.rows == Some(0) {
         return Ok(());
     }
+    let name = folder.name(&entry.path);
+    let mut take = async |keys: &[u64], weights: &[f32], state: Option<&[f32]>, lives: &[Life]| {
+        let taken = take(keys, weights, state, lives).await;
+        taken.map_err(|fault| fault.context(format!("cannot take the rows of {name}")))
+    };
     if !config.groups.is_empty() {
-        let name = folder.name(&entry.path);
         let groups = config.of_groups();
         let number = match &entry.group {
             None => Some(0),

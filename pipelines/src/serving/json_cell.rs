@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
@@ -75,6 +75,10 @@ impl<'de> Visitor<'de> for CellVisitor {
 
     fn visit_str<E: Error>(self, value: &str) -> Result<JsonCell<'de>, E> {
         Ok(JsonCell::Text(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<JsonCell<'de>, A::Error> {
+        Err(A::Error::custom("an object, expected a number, a string, a boolean, null, or a list of them"))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonCell<'de>, A::Error> {

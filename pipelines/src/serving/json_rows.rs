@@ -265,7 +265,7 @@ mod tests {
             (r#"{"rows": [{"prise": 1}]}"#, "did you mean `price`?"),
             (r#"{"rows": [{"label": 1}]}"#, "`label` is no feature"),
             (r#"{"rows": [{"price": 1, "price": 2}]}"#, "`price` is there twice"),
-            (r#"{"rows": [{"price": {}}]}"#, "expected a number, a string"),
+            (r#"{"rows": [{"price": {}}]}"#, "an object, expected a number, a string"),
             (r#"{"rows": [{"tags": [[1]]}]}"#, "a list within a list"),
             (r#"{"rows": [{"price": 1}]} x"#, "trailing characters"),
             (r#"{"rows": [{"price": 1}]}"#, "no row has column `count`"),

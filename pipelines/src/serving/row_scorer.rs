@@ -91,7 +91,7 @@ impl RowScorer {
             key_spaces: job.columns.key_spaces(),
         };
         Ok(Self {
-            parse: Parse::new(&job.columns, job.seed, OnBadRow::Skip)
+            parse: Parse::new(&model.as_trained.columns, job.seed, OnBadRow::Skip)
                 .one_value_in(job.single_slots())
                 .for_prediction(Vec::new()),
             batcher: Batcher::new(plan),

@@ -25,8 +25,10 @@ pub(super) struct ServingColumn {
     pub(super) name: String,
     /// May be absent from all rows.
     pub(super) optional: bool,
-    /// The type in training, or that of the slot's kind; `None`: that of the values.
+    /// The type that values in JSON become; `None`: their own.
     pub(super) kind: Option<ColumnType>,
+    /// The type in training, or one that the slot's kind takes; `None`: not known.
+    told: Option<ColumnType>,
     /// Its values were lists in training, or are cut as lists.
     pub(super) lists: bool,
 }
@@ -43,8 +45,9 @@ impl ServingColumns {
             let is_hex = slots.clone().any(|slot| slot.kind == SlotKind::Hex);
             let lists = lists.contains(&name) || slots.any(|slot| slot.first.or(slot.last).is_some());
             // Hexadecimal strings and the integers that they stand for have the same keys.
-            let kind = types.get(&name).copied().filter(|_| !is_hex);
-            found.push(ServingColumn { optional: columns.optional.contains(&name), kind, lists, name });
+            let trained = types.get(&name).copied();
+            let (kind, told) = (trained.filter(|_| !is_hex), trained.or(is_hex.then_some(ColumnType::Text)));
+            found.push(ServingColumn { optional: columns.optional.contains(&name), kind, told, lists, name });
         }
         Self {
             by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),
@@ -57,10 +60,10 @@ impl ServingColumns {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
-    /// The columns with the types of the training; nulls where it is not known.
+    /// The columns with the types of the training, or for a slot of the kind `hex` strings; nulls where no type is known.
     pub(super) fn schema(&self) -> Schema {
         let field = |column: &ServingColumn| {
-            let kind = column.kind.map_or(DataType::Null, ColumnType::data_type);
+            let kind = column.told.map_or(DataType::Null, ColumnType::data_type);
             let kind = if column.lists { DataType::new_list(kind, true) } else { kind };
             Field::new(&column.name, kind, true)
         };
@@ -76,5 +79,21 @@ impl ServingColumns {
             let short: String = name.chars().take(80).collect();
             format!("column `{short}` is no feature of the model: {near}")
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_of_hexadecimal_digits_has_a_type_that_it_takes() {
+        let columns = toml::from_str(
+            "label = 'y'\ndense = ['x']\nslots = [{ column = 'a', kind = 'hex' }, { column = 'b', kind = 'hex' }, 'c']",
+        );
+        let types = [("a", ColumnType::Integer), ("x", ColumnType::Number)].map(|(name, kind)| (name.to_owned(), kind));
+        let schema = ServingColumns::new(&columns.unwrap(), &types.into(), &BTreeSet::new()).schema();
+        let kinds: Vec<&DataType> = schema.fields().iter().map(|field| field.data_type()).collect();
+        assert_eq!(kinds, [&DataType::Float64, &DataType::Int64, &DataType::Utf8, &DataType::Null]);
     }
 }

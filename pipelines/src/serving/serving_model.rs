@@ -23,6 +23,8 @@ use crate::trained_types::TrainedTypes;
 /// A model that scores rows for requests. It has no state of optimizers, and it never changes.
 pub struct ServingModel {
     pub(super) job: Job,
+    /// The job with columns that are read as in training, whatever their types in a request: as `predict` reads files.
+    pub(super) as_trained: Job,
     model: JobModel,
     pub(super) dense: Arc<Vec<NamedTensor>>,
     pub(super) rows: ServingRows,
@@ -84,6 +86,7 @@ impl ServingModel {
         let this = Self {
             version: ModelVersion::of(&job, &dense, hash),
             columns: Arc::new(ServingColumns::new(&job.columns, &types, &lists)),
+            as_trained: TrainedTypes(types.clone()).pinned(&job),
             types: TrainedTypes(types),
             dense: Arc::new(dense),
             count: table.rows() as u64,
@@ -126,6 +129,7 @@ impl ServingModel {
         delta.check_to(version)?;
         let this = Self {
             job: self.job.clone(),
+            as_trained: self.as_trained.clone(),
             model: self.model.clone(),
             dense: Arc::new(delta.dense.clone()),
             rows: self.rows.with_changes(&delta.keys, &delta.weights, &delta.removed)?,
@@ -171,17 +175,19 @@ impl ServingModel {
         self.columns.names()
     }
 
-    /// The same columns with the types that they had in training; nulls where it is not known.
+    /// The same columns with types that they may have: those of the training, strings for a slot of the kind `hex`, and nulls where no type
+    /// is known.
     pub fn schema(&self) -> Schema {
         self.columns.schema()
     }
 
-    /// Checks that columns of these types can be read as those of the training.
+    /// Checks that columns of these types can be read as those of the training, by the rules of `predict`.
     ///
     /// # Errors
     /// A user fault that names a column of another type.
     pub(super) fn check_types(&self, schema: &Schema) -> Result<(), Fault> {
-        self.types.check(&self.job.columns, &TrainedTypes::in_rows(&self.job.columns, schema))
+        let columns = &self.as_trained.columns;
+        self.types.check(columns, &TrainedTypes::in_rows(columns, schema))
     }
 
     /// A dense model with its parameters, for one thread.

@@ -50,6 +50,7 @@ fn rows() -> Vec<Rows> {
         lineage: Lineage { seq, row: seq * 23, ..Lineage::default() },
         window: WindowMark { window: seq / 3, closes: seq % 3 == 2, ..WindowMark::default() },
         rejected: 0,
+        places: None,
     };
     (0..6).map(one).collect()
 }

@@ -99,13 +99,15 @@ impl Reject {
         Ok(())
     }
 
-    /// Fails on the bad rows, or writes them to the file, or does nothing.
-    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
+    /// Fails on the bad rows, or writes them to the file, or does nothing. Awaits at most the store, to count the lines before a bad row.
+    pub(super) async fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
+            let place = match &rows.places {
+                Some(places) => places.place(row).await,
+                None => format!("row {} of split {}", rows.lineage.row + row as u64, rows.lineage.split),
+            };
             return Err(Fault::user(format!(
-                "row {} of split {}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
-                rows.lineage.row + row as u64,
-                rows.lineage.split,
+                "{place}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
                 finding.detail
             ))
             .kind(FaultKind::BadData));
@@ -137,14 +139,24 @@ fn write_row(
     row: usize,
     finding: &BadRow,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let line = serde_json::json!({
+    let mut line = serde_json::json!({
         "reason": finding.reason,
         "detail": finding.detail,
         "epoch": rows.lineage.epoch,
-        "split": rows.lineage.split,
-        "row": rows.lineage.row + row as u64,
         "values": values(&rows.batch, row)?,
     });
+    match &rows.places {
+        Some(places) => {
+            line["file"] = places.file().into();
+            if let Some((unit, number)) = places.number(row) {
+                line[unit] = number.into();
+            }
+        }
+        None => {
+            line["split"] = rows.lineage.split.into();
+            line["row"] = (rows.lineage.row + row as u64).into();
+        }
+    }
     writeln!(file, "{line}")?;
     Ok(())
 }

@@ -38,6 +38,10 @@ pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, F
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.
 pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
     let advice = match array.data_type() {
+        kind if kind.is_floating() && !expected.contains("number") => {
+            ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
+             quantiles = 10; or make it a dense feature"
+        }
         kind if kind.is_decimal() => ": cast it to bigint when it is written, or set kind to \"log_bucket\"",
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == NUMBERS => {
             ": if it is a vector, say how many numbers it has: { column = ..., length = ... }"

@@ -16,10 +16,15 @@ const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
 
 /// The label of each row; that of a bad row is meaningless. A label that the row lacks is NaN, if the job says so (`mask_missing`), and the
-/// row is not bad for that.
-pub(super) fn parse(label: &LabelColumn, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+/// row is not bad for that. In `positives` it sets the bit of each value that `positive` lists, of the first 64, if a row has it.
+pub(super) fn parse(
+    label: &LabelColumn,
+    array: &ArrayRef,
+    positives: &mut u64,
+    bad: &mut BadRows,
+) -> Result<Vec<f32>, Fault> {
     let masked = if label.mask_missing { missing(array)? } else { Masked(None) };
-    let mut labels = values(label, array, &masked, bad)?;
+    let mut labels = values(label, array, &masked, positives, bad)?;
     for (row, label) in labels.iter_mut().enumerate() {
         if masked.has(row) {
             *label = f32::NAN;
@@ -68,7 +73,13 @@ fn missing(array: &ArrayRef) -> Result<Masked, Fault> {
     Ok(Masked(rows.contains(&true).then_some(rows)))
 }
 
-fn values(label: &LabelColumn, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+fn values(
+    label: &LabelColumn,
+    array: &ArrayRef,
+    masked: &Masked,
+    positives: &mut u64,
+    bad: &mut BadRows,
+) -> Result<Vec<f32>, Fault> {
     let name = &label.column;
     match &label.positive {
         None if label.soft => {
@@ -83,7 +94,7 @@ fn values(label: &LabelColumn, array: &ArrayRef, masked: &Masked, bad: &mut BadR
             refuse(name, array, (&values, masked), |value| !value.is_nan(), NO_LABEL, "a number", bad);
             Ok(values.into_iter().map(|value| f32::from(u8::from(comparison.holds(value, *limit)))).collect())
         }
-        Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, masked, bad),
+        Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, masked, positives, bad),
     }
 }
 
@@ -121,8 +132,16 @@ fn one_of(
     array: &ArrayRef,
     values: &[String],
     masked: &Masked,
+    positives: &mut u64,
     bad: &mut BadRows,
 ) -> Result<Vec<f32>, Fault> {
+    let mut label = |place: Option<usize>| match place {
+        Some(place) => {
+            *positives |= 1_u64.checked_shl(place as u32).unwrap_or(0);
+            1.0
+        }
+        None => 0.0,
+    };
     if is_number(array.data_type()) {
         let wanted: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
         if wanted.len() < values.len() {
@@ -130,7 +149,8 @@ fn one_of(
         }
         let numbers = numbers(name, array, "numbers")?;
         refuse(name, array, (&numbers, masked), |value| !value.is_nan(), NO_LABEL, "a value", bad);
-        return Ok(numbers.into_iter().map(|value| f32::from(u8::from(wanted.contains(&value)))).collect());
+        let place = |value: f64| wanted.iter().position(|&wanted| wanted == value);
+        return Ok(numbers.into_iter().map(|value| label(place(value))).collect());
     }
     let text = match array.data_type() {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
@@ -143,7 +163,7 @@ fn one_of(
         if value.is_none() && !masked.has(row) {
             bad.add(row, NO_LABEL, || format!("column `{name}` has no value, expected a text"));
         }
-        labels.push(f32::from(u8::from(value.is_some_and(|value| values.iter().any(|v| v == value)))));
+        labels.push(label(value.and_then(|value| values.iter().position(|v| v == value))));
     }
     Ok(labels)
 }

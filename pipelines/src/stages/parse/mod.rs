@@ -23,6 +23,7 @@ use forebay_ps::in_group;
 
 use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
+use crate::labels_seen::LabelsSeen;
 use bad_rows::{BadRows, Reject};
 use column::column;
 use cross::CrossParser;
@@ -55,6 +56,9 @@ pub struct Parse {
     after_click: bool,
     /// In each of these slots a row may have at most one value.
     single: Vec<usize>,
+    /// Of each label, which of its positive values came.
+    positives: Vec<u64>,
+    labels: LabelsSeen,
 }
 
 impl Parse {
@@ -74,6 +78,8 @@ impl Parse {
             negatives: None,
             after_click: false,
             single: Vec::new(),
+            positives: vec![0; columns.label.len()],
+            labels: LabelsSeen::default(),
         }
     }
 
@@ -116,6 +122,12 @@ impl Parse {
         Self { check_types: true, ..self }
     }
 
+    /// Tells `labels` at the end which of the values that are positive came.
+    #[must_use]
+    pub(crate) fn noting(self, labels: LabelsSeen) -> Self {
+        Self { labels, ..self }
+    }
+
     /// Refuses rows whose columns have types of another meaning.
     #[must_use]
     pub(crate) fn expecting(self, types: ExpectedTypes) -> Self {
@@ -128,10 +140,12 @@ impl Parse {
             check_types(&self.columns, &rows.batch)?;
         }
         self.types.check(rows.batch.schema())?;
-        let Columns { label, weight, .. } = &self.columns;
         let n = rows.batch.num_rows();
-        let labels = if self.keep.is_none() { self.labels(&rows.batch, bad)? } else { vec![0.0; n * label.len()] };
-        let weights = match weight {
+        let labels = match self.keep {
+            None => self.labels(&rows.batch, bad)?,
+            Some(_) => vec![0.0; n * self.columns.label.len()],
+        };
+        let weights = match &self.columns.weight {
             Some(weight) if self.keep.is_none() => label::weights(weight, column(&rows.batch, weight)?, bad)?,
             _ => Vec::new(),
         };
@@ -176,10 +190,10 @@ impl Parse {
     }
 
     /// The labels, `[t × n]`.
-    fn labels(&self, batch: &RecordBatch, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+    fn labels(&mut self, batch: &RecordBatch, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
         let mut labels = Vec::new();
-        for label in self.columns.label.iter() {
-            let of_label = label::parse(label, column(batch, &label.column)?, bad)?;
+        for (label, positives) in self.columns.label.iter().zip(&mut self.positives) {
+            let of_label = label::parse(label, column(batch, &label.column)?, positives, bad)?;
             if labels.is_empty() { labels = of_label } else { labels.extend_from_slice(&of_label) }
         }
         if self.after_click {
@@ -195,7 +209,8 @@ impl Parse {
     /// # Errors
     /// A user fault if a column is missing or has a type that cannot be parsed.
     pub(crate) fn examples_of(&mut self, batch: RecordBatch) -> Result<(ExampleBatch, Vec<(usize, String)>), Fault> {
-        let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+        let rows =
+            Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad)?;
         examples.clear_dense(bad.rows());
@@ -220,7 +235,7 @@ impl Parse {
 /// Fails if a column is missing in `batch`, or has a type that cannot be parsed.
 pub(crate) fn check_columns(columns: &Columns, batch: &RecordBatch) -> Result<(), Fault> {
     let batch = batch.slice(0, 0);
-    let none = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    let none = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     Parse::new(columns, 0, OnBadRow::Fail).examples(&none, &mut BadRows::default()).map(drop)
 }
 
@@ -251,7 +266,7 @@ impl Stage for Parse {
     async fn on_batch(&mut self, rows: Rows, cx: &StageCx, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad)?;
-        self.reject.rows(&rows, &bad)?;
+        self.reject.rows(&rows, &bad).await?;
         let good = self.negatives.as_ref().map(|_| bad.good(rows.batch.num_rows()));
         if let Some(keep) = &self.keep {
             examples.clear_dense(bad.rows());
@@ -277,6 +292,7 @@ impl Stage for Parse {
     }
 
     async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+        self.positives.iter().enumerate().for_each(|(label, &positives)| self.labels.add_positives(label, positives));
         self.reject.finish()
     }
 }

@@ -1,0 +1,84 @@
+//! Says in the words of a job file what serde says of a value of the wrong type: "found the text "x", expected a list".
+
+/// The message of an error, with what was found and what is expected in words that stand in the documentation of the job.
+pub(crate) fn plain_words(message: &str) -> String {
+    if let Some(field) = message.strip_prefix("missing field ") {
+        return format!("the field {field} is missing");
+    }
+    if let Some(wanted) = message.strip_prefix("invalid length 0, expected ") {
+        return format!("found an empty list, expected {wanted}");
+    }
+    let said = ["invalid type: ", "invalid value: "].iter().find_map(|prefix| message.strip_prefix(prefix));
+    match said.and_then(|said| said.split_once(", expected ")) {
+        Some((found, wanted)) => format!("found {}, expected {}", self::found(found), expected(wanted, found)),
+        None => message.to_owned(),
+    }
+}
+
+fn found(what: &str) -> String {
+    let number = what.strip_prefix("integer ").or(what.strip_prefix("floating point "));
+    match (what, what.strip_prefix("string "), number, what.strip_prefix("boolean ")) {
+        (_, Some(text), _, _) => format!("the text {text}"),
+        (_, _, Some(number), _) => format!("the number {}", number.trim_matches('`')),
+        (_, _, _, Some(truth)) => truth.trim_matches('`').to_owned(),
+        ("map", ..) => "a table".to_owned(),
+        ("sequence", ..) => "a list".to_owned(),
+        ("unit variant", ..) => "a value of another type".to_owned(),
+        _ => what.to_owned(),
+    }
+}
+
+fn expected(what: &str, found: &str) -> String {
+    if what.starts_with("internally tagged enum ") {
+        let kind = found.strip_prefix("string ").unwrap_or("...");
+        return format!("a table with a kind, such as {{ kind = {kind} }}");
+    }
+    let plain = match what {
+        "a sequence" => "a list",
+        "a map" => "a table",
+        "a boolean" => "true or false",
+        "a string" | "string only" => "text",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
+        "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
+        "f32" | "f64" => "a number",
+        what if what.starts_with("struct ") => "a table of its fields",
+        what => what,
+    };
+    plain.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_serde_says_is_said_in_the_words_of_a_job_file() {
+        for (said, plain) in [
+            (r#"invalid type: string "c", expected a sequence"#, r#"found the text "c", expected a list"#),
+            (
+                "invalid type: integer `7`, expected struct DataOptions",
+                "found the number 7, expected a table of its fields",
+            ),
+            (
+                r#"invalid type: string "adam", expected internally tagged enum DenseOptimizer"#,
+                r#"found the text "adam", expected a table with a kind, such as { kind = "adam" }"#,
+            ),
+            (
+                "invalid value: integer `-3`, expected usize",
+                "found the number -3, expected a whole number of at least 0",
+            ),
+            (
+                "invalid type: floating point `1.5`, expected usize",
+                "found the number 1.5, expected a whole number of at least 0",
+            ),
+            ("invalid type: map, expected a path", "found a table, expected a path"),
+            ("invalid type: unit variant, expected string only", "found a value of another type, expected text"),
+            ("invalid type: boolean `true`, expected f64", "found true, expected a number"),
+            ("missing field `column`", "the field `column` is missing"),
+            ("invalid length 0, expected a list", "found an empty list, expected a list"),
+            ("unknown field `x`, expected `y`", "unknown field `x`, expected `y`"),
+        ] {
+            assert_eq!(plain_words(said), plain);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Mistakes of every day get a message that names the place, in the user's words, and the way out.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
+use arrow::ipc::writer::FileWriter;
+use common::run;
+use parquet::arrow::ArrowWriter;
+
+const COLUMNS: [&str; 2] = ["columns.dense=['x']", "columns.slots=[{ column = 'c', kind = 'int' }]"];
+
+/// Trains an `lr` on `data`, with the columns `label`, `x` and `c`.
+fn train(data: &str, settings: &[&str]) -> (Option<i32>, String) {
+    let train = format!("data.train={data}");
+    let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
+    COLUMNS.iter().chain(settings).for_each(|setting| args.extend(["--set", *setting]));
+    run(&args)
+}
+
+/// A run that must be refused as the user's fault, with all of `words` in the message.
+fn refused(data: &str, settings: &[&str], words: &[&str]) {
+    let (code, text) = train(data, settings);
+    assert_eq!(code, Some(2), "{settings:?}: {text}");
+    for word in words {
+        assert!(text.contains(word), "{settings:?}: {word:?} is not in: {text}");
+    }
+}
+
+fn batch(labels: &[i64]) -> RecordBatch {
+    let columns: [(&str, ArrayRef); 3] = [
+        ("label", Arc::new(Int64Array::from(labels.to_vec()))),
+        ("x", Arc::new(Float64Array::from(vec![0.5; labels.len()]))),
+        ("c", Arc::new(Int64Array::from_iter_values(0..labels.len() as i64))),
+    ];
+    RecordBatch::try_from_iter(columns).unwrap()
+}
+
+/// A Parquet file with a row group for each list of labels.
+fn parquet(path: &Path, groups: &[&[i64]]) {
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch(&[]).schema(), None).unwrap();
+    for labels in groups {
+        writer.write(&batch(labels)).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+}
+
+#[test]
+fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let groups: [&[i64]; 3] = [&[0, 1, 0, 1], &[1, 0, 1, 0], &[0, 2, 0]];
+    for kind in ["parquet", "arrow", "csv", "jsonl"] {
+        let folder = dir.path().join(kind);
+        fs::create_dir(&folder).unwrap();
+        for (name, groups) in [("a", &groups[..2]), ("b", &groups[..])] {
+            let path = folder.join(format!("{name}.{kind}"));
+            let labels = groups.iter().copied().flatten();
+            match kind {
+                "parquet" => parquet(&path, groups),
+                "arrow" => {
+                    let mut writer = FileWriter::try_new(File::create(&path).unwrap(), &batch(&[]).schema()).unwrap();
+                    groups.iter().for_each(|labels| writer.write(&batch(labels)).unwrap());
+                    writer.finish().unwrap();
+                }
+                "csv" => {
+                    let lines: String = labels.map(|label| format!("{label},0.5,7\n")).collect();
+                    fs::write(&path, format!("label,x,c\n{lines}")).unwrap();
+                }
+                _ => {
+                    let lines = labels.map(|label| format!("{{\"label\": {label}, \"x\": 0.5, \"c\": 7}}\n"));
+                    fs::write(&path, lines.collect::<String>()).unwrap();
+                }
+            }
+        }
+        let place = match kind {
+            "csv" => "b.csv`, line 11: ",
+            "jsonl" => "b.jsonl`, line 10: ",
+            "arrow" => "b.arrow`, row 9 (counted from 0): ",
+            _ => "b.parquet`, row 9 (counted from 0): ",
+        };
+        refused(folder.to_str().unwrap(), &[], &[place, "`label` is 2"]);
+        // The same place in the rejected rows, as docs/data.md has them.
+        let bad = dir.path().join(format!("bad-{kind}"));
+        let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", bad.to_str().unwrap());
+        let (code, text) = train(folder.to_str().unwrap(), &[&write_to]);
+        assert_eq!(code, Some(0), "{text}");
+        let written = fs::read_to_string(bad.join("parse-0.jsonl")).unwrap();
+        let row: serde_json::Value = serde_json::from_str(written.trim()).unwrap();
+        assert!(row["file"].as_str().unwrap().ends_with(&format!("b.{kind}")), "{written}");
+        let number = match kind {
+            "csv" => ("line", 11),
+            "jsonl" => ("line", 10),
+            _ => ("row", 9),
+        };
+        assert_eq!(row[number.0], number.1, "{written}");
+        assert_eq!(row["reason"], "label is neither 0 nor 1", "{written}");
+        assert_eq!(row["values"]["c"], if kind == "parquet" || kind == "arrow" { "1" } else { "7" }, "{written}");
+    }
+}
+
+#[test]
+fn a_folder_for_rejected_rows_without_a_name_is_refused() {
+    refused("nowhere.parquet", &["data.on_bad_row={ write_to = '' }"], &["write_to is empty", "a local folder"]);
+}
+
+#[test]
+fn labels_that_are_all_the_same_are_told_once_with_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    parquet(&path, &[&[0; 40], &[0; 30]]);
+    let data = path.to_str().unwrap();
+    let model = dir.path().join("model");
+    let output = format!("output.model={}", model.display());
+    let (code, text) = train(data, &[&output, "train.batch_rows=16"]);
+    assert_eq!(code, Some(0), "{text}");
+    let words = "all 70 rows have label 0 (column `label`)";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    let (code, text) = train(data, &["columns.label={ column = 'label', positive = '>= 3' }"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("all 70 rows have label 0 (column `label`, positive = \">= 3\")"), "{text}");
+    let (code, text) = train(data, &["columns.label={ column = 'label', positive = ['1', '7'] }"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("all 70 rows have label 0 (column `label`, positive = [\"1\", \"7\"])"), "{text}");
+    let (code, text) = run(&["eval", "--model", model.to_str().unwrap(), "--data", data]);
+    assert_eq!((code, text.matches(words).count()), (Some(0), 1), "{text}");
+    // Rows of both labels are not told of.
+    parquet(&path, &[&[0; 40], &[0, 1]]);
+    let (code, text) = train(data, &[&output]);
+    assert!(code == Some(0) && !text.contains("rows have label"), "{text}");
+}
+
+#[test]
+fn a_value_that_is_never_positive_is_told_where_others_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let lines: String = ["click", "view", "view"].iter().map(|label| format!("{label},0.5,7\n")).collect();
+    fs::write(&path, format!("label,x,c\n{lines}")).unwrap();
+    let label = "columns.label={ column = 'label', positive = ['click', 'buy', 'share'] }";
+    let (code, text) = train(path.to_str().unwrap(), &[label]);
+    assert_eq!(code, Some(0), "{text}");
+    let words = "columns.label: no row of 3 has `buy`, `share` in column `label`";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+}
+
+#[test]
+fn what_is_named_twice_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    parquet(&path, &[&[0, 1]]);
+    let (data, folder) = (path.to_str().unwrap(), dir.path().to_str().unwrap());
+    let twice = format!("['{data}', '{folder}/*.parquet']");
+    refused(&twice, &[], &["rows.parquet` is named twice", "data.epochs"]);
+    refused(&format!("['{folder}', '{folder}/./']"), &[], &["is named twice"]);
+    refused(data, &["columns.dense=['x', 'x']"], &["columns.dense has `x` twice", "leave one out"]);
+    let slots = "columns.slots=['c', { column = 'c', kind = 'int', key_space = 'c2' }]";
+    let (code, text) = train(data, &[slots]);
+    assert_eq!(code, Some(0), "other keys of the same column: {text}");
+    refused(data, &["columns.slots=['c', 'c']"], &["columns.slots has `c` twice", "key_space"]);
+}
+
+#[test]
+fn fields_of_a_model_without_a_tower_are_refused() {
+    for (kind, field, value) in [
+        ("lr", "norm", "layer"),
+        ("lr", "dropout", "0.5"),
+        ("fm", "norm", "layer"),
+        ("fm", "dropout", "0.5"),
+        ("fm", "activation", "gelu"),
+        ("wide_deep", "linear", "false"),
+        ("deep_fm", "fm", "false"),
+    ] {
+        let settings = [format!("model.kind={kind}"), format!("model.{field}={value}")];
+        let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+        refused("nowhere.parquet", &settings, &[&format!("model.{field} is for"), "\"custom\"", "leave it out"]);
+    }
+}
+
+#[test]
+fn fields_of_a_wrong_type_are_told_in_plain_words() {
+    for (setting, words) in [
+        ("columns.slots='c'", &["columns.slots", "a list"][..]),
+        ("columns.label=7", &["a column name"]),
+        ("data.on_bad_row='drop'", &["on_bad_row", "\"fail\", \"skip\" or { write_to = \"folder\" }"]),
+        ("data.on_bad_row={ write = 'x' }", &["\"fail\", \"skip\" or { write_to = \"folder\" }"]),
+        ("train.optimizer='adam'", &["{ kind = \"adam\""]),
+        ("data.train={ path = 'x' }", &["a path or a list of paths"]),
+        ("data=7", &["data", "fields"]),
+        ("model.hidden=400", &["model.hidden", "found the number 400, expected a list"]),
+        ("train.batch_rows='many'", &["train.batch_rows", "found the text \"many\", expected a whole number"]),
+    ] {
+        let (code, text) = train("nowhere.parquet", &[setting]);
+        assert_eq!(code, Some(2), "{setting}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{setting}: {word:?} is not in: {text}");
+        }
+        for word in ["invalid type: map", "untagged enum", "struct ", "sequence", "usize"] {
+            assert!(!text.contains(word), "{setting}: {word:?} is in: {text}");
+        }
+    }
+}
+
+#[test]
+fn numbers_as_categories_are_told_what_buckets_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    parquet(&path, &[&[0, 1]]);
+    let words = ["`x`", "Float64", "log_bucket", "boundaries", "quantiles"];
+    refused(path.to_str().unwrap(), &["columns.dense=[]", "columns.slots=['x']"], &words);
+}
