@@ -186,12 +186,6 @@ impl Columns {
         self.slots.iter().try_for_each(|slot| slot.check(self))?;
         self.crosses.iter().try_for_each(|cross| cross.check(self))?;
         check_key_spaces(self, |slot| slot.kind)?;
-        if let Some(slot) = repeated(&self.slots) {
-            return Err(Fault::user(format!("columns.slots has `{}` twice, with the same settings", slot.column)));
-        }
-        if let Some(dense) = repeated(&self.dense) {
-            return Err(Fault::user(format!("columns.dense has `{}` twice, with the same settings", dense.column)));
-        }
         let names = self.names();
         match self.optional.iter().find(|column| !names.contains(column)) {
             None => Ok(()),
@@ -292,11 +286,6 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
     Ok(entries.flat_map(|e| expand(&e.column).into_iter().map(move |column| Slot { column, ..e.clone() })).collect())
 }
 
-/// The first of these that is there before, too.
-fn repeated<T: PartialEq>(all: &[T]) -> Option<&T> {
-    all.iter().enumerate().find_map(|(at, one)| all[..at].contains(one).then_some(one))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,18 +341,6 @@ mod tests {
         assert_eq!(of("b"), (Integers::Signed, false), "a dense feature may not wrap");
         assert_eq!((of("c"), of("d")), ((Integers::Signed, true), (Integers::Signed, false)));
         assert!(columns.in_typed_files().iter().any(|column| column.name == "c" && column.folder_text));
-    }
-
-    #[test]
-    fn a_column_may_be_there_twice_but_not_with_the_same_settings() {
-        let check = |text| toml::from_str::<Columns>(text).unwrap().check();
-        for (text, words) in [
-            ("slots = ['a', 'b', 'a']", "columns.slots has `a` twice"),
-            ("dense = ['x', 'x']\nslots = ['a']", "columns.dense has `x` twice"),
-        ] {
-            assert!(check(text).unwrap_err().to_string().contains(words), "{text}");
-        }
-        check("dense = ['x', { column = 'x', transform = 'log' }]\nslots = ['a', { column = 'a', last = 1 }]").unwrap();
     }
 
     #[test]
