@@ -89,12 +89,17 @@ fn networks_of_all_ps_that_are_full_are_relieved_by_one_more_ps() {
 
 const FOUR: [&str; 6] = ["ps 0", "trainer 0", "reader 0", "reader 1", "reader 2", "reader 3"];
 
+/// A job with enough rows that a reader which joins late gets leases, too.
+fn four_readers(more: &[&str]) -> Vec<String> {
+    let readers = ["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024", "data.epochs=4"];
+    job(ROWS, &[&readers, more].concat())
+}
+
 #[test]
 fn the_network_of_one_reader_among_four_is_named() {
     // Few batches may be on their way, so that the reader notices that its network is full.
-    let more = ["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024", "placement.in_flight=2"];
-    let settings = job(ROWS, &more);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
+    let settings = four_readers(&["placement.in_flight=2"]);
+    let mut run = on_hosts(&FOUR, &[("reader2", narrow(2))], &settings);
     start(&mut run, &FOUR);
     let report = report(&mut run, &FOUR);
     let limit = report.analysis.limit.as_ref().unwrap();
@@ -106,8 +111,8 @@ fn the_network_of_one_reader_among_four_is_named() {
 #[test]
 fn a_reader_whose_batches_are_long_on_their_way_is_named() {
     // All of its batches may be on their way at once, so the reader itself notices nothing.
-    let settings = job(ROWS, &["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024"]);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
+    let settings = four_readers(&[]);
+    let mut run = on_hosts(&FOUR, &[("reader2", narrow(2))], &settings);
     start(&mut run, &FOUR);
     let report = report(&mut run, &FOUR);
     let limit = report.analysis.limit.as_ref().unwrap();

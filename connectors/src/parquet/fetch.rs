@@ -16,11 +16,6 @@ use super::pages::{self, Pages};
 use crate::prefetch::BudgetPermit;
 use crate::requests::coalesce;
 
-/// Bytes that [`fetch`] will hold for a row group at most.
-pub(super) fn cost(footer: &Footer, row_group: usize) -> u64 {
-    coalesce(&footer.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
-}
-
 /// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `in_pieces`: the
 /// rows are decoded in several pieces, so the places of pages are useful even if all are read. `permit` is for the whole row group, and
 /// gives back what is not needed.

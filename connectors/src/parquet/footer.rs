@@ -21,6 +21,7 @@ use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
 use crate::partition_columns::PartitionColumns;
+use crate::requests::coalesce;
 use crate::store_error::store_fault;
 use crate::typed_columns;
 
@@ -43,6 +44,11 @@ impl Footer {
     /// Rows of a row group.
     pub(crate) fn rows(&self, row_group: usize) -> u64 {
         self.metadata.metadata().row_group(row_group).num_rows().max(0) as u64
+    }
+
+    /// Bytes that are held for a row group at most, when its wanted columns are fetched.
+    pub(super) fn cost(&self, row_group: usize) -> u64 {
+        coalesce(&self.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
     }
 
     /// Whether a selected column is a list, or lies in one.

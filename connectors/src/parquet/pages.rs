@@ -13,7 +13,6 @@ use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use parquet::file::page_index::offset_index::PageLocation;
 
-use super::fetch;
 use super::footer::{Fetch, Footer};
 
 /// A row group of fewer bytes is fetched whole: to read its index takes a round trip to the store.
@@ -39,7 +38,7 @@ pub(super) struct Pages {
 /// The fault of the store.
 pub(super) async fn of_rows(footer: &Footer, row_group: usize, rows: &Range<u64>) -> Result<Option<Pages>, Fault> {
     let group = footer.metadata.metadata().row_group(row_group);
-    if fetch::cost(footer, row_group) < WORTH {
+    if footer.cost(row_group) < WORTH {
         return Ok(None);
     }
     let Some(index) = index_range(group, footer.file.size) else { return Ok(None) };
@@ -126,6 +125,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::single_range_in_vec_init, reason = "one range of bytes is meant")]
     fn pages_that_hold_some_of_the_rows_are_found_with_the_dictionary() {
         let pages = [page(10, 5, 0), page(15, 5, 100), page(22, 8, 200)];
         let of = |rows| pages_of(&pages, 4..30, 300, &rows);

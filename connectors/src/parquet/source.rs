@@ -181,7 +181,7 @@ impl Source for ParquetSource {
         let splits_to_read = parts.map_ok(move |part| {
             let (file, group, before) = splits[part.split as usize];
             let footer = Arc::clone(&footers[file as usize]);
-            let cost = fetch::cost(&footer, group as usize);
+            let cost = footer.cost(group as usize);
             let pieces = cuts.of(cost, part.rows.end - part.rows.start);
             (cost, Decode { footer, group: group as usize, before, part, batch_rows, pieces })
         });

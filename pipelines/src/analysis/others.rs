@@ -58,5 +58,7 @@ pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
     let waits = waits(processes, "receive");
     let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();
     let (name, most) = waits.iter().max_by_key(|(_, wait)| wait.total)?;
-    (waits.len() > 1 && most.total.as_secs_f64() >= MOST * all).then(|| name.clone())
+    let ships = |process: &&&ProcessReport| process.report.stages.iter().any(|stage| stage.name == "ship");
+    let others = processes.iter().filter(ships).any(|process| process.process != *name);
+    (others && most.total.as_secs_f64() >= MOST * all).then(|| name.clone())
 }
