@@ -37,6 +37,9 @@ fn fields(job: &Job) -> BTreeMap<String, Value> {
     }
     let (mut all, mut job) = (BTreeMap::new(), job.clone());
     job.model.cross_layers = Some(job.model.cross_layer_count());
+    for part in [&mut job.model.linear, &mut job.model.fm] {
+        part.get_or_insert(false);
+    }
     flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
     all
 }
@@ -51,6 +54,11 @@ mod tests {
         let differ = |a: &str, b: &str| job(a).differences(&job(b), |_| true);
         // As manifests of earlier programs have it.
         assert_eq!(differ("cross_layers = 0", ""), [""; 0]);
+        assert_eq!(differ("kind = 'custom'\nlinear = false\nfm = false", "kind = 'custom'"), [""; 0]);
+        assert_eq!(
+            differ("kind = 'custom'\nlinear = true", "kind = 'custom'"),
+            ["model.linear is true there and false here"]
+        );
         assert_eq!(differ("kind = 'dcn_v2'\ncross_layers = 3", "kind = 'dcn_v2'"), [""; 0]);
         assert_eq!(
             differ("kind = 'dcn_v2'\ncross_layers = 2", "kind = 'dcn_v2'"),
