@@ -95,7 +95,8 @@ fn ranges(footer: &Footer, alone: &ParquetMetaData, rows: &Range<u64>) -> Option
 fn pages_of(pages: &[PageLocation], chunk: Range<u64>, all_rows: u64, rows: &Range<u64>) -> Option<Vec<Range<u64>>> {
     let first = pages.first().filter(|page| page.first_row_index == 0)?;
     let mut from = u64::try_from(first.offset).ok().filter(|offset| chunk.contains(offset))?;
-    let mut found = Vec::from([chunk.start..from]);
+    let dictionary = chunk.start..from;
+    let mut found = vec![dictionary];
     for (i, page) in pages.iter().enumerate() {
         let (offset, size) = (u64::try_from(page.offset).ok()?, u64::try_from(page.compressed_page_size).ok()?);
         let begin = u64::try_from(page.first_row_index).ok()?;
