@@ -50,7 +50,9 @@ const WIDTH: usize = 520;
 
 /// Settings for rows of that many dense features, with one slot.
 fn wide(rows: u64, more: &[&str]) -> Vec<String> {
-    let dense: Vec<String> = (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
+    // The same column twice must differ in something.
+    let feature = |i| format!("{{column=\"I{}\",transform=\"none\",fill={i}}}", i % 13 + 1);
+    let dense: Vec<String> = (0..WIDTH).map(feature).collect();
     let dense = format!("columns.dense=[{}]", dense.join(","));
     let usual = [&dense, "columns.slots=[\"C1\"]", "data.epochs=1000", "model.kind=lr", "placement.readers=1"];
     job(rows, &[&usual, more].concat())
