@@ -171,7 +171,10 @@ fn commands_that_write_a_folder_stop_at_the_first_signal_and_leave_nothing() {
             run.signal(name);
             let (code, said) = run.wait();
             assert_eq!(code, Some(5), "{command:?}: {said}");
-            assert!(said.contains("nothing is written") && said.contains("error: stopped: "), "{command:?}: {said}");
+            // The file may have been the one that tries the place, before a model is loaded.
+            let early = said.contains("error: stopped before anything had begun");
+            let stopped = said.contains("nothing is written") && said.contains("error: stopped: ");
+            assert!(early || stopped, "{command:?}: {said}");
             assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0, "{command:?}: {said}");
         }
     }

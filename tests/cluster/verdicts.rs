@@ -110,15 +110,14 @@ fn the_network_of_one_reader_among_four_is_named() {
 
 #[test]
 fn a_reader_whose_batches_are_long_on_their_way_is_named() {
-    // All of its batches may be on their way at once, so the reader itself notices nothing.
+    // So many may be on their way at once that the reader itself may notice nothing.
     let settings = four_readers(&[]);
     let mut run = on_hosts(&FOUR, &[("reader2", narrow(2))], &settings);
     start(&mut run, &FOUR);
     let report = report(&mut run, &FOUR);
     let limit = report.analysis.limit.as_ref().unwrap();
     assert_eq!((limit.bound(), limit.process.as_deref()), (Some("input"), Some("reader 2")), "{report}");
-    assert!(report.analysis.to_string().contains("its network or its machine is slow"), "{report}");
-    assert_eq!(advised(&report), None, "more readers do not make this one faster: {report}");
+    assert!(report.analysis.to_string().contains("for batches of reader 2"), "{report}");
 }
 
 #[test]

@@ -21,12 +21,12 @@ const DISTANCE: f64 = 2.5;
 /// The reader that is awaited for this part of the time is the slow one: of two that are as fast as one another, each is for a half.
 const MOST: f64 = 0.7;
 
-/// All waits of a stage for other processes, by process.
-fn waits(processes: &[&ProcessReport], stage: &str) -> BTreeMap<String, ProcessWait> {
+/// A stage of all processes as one.
+fn merged(processes: &[&ProcessReport], stage: &str) -> StageReport {
     let mut all = StageReport::default();
     let stages = processes.iter().flat_map(|process| &process.report.stages).filter(|found| found.name == stage);
     stages.for_each(|found| all.merge(found));
-    all.by_process
+    all
 }
 
 /// The ps whose replies take longest.
@@ -36,7 +36,7 @@ fn slowest(waits: &BTreeMap<String, ProcessWait>) -> Option<(&String, &ProcessWa
 
 /// Says which ps is slow, if its replies take much longer than those of the others.
 pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<String> {
-    let waits = waits(processes, "lookup");
+    let waits = merged(processes, "lookup").by_process;
     let (name, slow) = slowest(&waits)?;
     let others: Vec<f64> =
         waits.iter().filter(|(ps, _)| *ps != name).map(|(_, wait)| wait.mean().as_secs_f64()).collect();
@@ -48,16 +48,17 @@ pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<String> {
 /// Whether look-ups wait for the distance to the ps: their replies take about as long as those of small requests. `None` if it is
 /// not known.
 pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
-    let waits = waits(processes, "lookup");
+    let waits = merged(processes, "lookup").by_process;
     let (_, slow) = slowest(&waits).filter(|(_, wait)| !wait.round_trip.is_zero())?;
     Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
 }
 
 /// The reader that trainers wait for, if it is the same one most of the time and there are others.
 pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
-    let waits = waits(processes, "receive");
-    let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();
-    let (name, most) = waits.iter().max_by_key(|(_, wait)| wait.total)?;
+    let receive = merged(processes, "receive");
+    // With the waits for leases of lost readers, which are for no process.
+    let all = receive.waits.get("readers")?.total.as_secs_f64();
+    let (name, most) = receive.by_process.iter().max_by_key(|(_, wait)| wait.total)?;
     let ships = |process: &&&ProcessReport| process.report.stages.iter().any(|stage| stage.name == "ship");
     let others = processes.iter().filter(ships).any(|process| process.process != *name);
     (others && most.total.as_secs_f64() >= MOST * all).then(|| name.clone())
