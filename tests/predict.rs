@@ -185,7 +185,8 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     );
     let out = dir.path().join("scores");
     let (code, said) = common::run(&arguments(&model, &data, &out));
-    assert!(code == Some(2) && said.contains("row 1 of") && said.contains("column `x` is NaN"), "{code:?} {said}");
+    let place = "data.parquet`, row 1 (counted from 0): column `x` is NaN";
+    assert!(code == Some(2) && said.contains(place), "{code:?} {said}");
     assert_eq!(names(dir.path()), ["data.parquet", "model", "small.parquet"]);
 
     let skip = ["--set", "data.on_bad_row=skip", "--keep", "id,list"];

@@ -203,13 +203,13 @@ fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, F
 mod tests {
     use super::*;
 
-    /// A job shuffles, in windows; all else is read alike, by whichever door.
+    /// A job shuffles, in windows, and its decode threads may grow to its cores; all else is read alike, by whichever door.
     #[test]
     fn a_source_reads_by_default_as_a_job_on_two_cores_does() {
         for cores in [1, 2] {
             let job = Job::from_toml("", &[format!("pipeline.cores={cores}")]).unwrap();
             let plain = ReadOptions::default();
-            let expected = ReadOptions { shuffle: job.data.shuffle, ..plain.clone() };
+            let expected = ReadOptions { shuffle: job.data.shuffle, most_decode_threads: cores, ..plain.clone() };
             assert_eq!(read_options(&job, plain.window_rows), expected);
         }
     }
