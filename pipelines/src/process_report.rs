@@ -3,6 +3,9 @@
 use forebay_actors::Report;
 use serde::{Deserialize, Serialize};
 
+/// In place of a process: that a trainer waited for, if a batch came of a lease that another reader had before.
+pub(crate) const LOST_READERS: &str = "lost readers";
+
 /// The meters of one process of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcessReport {

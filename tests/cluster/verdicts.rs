@@ -91,7 +91,7 @@ const FOUR: [&str; 6] = ["ps 0", "trainer 0", "reader 0", "reader 1", "reader 2"
 
 /// A job with enough rows that a reader which joins late gets leases, too.
 fn four_readers(more: &[&str]) -> Vec<String> {
-    let readers = ["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024", "data.epochs=4"];
+    let readers = ["placement.readers=4", "placement.ps=1", "placement.lease_rows=1024", "data.epochs=8"];
     job(ROWS, &[&readers, more].concat())
 }
 
@@ -99,7 +99,7 @@ fn four_readers(more: &[&str]) -> Vec<String> {
 fn the_network_of_one_reader_among_four_is_named() {
     // Few batches may be on their way, so that the reader notices that its network is full.
     let settings = four_readers(&["placement.in_flight=2"]);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(2))], &settings);
+    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
     start(&mut run, &FOUR);
     let report = report(&mut run, &FOUR);
     let limit = report.analysis.limit.as_ref().unwrap();
@@ -112,7 +112,7 @@ fn the_network_of_one_reader_among_four_is_named() {
 fn a_reader_whose_batches_are_long_on_their_way_is_named() {
     // So many may be on their way at once that the reader itself may notice nothing.
     let settings = four_readers(&[]);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(2))], &settings);
+    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
     start(&mut run, &FOUR);
     let report = report(&mut run, &FOUR);
     let limit = report.analysis.limit.as_ref().unwrap();
@@ -124,13 +124,14 @@ fn a_reader_whose_batches_are_long_on_their_way_is_named() {
 fn leases_of_a_lost_reader_that_have_not_run_out_are_the_limit() {
     let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=8"];
     let names = ["ps 0", "trainer 0", "reader 0", "reader 1"];
-    let mut run = Run::local(&job(ROWS, &more));
+    // So many epochs that the run is not over before the reader is held.
+    let mut run = Run::local(&job(ROWS, &[&more[..], &["data.epochs=10"]].concat()));
     start(&mut run, &names);
     // It holds a lease until that runs out, and trainers take batches in the order of the data.
     run.until_windows(1);
     run.hold("reader 1");
     let report = report(&mut run, &names[..3]);
     let limit = report.analysis.limit.as_ref().unwrap();
-    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "leases"), "{report}");
+    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "lost leases"), "{report}");
     assert_eq!(advised(&report), None, "{report}");
 }

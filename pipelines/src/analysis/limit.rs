@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{COMPUTE, Load, MachineUse, SHARDS, loads};
 use super::others;
-use crate::process_report::ProcessReport;
+use crate::process_report::{LOST_READERS, ProcessReport};
 
 /// How sure it is that a limit is the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,8 @@ pub enum LimitKind {
     Staleness,
     /// The line from readers to trainers, or a link whose capacity is too small for how unevenly batches come.
     Link,
-    /// Readers have no lease: all windows are given out, or the coordinator is slow to give more.
+    /// Readers have no lease: all windows are given out, or the coordinator is slow to give more. Or a reader was lost with a lease that
+    /// has not run out (`lost leases`).
     Lease,
     /// The cores of a machine.
     Cores,
@@ -67,6 +68,9 @@ pub struct Limit {
 
 /// The stages that wait for shards.
 pub(super) const AT_SHARDS: [&str; 3] = ["lookup", "refresh", "push"];
+
+/// Leases of readers that were lost, until they run out.
+const LOST_LEASES: &str = "lost leases";
 
 /// The link from readers to trainers.
 pub(super) const SHIP_TO_RECEIVE: &str = "ship to receive";
@@ -178,67 +182,98 @@ fn of_machine(machine: &MachineUse) -> Limit {
 /// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
 /// or a link with a small capacity. `None` if a stage is occupied for nearly as large a share of the run.
 fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
-    let limit = |kind, name: String, share: f64, replicas| {
-        Some(Limit { kind, name, process: None, waits_for: None, share: share.min(1.0), replicas, skew: None })
-            .filter(|limit| limit.share > occupied + 0.1)
-    };
-    let stages = || processes.iter().flat_map(|process| &process.report.stages);
-    let mean = |name: &str, share: &dyn Fn(&StageReport) -> f64| {
-        let shares: Vec<f64> = stages().filter(|stage| stage.name == name).map(share).collect();
-        shares.iter().sum::<f64>() / shares.len().max(1) as f64
-    };
-    let ticket = mean("lookup", &|stage| stage.wait_share("ticket"));
-    if ticket >= 0.2 {
-        let in_turn = ticket + mean("lookup", &StageReport::occupied_share);
-        let replicas = stages().find(|stage| stage.name == "lookup").map_or(1, |stage| stage.replicas);
-        // Look-ahead has a replica for each ticket.
-        let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
-        let limit = limit(LimitKind::Staleness, "staleness".into(), in_turn, bound)?;
-        let skew = others::slow_ps(processes);
-        if bound > 0 && others::ps_are_far(processes) == Some(false) {
-            // With several batches under way, more of them would only wait longer for a reply.
-            let (name, waits_for) = ("lookup".into(), Some("shards".into()));
-            return Some(Limit { kind: LimitKind::Wait, name, waits_for, replicas, skew, ..limit });
-        }
-        return Some(Limit { skew, ..limit });
-    }
-    let awaited = mean("receive", &|stage| stage.wait_share("readers"));
-    if awaited >= 0.3 {
-        let (reader, in_flight) = (others::awaited_reader(processes), job.placement.in_flight);
-        let held_up = stages().filter(|stage| stage.name == "ship").map(|stage| stage.wait_share("trainer"));
-        let line = held_up.fold(0.0, f64::max).min(awaited);
-        if line >= 0.3 {
-            let limit = limit(LimitKind::Link, SHIP_TO_RECEIVE.into(), line, in_flight)?;
-            return Some(Limit { process: reader, ..limit });
-        }
-        if let Some(process) = processes.iter().find(|process| Some(&process.process) == reader.as_ref()) {
-            let limit = limit(LimitKind::Link, SHIP_TO_RECEIVE.into(), awaited, in_flight)?;
-            let own = loads(&[process]);
-            return Some(match own.first().filter(|load| load.share >= IDLE) {
-                Some(top) => {
-                    let skew = Some("the other readers are in time".into());
-                    Limit { share: limit.share, process: reader, skew, ..of_load(top, &own, processes) }
-                }
-                None => {
-                    let skew = Some("its stages are idle meanwhile, so its network or its machine is slow".into());
-                    Limit { process: reader, skew, ..limit }
-                }
-            });
-        }
-    }
-    // If trainers have batches all the same, a stage there is occupied for longer.
-    let lease = mean("read", &|stage| stage.wait_share("lease"));
-    if lease >= 0.3 {
-        let readers = stages().filter(|stage| stage.name == "read").count();
-        return limit(LimitKind::Lease, "leases".into(), lease, readers);
-    }
-    let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
-    let uneven = links.map(|(link, ends)| (link, ends[0].blocked_share().min(ends[1].starved_share())));
-    let (link, share) = uneven.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    if share < 0.3 {
+    of_tickets(processes, job)
+        .or_else(|| of_readers(processes, job))
+        .or_else(|| of_leases(processes))
+        .or_else(|| of_links(processes))
+        .filter(|limit| limit.share > occupied + 0.1)
+}
+
+/// A limit without a process and skew.
+fn between(kind: LimitKind, name: impl Into<String>, share: f64, replicas: usize) -> Limit {
+    Limit { kind, name: name.into(), process: None, waits_for: None, share: share.min(1.0), replicas, skew: None }
+}
+
+/// The mean share of a stage over all processes that have it.
+fn mean(processes: &[&ProcessReport], name: &str, share: impl Fn(&StageReport) -> f64) -> f64 {
+    let stages = processes.iter().flat_map(|process| &process.report.stages);
+    let shares: Vec<f64> = stages.filter(|stage| stage.name == name).map(share).collect();
+    shares.iter().sum::<f64>() / shares.len().max(1) as f64
+}
+
+fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
+    process.report.stages.iter().find(|stage| stage.name == name)
+}
+
+/// As many batches are under way as may be.
+fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
+    let ticket = mean(processes, "lookup", |stage| stage.wait_share("ticket"));
+    if ticket < 0.2 {
         return None;
     }
-    limit(LimitKind::Link, format!("{} to {}", link.from, link.to), share, link.capacity.max_items())
+    let in_turn = ticket + mean(processes, "lookup", StageReport::occupied_share);
+    let replicas = processes.iter().find_map(|process| stage(process, "lookup")).map_or(1, |lookup| lookup.replicas);
+    // Look-ahead has a replica for each ticket.
+    let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
+    let skew = others::slow_ps(processes);
+    if bound > 0 && others::ps_are_far(processes) == Some(false) {
+        // With several batches under way, more of them would only wait longer for a reply.
+        let waits_for = Some("shards".into());
+        return Some(Limit { waits_for, skew, ..between(LimitKind::Wait, "lookup", in_turn, replicas) });
+    }
+    Some(Limit { skew, ..between(LimitKind::Staleness, "staleness", in_turn, bound) })
+}
+
+/// Trainers wait for the batches of readers, which are on their way, or of a reader that is slower than the others.
+fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
+    let awaited = mean(processes, "receive", |stage| stage.wait_share("readers"));
+    if awaited < 0.3 {
+        return None;
+    }
+    let (reader, in_flight) = (others::awaited_reader(processes), job.placement.in_flight);
+    if reader.as_deref() == Some(LOST_READERS) {
+        // Meanwhile the others fill their links, and wait for leases, too.
+        return Some(between(LimitKind::Lease, LOST_LEASES, awaited, readers(processes)));
+    }
+    let process = processes.iter().find(|process| Some(&process.process) == reader.as_ref());
+    // The links of other readers are full because their batches come after those of this one.
+    let held_up = match process.and_then(|process| stage(process, "ship")) {
+        Some(ship) => ship.wait_share("trainer"),
+        None => mean(processes, "ship", |stage| stage.wait_share("trainer")),
+    };
+    if held_up.min(awaited) >= 0.3 {
+        let limit = between(LimitKind::Link, SHIP_TO_RECEIVE, held_up.min(awaited), in_flight);
+        return Some(Limit { process: reader, ..limit });
+    }
+    let own = loads(&[process?]);
+    Some(match own.first().filter(|load| load.share >= IDLE) {
+        Some(top) => {
+            let skew = Some("the other readers are in time".into());
+            Limit { share: awaited.min(1.0), process: reader, skew, ..of_load(top, &own, processes) }
+        }
+        None => {
+            let skew = Some("its stages are idle meanwhile, so its network or its machine is slow".into());
+            Limit { process: reader, skew, ..between(LimitKind::Link, SHIP_TO_RECEIVE, awaited, in_flight) }
+        }
+    })
+}
+
+fn readers(processes: &[&ProcessReport]) -> usize {
+    processes.iter().filter(|process| stage(process, "read").is_some()).count()
+}
+
+/// All windows are given out. If trainers have batches all the same, a stage there is occupied for longer.
+fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
+    let lease = mean(processes, "read", |stage| stage.wait_share("lease"));
+    (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))
+}
+
+/// A link whose capacity is too small for how unevenly batches come.
+fn of_links(processes: &[&ProcessReport]) -> Option<Limit> {
+    let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
+    let uneven = links.map(|(link, ends)| (link, ends[0].blocked_share().min(ends[1].starved_share())));
+    let (link, share) = uneven.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= 0.3)?;
+    Some(between(LimitKind::Link, format!("{} to {}", link.from, link.to), share, link.capacity.max_items()))
 }
 
 fn same_cause(limit: &Limit, load: &Load) -> bool {
@@ -276,6 +311,9 @@ impl fmt::Display for Limit {
             }
             (LimitKind::Link, _) => {
                 write!(f, "the link {name} ({n} batches) holds both ends up {percent} of the time")?
+            }
+            (LimitKind::Lease, _) if name == LOST_LEASES => {
+                write!(f, "trainers wait {percent} of the time until leases of lost readers run out")?
             }
             (LimitKind::Lease, _) => write!(f, "read waits for leases {percent} of the time in {n} {replicas}")?,
             (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,

@@ -53,12 +53,11 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
     Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
 }
 
-/// The reader that trainers wait for, if it is the same one most of the time and there are others.
+/// The reader that trainers wait for, if it is the same one most of the time and there are others; or [`LOST_READERS`](crate::process_report::LOST_READERS).
 pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
-    let receive = merged(processes, "receive");
-    // With the waits for leases of lost readers, which are for no process.
-    let all = receive.waits.get("readers")?.total.as_secs_f64();
-    let (name, most) = receive.by_process.iter().max_by_key(|(_, wait)| wait.total)?;
+    let waits = merged(processes, "receive").by_process;
+    let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();
+    let (name, most) = waits.iter().max_by_key(|(_, wait)| wait.total)?;
     let ships = |process: &&&ProcessReport| process.report.stages.iter().any(|stage| stage.name == "ship");
     let others = processes.iter().filter(ships).any(|process| process.process != *name);
     (others && most.total.as_secs_f64() >= MOST * all).then(|| name.clone())

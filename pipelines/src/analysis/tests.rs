@@ -3,6 +3,7 @@
 use forebay_actors::{Capacity, LinkReport, Machine, ProcessWait, Report, WaitKind, WaitReport};
 
 use super::*;
+use crate::process_report::LOST_READERS;
 
 const WALL: Duration = Duration::from_secs(100);
 
@@ -293,6 +294,15 @@ fn a_reader_that_trainers_wait_for_is_named_with_what_it_does_meanwhile() {
                     network or its machine is slow (likely)";
     assert_eq!(found.to_string(), expected);
     assert_eq!(change(&found), None);
+    // A lost one, whose lease has to run out: the others fill their links meanwhile.
+    let mut lost = run.clone();
+    lost[0].report.stages[0].by_process = [wait_for(LOST_READERS, 80, Duration::ZERO)].into();
+    for reader in &mut lost[1..] {
+        reader.report.stages[3] = stage("ship", 1, &[("trainer", WaitKind::Blocked, 90)]);
+    }
+    let found = analysis(&lost);
+    let expected = "input-bound 90%: trainers wait 80% of the time until leases of lost readers run out (likely)";
+    assert_eq!((found.to_string().as_str(), change(&found)), (expected, None));
     // Waits for all readers alike say nothing about one of them.
     run[0].report.stages[0].by_process =
         (0..4).map(|rank| wait_for(&format!("reader {rank}"), 20, Duration::ZERO)).collect();

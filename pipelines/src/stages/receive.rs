@@ -12,6 +12,7 @@ use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::{RunPhase, RunStatus};
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::participation::Participation;
+use crate::process_report::LOST_READERS;
 use crate::staleness::Ticket;
 
 /// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
@@ -97,12 +98,12 @@ impl<T: Receivable> Source for Receive<T> {
                 status.phase.clone()
             };
             while let Some(queued) = self.receive_queue.take() {
-                if let (Some(since), Some(cx)) = (waiting_since.take(), &self.cx)
-                    && let Some(reader) = self.receive_queue.reader_of(&queued)
+                if let (Some(since), Some(cx)) = (waiting_since.take(), &self.cx) {
                     // In a later term the wait was for a reader that has lost its lease, not for this one.
-                    && queued.header.term == 0
-                {
-                    cx.meter().waited_for(&reader, Instant::elapsed(&since));
+                    let lost = (queued.header.term > 0).then(|| LOST_READERS.to_owned());
+                    if let Some(process) = lost.or_else(|| self.receive_queue.reader_of(&queued)) {
+                        cx.meter().waited_for(&process, Instant::elapsed(&since));
+                    }
                 }
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
                 if self.trained_before(&batch) {
