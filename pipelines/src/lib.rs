@@ -86,12 +86,12 @@ mod wiring;
 pub use analysis::{Analysis, Certainty, Change, Limit, LimitKind, Load};
 pub use builder::TrainingBuilder;
 pub use checkpoint::{
-    CheckpointFolder, CheckpointManifest, NewestCheckpoint, TableLayer, TableLayers, check_checkpoints,
+    CheckpointFolder, CheckpointManifest, Compaction, NewestCheckpoint, TableLayer, TableLayers, check_checkpoints,
 };
 pub use column_type::ColumnType;
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest};
-pub use evaluations::{EvaluationHistory, EvaluationPoint};
+pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
 pub use forebay_job::{
     self as job, Clip, Columns, Comparison, DenseColumn, DenseStatistics, Job, LabelColumn, Labels, Positive,

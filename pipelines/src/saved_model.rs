@@ -2,19 +2,23 @@
 
 use forebay_actors::{Fault, FaultKind, Host};
 use forebay_connectors::staged::Folder;
+use forebay_job::DenseAt;
+use forebay_models::NamedTensor;
 use forebay_ps::start_table;
 
 use crate::checkpoint::{self, CheckpointFolder, CheckpointManifest, DamagedCheckpoints, OriginCheckpoint};
 use crate::context::Context;
+use crate::fault::model_fault;
 use crate::job_model::JobModel;
 use crate::model::Model;
+use crate::training_summary::TrainingSummary;
 
 impl Model {
     /// Loads a model folder, or, if the folder has checkpoints, the newest one that is whole. Starts the table with `shards` shards.
     /// Blocks until all rows are in it.
     ///
     /// # Errors
-    /// As [`Model::load`]. A user fault if the dense parameters of the checkpoint lie in blocks of several ps.
+    /// As [`Model::load`].
     pub fn load_saved(from: &str, shards: usize, context: &Context) -> Result<Self, Fault> {
         let model = Folder::from(from).with_stores(&context.stores).open()?;
         let checkpoints = CheckpointFolder::open(from, context)?;
@@ -33,7 +37,7 @@ impl Model {
         }
     }
 
-    fn of_checkpoint(
+    pub(crate) fn of_checkpoint(
         checkpoints: &CheckpointFolder,
         manifest: CheckpointManifest,
         shards: usize,
@@ -47,18 +51,33 @@ impl Model {
         let [tables] = manifest.tables.as_slice() else {
             return Err(needs(Fault::user(format!("{} tables, expected one", manifest.tables.len()))));
         };
-        let [_] = manifest.dense.as_slice() else {
-            return Err(needs(Fault::user(
-                "its dense parameters lie in blocks of the ps (placement.dense), which only the run itself puts together: take \
-                 the model folder of the run",
-            )));
-        };
-        let dense = checkpoint::dense_parameters(checkpoints, &manifest)?;
-        model.check_parameters(&dense, &format!("checkpoint {} of {from}", manifest.number))?;
+        let dense = dense_parameters(checkpoints, &manifest, &model, context)?;
         let host = Host::start("ps")?;
         let table = start_table(&host, tables.config.clone(), shards)?;
         checkpoint::load_rows(checkpoints, &manifest, &table)?;
+        let training = Some(TrainingSummary::at_checkpoint(&manifest));
         let (job, context) = (manifest.job, context.clone());
-        Ok(Self { job, dense, optimizer: None, table, training: None, model, host, context })
+        Ok(Self { job, dense, optimizer: None, table, training, model, host, context })
     }
+}
+
+/// The dense parameters of a checkpoint. Those of ps processes are blocks without names: the model says what they are.
+fn dense_parameters(
+    checkpoints: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+    model: &JobModel,
+    context: &Context,
+) -> Result<Vec<NamedTensor>, Fault> {
+    let (job, name) = (&manifest.job, format!("checkpoint {} of {}", manifest.number, checkpoints.folder));
+    let in_blocks = !job.placement.is_one_process() && job.placement.dense() == DenseAt::Ps;
+    if !in_blocks {
+        let dense = checkpoint::dense_parameters(checkpoints, manifest)?;
+        return model.check_parameters(&dense, &name).map(|()| dense);
+    }
+    let whole = checkpoint::dense_blocks(checkpoints, manifest, job.train.optimizer)?;
+    let values = whole.values().to_vec();
+    model.check_parameters(&[NamedTensor { name: String::new(), shape: vec![values.len()], data: values }], &name)?;
+    let mut model = JobModel::on_cpu(job, &context.registry)?;
+    model.set_flat(whole.values()).map_err(|e| model_fault(e).context(name))?;
+    Ok(model.parameters())
 }

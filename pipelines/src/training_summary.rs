@@ -6,6 +6,7 @@ use forebay_connectors::Format;
 use forebay_job::{Job, RunEnd};
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::CheckpointManifest;
 use crate::cluster::RunStatus;
 use crate::column_type::ColumnType;
 use crate::progress::Snapshot;
@@ -54,6 +55,15 @@ impl TrainingSummary {
         };
         let steps = steps_before + status.counts.batches / job.in_step().max(1) as u64;
         Self::new(status.counts.trained, steps, epochs, ended)
+    }
+
+    /// Of a run up to a checkpoint. The epochs are those whose windows are all done, if the source knows its windows.
+    pub(crate) fn at_checkpoint(manifest: &CheckpointManifest) -> Self {
+        let position = &manifest.position;
+        let windows = position.data.as_ref().map_or(0, |data| data.windows);
+        let is_done = |epoch: &u32| windows > 0 && position.batches.windows_of(*epoch) == [0..windows];
+        let epochs = (0..u32::MAX).take_while(is_done).count() as u64;
+        Self::new(manifest.rows_trained(), position.steps, epochs, RunEnd::StoppedEarly)
     }
 
     /// Without what the source says.

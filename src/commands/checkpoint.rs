@@ -2,10 +2,12 @@
 
 use crate::Fault;
 use crate::actors::{FaultKind, commas};
-use crate::pipelines::{CheckpointFolder, CheckpointManifest, Context};
+use crate::pipelines::{CheckpointFolder, CheckpointManifest, Compaction, Context};
 use clap::{Args, Subcommand};
 
-use crate::out;
+use crate::logs::Logs;
+use crate::stop::{NOTHING_IS_WRITTEN, Stop};
+use crate::{exit, out};
 
 /// List, verify and compact the checkpoints of a run
 #[derive(Subcommand)]
@@ -48,9 +50,9 @@ pub(crate) struct Place {
 }
 
 impl Checkpoint {
-    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context, logs: &Logs) -> Result<(), Fault> {
         let at = match &self {
-            Self::Compact(compact) => return compact.run(context),
+            Self::Compact(compact) => return compact.run(context, logs),
             Self::List(Place { folder }) | Self::Verify(Place { folder }) => folder,
         };
         let folder = CheckpointFolder::open(at, context)?;
@@ -77,10 +79,13 @@ impl Checkpoint {
 }
 
 impl Compact {
-    fn run(&self, context: &Context) -> Result<(), Fault> {
-        let folder = CheckpointFolder::open(&self.folder, context)?;
-        let to = self.to.as_ref().map(|to| CheckpointFolder::open(to, context)).transpose()?;
-        let compacted = folder.compact(self.number, to.as_ref())?;
+    fn run(&self, context: &Context, logs: &Logs) -> Result<(), Fault> {
+        let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
+        let open = |at| Ok::<_, Fault>(CheckpointFolder::open(at, context)?.stopped_by(stop.flag()));
+        let (folder, to) = (open(&self.folder)?, self.to.as_deref().map(open).transpose()?);
+        let compaction = folder.compaction(self.number, to.as_ref())?;
+        stop.begin()?;
+        let compacted = compaction.map(Compaction::write).transpose()?;
         self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))?;
         match compacted {
             Some(manifest) => out::print(describe(&manifest, false)),

@@ -66,7 +66,7 @@ pub(crate) fn run(
         Command::Eval(eval) => eval.run(context, logs),
         Command::Export(export) => export.run(context, logs),
         Command::Plan(plan) => plan.run(context),
-        Command::Checkpoint(checkpoint) => checkpoint.run(context),
+        Command::Checkpoint(checkpoint) => checkpoint.run(context, logs),
         Command::Data(data) => data.run(context, logs),
         Command::Bench(bench) => bench.run(context),
         Command::Completions(completions) => completions.run(program()),

@@ -106,11 +106,12 @@ impl Job {
         self.spawn(command)
     }
 
-    fn spawn(&self, mut command: Command) -> Running {
+    /// Starts any command, with its output in a file.
+    pub(crate) fn spawn(&self, mut command: Command) -> Running {
         let log = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap().into_temp_path().keep().unwrap();
         let file = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Running { child: command.spawn().unwrap(), log }
+        Running { child: command.spawn().unwrap(), log, begun: Instant::now() }
     }
 
     /// Runs the program to its end.
@@ -192,6 +193,7 @@ impl Job {
 pub(crate) struct Running {
     child: Child,
     log: PathBuf,
+    begun: Instant,
 }
 
 impl Running {
@@ -205,6 +207,13 @@ impl Running {
             assert!(begun.elapsed() < LONG, "it did not say {words:?}: {}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Waits a moment for more output.
+    pub(crate) fn check_runs(&mut self) {
+        assert!(self.child.try_wait().unwrap().is_none(), "it has ended: {}", self.said());
+        assert!(self.begun.elapsed() < LONG, "it takes too long: {}", self.said());
+        std::thread::sleep(Duration::from_millis(10));
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -9,6 +9,7 @@ mod compact;
 mod damage;
 mod day_by_day;
 mod evaluations;
+mod follow;
 mod jobs;
 mod metrics;
 mod moved;

@@ -31,20 +31,22 @@ impl OpenFolder {
     /// store. Before that a local file may be there in part.
     pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
         let name = self.name(file);
-        match &self.0 {
+        self.stop.check(&name)?;
+        let writer = match &self.at {
             Opened::Local(path) => {
                 let made = fs::create_dir_all(path).and_then(|()| PointedFile::create(&path.join(file)));
-                Ok(FileWriter::synced(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?))
+                FileWriter::synced(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?)
             }
-            Opened::Store(folder) => FileWriter::store(name, folder, file, None),
-        }
+            Opened::Store(folder) => FileWriter::store(name, folder, file, None)?,
+        };
+        Ok(writer.stopped_by(&self.stop))
     }
 
     /// Makes a file with these bytes, whole or not at all, and durable. Returns false, and changes nothing, if another file of
     /// this name is there. (A file with the same bytes is the one that an earlier try made.)
     pub fn put_new(&self, file: &str, bytes: Vec<u8>) -> Result<bool, Fault> {
         let name = self.name(file);
-        let made = match &self.0 {
+        let made = match &self.at {
             Opened::Local(path) => put_local(path, file, &bytes).map_err(|e| fault(&name, "cannot write", e))?,
             Opened::Store(folder) => folder.put_new(file, name, Bytes::from(bytes.clone()))?,
         };
@@ -53,7 +55,7 @@ impl OpenFolder {
 
     /// The files directly in the folder with their lengths, by name. A folder that is not there has none.
     pub fn files(&self) -> Result<Vec<(String, u64)>, Fault> {
-        let mut files = match &self.0 {
+        let mut files = match &self.at {
             Opened::Local(path) => list_local(path).map_err(|e| fault(self, "cannot list", e))?,
             Opened::Store(folder) => folder.files()?,
         };
@@ -63,7 +65,7 @@ impl OpenFolder {
 
     /// The names of all that is directly in the folder, files and folders.
     pub(super) fn names(&self) -> Result<Vec<String>, Fault> {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => {
                 let entries = match fs::read_dir(path) {
                     Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -79,7 +81,7 @@ impl OpenFolder {
     /// Removes a file. A file that is not there is no error.
     pub fn remove(&self, file: &str) -> Result<(), Fault> {
         let name = self.name(file);
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => match around(path, "remove", || fs::remove_file(path.join(file))) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(&name, "cannot remove", e)),
                 _ => Ok(()),
@@ -98,7 +100,7 @@ impl OpenFolder {
 
     /// Removes the folder with all that is in it. A folder that is not there is no error.
     pub fn remove_all(&self) -> Result<(), Fault> {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => match fs::remove_dir_all(path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(self, "cannot remove", e)),
                 _ => Ok(()),
@@ -119,7 +121,7 @@ impl OpenFolder {
     /// The bytes of a file, in order. Reading blocks.
     pub fn reader(&self, file: &str) -> Result<Box<dyn Read + Send>, Fault> {
         let name = self.name(file);
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => {
                 let path = path.join(file);
                 let opened = pass(&path, "before read").and_then(|()| open_file(&path));

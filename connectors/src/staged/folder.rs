@@ -55,7 +55,10 @@ pub(super) struct StoreFolder {
 
 /// A folder whose store is open.
 #[derive(Clone, Debug)]
-pub struct OpenFolder(pub(super) Opened);
+pub struct OpenFolder {
+    pub(super) at: Opened,
+    pub(super) stop: Stop,
+}
 
 #[derive(Clone, Debug)]
 pub(super) enum Opened {
@@ -92,8 +95,8 @@ impl Folder {
         self
     }
 
-    /// A staged folder there fails, and is removed, when it is written to after `stop` is set: with a fault of the kind
-    /// [`FaultKind::Drained`].
+    /// No file is written there after `stop` is set: that fails with a fault of the kind [`FaultKind::Drained`], and a staged folder is
+    /// removed.
     #[must_use]
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = Stop(Some(stop));
@@ -102,8 +105,12 @@ impl Folder {
 
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
+        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone() })
+    }
+
+    fn opened(&self) -> Result<Opened, Fault> {
         let (url, stores) = match &self.at {
-            Location::InStore(folder) => return Ok(OpenFolder(Opened::Store(folder.clone()))),
+            Location::InStore(folder) => return Ok(Opened::Store(folder.clone())),
             Location::Url(url, stores) => (url, stores),
         };
         let local = match url.split_once("://") {
@@ -114,13 +121,13 @@ impl Folder {
                 let renames = matches!(scheme, "hdfs" | "viewfs");
                 let (name, stores) = (url.trim_end_matches('/').to_owned(), stores.clone());
                 let url = Some(name.clone());
-                return Ok(OpenFolder(Opened::Store(StoreFolder { store, path, stores, renames, name, url })));
+                return Ok(Opened::Store(StoreFolder { store, path, stores, renames, name, url }));
             }
         };
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
         }
-        Ok(OpenFolder(Opened::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?)))
+        Ok(Opened::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?))
     }
 }
 
@@ -151,7 +158,7 @@ impl fmt::Display for Folder {
 
 impl fmt::Display for OpenFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => write!(f, "{}", path.display()),
             Opened::Store(folder) => f.write_str(&folder.name),
         }
@@ -159,6 +166,19 @@ impl fmt::Display for OpenFolder {
 }
 
 impl OpenFolder {
+    /// As [`Folder::stopped_by`].
+    #[must_use]
+    pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
+        self.stop = Stop(Some(stop));
+        self
+    }
+
+    /// # Errors
+    /// A fault of the kind [`FaultKind::Drained`], if nothing more is to be written here.
+    pub fn check_not_stopped(&self) -> Result<(), Fault> {
+        self.stop.check(self)
+    }
+
     /// A file of the folder as messages name it.
     #[must_use]
     pub fn name(&self, file: &str) -> String {
@@ -167,7 +187,7 @@ impl OpenFolder {
 
     /// Whether a file stands where the folder would, or a pipe or a device.
     pub fn is_file(&self) -> Result<bool, Fault> {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => Ok(fs::metadata(path).is_ok_and(|there| !there.is_dir())),
             Opened::Store(folder) => folder.has(folder.path.clone()),
         }
@@ -175,7 +195,7 @@ impl OpenFolder {
 
     /// Whether the folder has this file.
     pub fn has(&self, file: &str) -> Result<bool, Fault> {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => Ok(path.join(file).is_file()),
             Opened::Store(folder) => folder.has(folder.file(file)?),
         }
@@ -183,7 +203,7 @@ impl OpenFolder {
 
     /// Whether anything is in the folder; false if there is none.
     pub fn holds_anything(&self) -> Result<bool, Fault> {
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => Ok(fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some())),
             Opened::Store(folder) => folder.holds_anything(),
         }
@@ -201,7 +221,7 @@ impl OpenFolder {
         mut take: impl FnMut(&mut T, &[u8]) + Send + 'static,
     ) -> Result<T, Fault> {
         let name = self.name(file);
-        match &self.0 {
+        match &self.at {
             Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
                 let path = path.join(file);
@@ -244,7 +264,7 @@ impl OpenFolder {
 
     /// A file of the folder as something that a source reads.
     pub fn input(&self, file: &str) -> Result<Input, Fault> {
-        Ok(match &self.0 {
+        Ok(match &self.at {
             Opened::Local(path) => Input::from(path.join(file)),
             Opened::Store(StoreFolder { url: Some(url), stores, .. }) => {
                 Input::from(format!("{url}/{file}")).with_stores(stores)

@@ -30,7 +30,6 @@ use self::folder::Opened;
 pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
 use self::renamed::Renamed;
-use self::stop::Stop;
 use self::within::SUCCESS;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
@@ -39,7 +38,6 @@ pub use self::writer::FileWriter;
 pub struct StagedFolder {
     folder: OpenFolder,
     staged: Staged,
-    stop: Stop,
 }
 
 enum Staged {
@@ -54,7 +52,7 @@ impl StagedFolder {
     /// # Errors
     /// A user fault if `folder` is a file, or holds something and is not to be replaced; or if the working directory is in it.
     pub fn begin(folder: &Folder, replace: bool) -> Result<Self, Fault> {
-        Self::begin_at(folder.open()?, replace, folder.stop.clone())
+        Self::begin_at(folder.open()?, replace)
     }
 
     /// As [`begin`](Self::begin), for files with one of these endings, `.parquet` for instance: only a folder that holds nothing else is
@@ -67,10 +65,10 @@ impl StagedFolder {
         if replace {
             within::check_holds_only(&open, endings)?;
         }
-        Self::begin_at(open, replace, folder.stop.clone())
+        Self::begin_at(open, replace)
     }
 
-    fn begin_at(folder: OpenFolder, replace: bool, stop: Stop) -> Result<Self, Fault> {
+    fn begin_at(folder: OpenFolder, replace: bool) -> Result<Self, Fault> {
         if folder.is_file()? {
             return Err(Fault::user(format!("`{folder}` is a file: name a folder to write to")));
         }
@@ -79,12 +77,12 @@ impl StagedFolder {
                 "`{folder}` holds files already: name another folder, or ask to replace it"
             )));
         }
-        let staged = match folder.0.clone() {
+        let staged = match folder.at.clone() {
             Opened::Local(path) => Staged::Local(Local::begin(path, replace)?),
             Opened::Store(place) if place.renames => Staged::Renamed(Renamed::begin(place, replace)?),
             Opened::Store(place) => Staged::Flat(Flat::begin(place, replace)),
         };
-        Ok(Self { folder, staged, stop })
+        Ok(Self { folder, staged })
     }
 
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
@@ -99,14 +97,16 @@ impl StagedFolder {
 
     /// Makes a file; its name may hold slashes.
     pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
-        self.stop.check(&self.folder)?;
+        self.folder.check_not_stopped()?;
         let name = self.folder.name(file);
         let (at, pending) = match &self.staged {
-            Staged::Local(local) => return Ok(FileWriter::local(name, local.create(file)?).stopped_by(&self.stop)),
+            Staged::Local(local) => {
+                return Ok(FileWriter::local(name, local.create(file)?).stopped_by(&self.folder.stop));
+            }
             Staged::Renamed(renamed) => (renamed.staged(), None),
             Staged::Flat(flat) => (&flat.place, Some(Arc::clone(&flat.pending))),
         };
-        FileWriter::store(name, at, file, pending).map(|writer| writer.stopped_by(&self.stop))
+        FileWriter::store(name, at, file, pending).map(|writer| writer.stopped_by(&self.folder.stop))
     }
 
     /// Marks a folder of rows as whole, as Spark does, in a store; a local folder needs no mark. To be called last.
@@ -119,7 +119,7 @@ impl StagedFolder {
 
     /// Gives the folder its name. In a store without renames the file that was made last becomes visible last.
     pub fn publish(self) -> Result<(), Fault> {
-        self.stop.check(&self.folder)?;
+        self.folder.check_not_stopped()?;
         match self.staged {
             Staged::Local(local) => local.publish(),
             Staged::Renamed(renamed) => renamed.publish(),

@@ -24,6 +24,16 @@ use crate::model_folder::{FileEntry, absent_file};
 /// Bytes of a file that are copied at once.
 const PIECE: usize = 1 << 20;
 
+/// A checkpoint that is to be compacted. Nothing is written yet.
+pub struct Compaction<'a> {
+    from: &'a CheckpointFolder,
+    into: &'a CheckpointFolder,
+    old: CheckpointManifest,
+    /// Of the checkpoint to be made.
+    number: u64,
+    attempt: u64,
+}
+
 impl CheckpointFolder {
     /// Makes a checkpoint whose tables have one layer of the newest one that is whole, and gives it the next number, or the one with
     /// `number`. With `to` it goes to another folder under its own number, with all its files; that folder must not have one of this
@@ -37,6 +47,18 @@ impl CheckpointFolder {
     /// is `None`: a run would go on from it. `to` is this folder, holds something other than checkpoints, or has one of this number. An
     /// external fault if the store fails.
     pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
+        self.compaction(number, to)?.map(Compaction::write).transpose()
+    }
+
+    /// The first part of [`compact`](Self::compact): reads and checks the checkpoint, and writes nothing.
+    ///
+    /// # Errors
+    /// As those of `compact`.
+    pub fn compaction<'a>(
+        &'a self,
+        number: Option<u64>,
+        to: Option<&'a Self>,
+    ) -> Result<Option<Compaction<'a>>, Fault> {
         to.map_or(Ok(()), |to| self.check_other(to))?;
         let old = self.to_compact(number, to)?;
         if to.is_none() && old.tables.iter().all(|table| table.layers.len() < 2) {
@@ -53,20 +75,7 @@ impl CheckpointFolder {
                 into.folder
             )));
         }
-        let attempt = forebay_base::random_seed();
-        let discard = || {
-            if let Err(e) = into.discard(number, attempt) {
-                tracing::warn!("files of the checkpoint that failed stay until the next one: {e}");
-            }
-        };
-        let manifest = self.write_compact(&old, into, number, attempt, to.is_some()).inspect_err(|_| discard())?;
-        let name = CheckpointManifest::name(number);
-        // A fault here does not say that the manifest is not there, so its files stay.
-        if into.folder.put_new(&name, manifest.to_json()?)? {
-            return Ok(Some(manifest));
-        }
-        discard();
-        Err(Fault::user(format!("{} is there already: a run made it meanwhile; try again", into.folder.name(&name))))
+        Ok(Some(Compaction { from: self, into, old, number, attempt: forebay_base::random_seed() }))
     }
 
     /// Fails if `to` is this folder, or is not one for checkpoints.
@@ -93,41 +102,64 @@ impl CheckpointFolder {
             Some(number) => self.verify(number),
         }
     }
+}
+
+impl Compaction<'_> {
+    /// Writes the checkpoint. If that fails, or the folder is [stopped](CheckpointFolder::stopped_by), it removes its files.
+    ///
+    /// # Errors
+    /// As those of [`CheckpointFolder::compact`].
+    pub fn write(self) -> Result<CheckpointManifest, Fault> {
+        let manifest = self.write_files().inspect_err(|_| self.discard())?;
+        let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
+        // A fault here does not say that the manifest is not there, so its files stay.
+        if into.put_new(&name, manifest.to_json()?)? {
+            return Ok(manifest);
+        }
+        self.discard();
+        Err(Fault::user(format!("{} is there already: a run made it meanwhile; try again", into.name(&name))))
+    }
+
+    fn discard(&self) {
+        if let Err(e) = self.into.discard(self.number, self.attempt) {
+            tracing::warn!("files of the checkpoint that failed stay until the next one: {e}");
+        }
+    }
 
     /// Writes all files but the manifest.
-    fn write_compact(
-        &self,
-        old: &CheckpointManifest,
-        into: &Self,
-        number: u64,
-        attempt: u64,
-        elsewhere: bool,
-    ) -> Result<CheckpointManifest, Fault> {
+    fn write_files(&self) -> Result<CheckpointManifest, Fault> {
+        let Self { from, into, old, number, .. } = self;
         let mut tables = Vec::new();
         for layers in &old.tables {
-            let files = Merge::new(&self.folder, &into.folder, layers, number, attempt)?.run()?;
-            tables.push(TableLayers { layers: vec![TableLayer { checkpoint: number, files }], ..layers.clone() });
+            let files = Merge::new(self, layers)?.run()?;
+            tables.push(TableLayers { layers: vec![TableLayer { checkpoint: *number, files }], ..layers.clone() });
         }
         let (mut dense, mut kept, mut metrics) = (old.dense.clone(), old.kept.clone(), old.metrics.clone());
-        if elsewhere {
+        if !std::ptr::eq(*from, *into) {
+            let copy = |entry: &FileEntry, name: &str| copy(&from.folder, entry, &into.folder, &self.file_name(name));
             for (what, files) in [("dense", &mut dense), ("kept", &mut kept)] {
                 for (part, entry) in files.iter_mut().enumerate() {
-                    let name = file_name(number, attempt, &format!("{what}-{part:04}.safetensors"));
-                    *entry = copy(&self.folder, entry, &into.folder, &name)?;
+                    *entry = copy(entry, &format!("{what}-{part:04}.safetensors"))?;
                 }
             }
             if let Some(entry) = &mut metrics {
-                *entry = copy(&self.folder, entry, &into.folder, &file_name(number, attempt, METRICS))?;
+                *entry = copy(entry, METRICS)?;
             }
         }
-        let manifest = CheckpointManifest::new(number, old.job.clone(), old.position.clone(), tables, dense);
+        into.folder.check_not_stopped()?;
+        let manifest = CheckpointManifest::new(*number, old.job.clone(), old.position.clone(), tables, dense);
         Ok(CheckpointManifest { kept, metrics, start: old.start, ..manifest })
+    }
+
+    fn file_name(&self, what: &str) -> String {
+        file_name(self.number, self.attempt, what)
     }
 }
 
 /// One table.
 struct Merge<'a> {
     from: &'a OpenFolder,
+    into: &'a OpenFolder,
     layers: &'a TableLayers,
     /// Keys that the layers so far have, with or without a row.
     known: HashSet<u64>,
@@ -137,16 +169,11 @@ struct Merge<'a> {
 }
 
 impl<'a> Merge<'a> {
-    fn new(
-        from: &'a OpenFolder,
-        into: &OpenFolder,
-        layers: &'a TableLayers,
-        number: u64,
-        attempt: u64,
-    ) -> Result<Self, Fault> {
+    fn new(compaction: &'a Compaction, layers: &'a TableLayers) -> Result<Self, Fault> {
+        let (from, into) = (&compaction.from.folder, &compaction.into.folder);
         let config = &layers.config;
         config.check()?;
-        let name = |what: &str, part| file_name(number, attempt, &format!("{}{what}-{part:04}.arrow", config.name));
+        let name = |what: &str, part| compaction.file_name(&format!("{}{what}-{part:04}.arrow", config.name));
         let oldest = layers.layers.first().map_or(1, |layer| layer.files.iter().filter(|file| is_rows(file)).count());
         let rows = (0..oldest.max(1))
             .map(|part| table_rows::begin(into, &name("", part), config))
@@ -158,7 +185,7 @@ impl<'a> Merge<'a> {
             }
             false => None,
         };
-        Ok(Self { from, layers, known: HashSet::new(), rows, absent })
+        Ok(Self { from, into, layers, known: HashSet::new(), rows, absent })
     }
 
     fn run(mut self) -> Result<Vec<FileEntry>, Fault> {
@@ -201,10 +228,10 @@ impl<'a> Merge<'a> {
                 false => keys.iter().map(|key| Some(self.known.insert(*key))).collect(),
             };
             let kept = filtered(&batch, &new)?;
-            if kept.num_rows() > 0 {
-                self.rows[at].write(&kept)?;
+            match kept.num_rows() {
+                0 => self.into.check_not_stopped(),
+                _ => self.rows[at].write(&kept),
             }
-            Ok(())
         })
     }
 

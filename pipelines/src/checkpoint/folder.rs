@@ -11,6 +11,8 @@
 //! checkpoint.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind};
@@ -45,8 +47,15 @@ impl CheckpointFolder {
         Ok(Self { folder })
     }
 
+    /// No file of rows is written there after `stop` is set: it fails with a fault of the kind
+    /// [`FaultKind::Drained`].
+    #[must_use]
+    pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
+        Self { folder: self.folder.stopped_by(stop) }
+    }
+
     /// Fails if the folder holds a model, an export or a delta, which are replaced as a whole.
-    pub(super) fn check_place(&self) -> Result<(), Fault> {
+    pub(crate) fn check_place(&self) -> Result<(), Fault> {
         match self.folder.has(MANIFEST)? {
             false => Ok(()),
             true => Err(Fault::user(format!(

@@ -3,7 +3,7 @@
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::is_in;
 use forebay_job::{DenseAt, Job};
-use forebay_models::NamedTensor;
+use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_ps::TableClient;
 
 use super::folder::CheckpointFolder;
@@ -12,6 +12,7 @@ use super::named::NamedCheckpoint;
 use super::origin::{DamagedCheckpoints, OriginCheckpoint};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
+use crate::fault::model_fault;
 use crate::model_folder::FileEntry;
 
 /// What a trainer goes on from.
@@ -209,4 +210,21 @@ pub(crate) fn dense_parameters(
     }
     dense.retain(|tensor| !tensor.name.starts_with("optimizer."));
     Ok(dense)
+}
+
+/// The dense parameters of a checkpoint that lie in blocks of ps processes, and the state of their optimizer, as one block.
+pub(crate) fn dense_blocks(
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+    optimizer: DenseOptimizer,
+) -> Result<ParamBlock, Fault> {
+    let mut blocks = Vec::new();
+    for entry in &manifest.dense {
+        let tensors = dense_state::read(&folder.folder, entry)?;
+        blocks.push(ParamBlock::restored(optimizer, &tensors).map_err(|e| {
+            let what = format!("checkpoint {} has no dense blocks of ps processes", manifest.number);
+            Fault::user(format!("{what}: placement.dense must be as it was")).because(e)
+        })?);
+    }
+    ParamBlock::joined(&blocks).map_err(model_fault)
 }

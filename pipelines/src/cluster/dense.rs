@@ -12,7 +12,7 @@ use forebay_ps::{PushId, Round, Trainer, dense};
 
 use futures::executor::block_on;
 
-use crate::checkpoint::{CheckpointFolder, CheckpointManifest, read_dense};
+use crate::checkpoint::{CheckpointFolder, CheckpointManifest, dense_blocks};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
@@ -85,15 +85,7 @@ pub(super) fn restore(
     folder: &CheckpointFolder,
     manifest: &CheckpointManifest,
 ) -> Result<(), Fault> {
-    let mut saved = Vec::new();
-    for entry in &manifest.dense {
-        let tensors = read_dense(&folder.folder, entry)?;
-        saved.push(ParamBlock::restored(job.train.optimizer, &tensors).map_err(|e| {
-            let what = format!("checkpoint {} has no dense blocks of ps processes", manifest.number);
-            Fault::user(format!("{what}: placement.dense must be as it was")).because(e)
-        })?);
-    }
-    restore_part(block, job, rank, &ParamBlock::joined(&saved).map_err(model_fault)?)
+    restore_part(block, job, rank, &dense_blocks(folder, manifest, job.train.optimizer)?)
 }
 
 /// Puts the values of a model, and the state of their optimizer if the model has it, into the block of the ps process of this

@@ -8,9 +8,10 @@
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
 //! Read in this order: `stopping.rs` (the rules, without IO), `points.rs` (what checkpoints store), `evaluations.rs` (what the
-//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run).
+//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run). `checkpoints.rs` evaluates beside a run.
 
 mod best_models;
+mod checkpoints;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
 mod evaluations;
 mod evaluator;
@@ -19,6 +20,7 @@ mod stopping;
 mod trained;
 
 pub(crate) use best_models::folders as best_folders;
+pub use checkpoints::{CheckpointEvaluations, EvaluatedCheckpoint};
 pub(crate) use evaluations::Evaluations;
 pub(crate) use evaluator::Evaluator;
 pub use points::{EvaluationHistory, EvaluationPoint};

@@ -1,9 +1,12 @@
 //! Processes that hold some of the shards read the files that have keys of theirs, and no others.
 
 use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::{Fault, FaultKind, Host};
 use forebay_ps::start_shards;
+use tempfile::TempDir;
 
 use super::chain::{Chain, Contents, contents, fast_folder};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
@@ -60,6 +63,29 @@ fn a_process_reads_the_files_of_its_shards() {
     }
     assert_eq!(share(&folder, &manifest, (0..1, 2)).unwrap(), first);
     assert!(share(&folder, &manifest, (0..2, 5)).is_ok() && share(&folder, &manifest, (1..2, 3)).is_err());
+}
+
+#[test]
+fn a_compaction_that_is_stopped_leaves_nothing() {
+    let (dir, other, stop) = (fast_folder(), fast_folder(), Arc::new(AtomicBool::new(false)));
+    let mut chain = Chain::new(dir.path(), true);
+    for _ in 0..3 {
+        chain.train();
+        chain.checkpoint().unwrap();
+    }
+    chain.end();
+    let open = |dir: &TempDir| CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+    let files = || [&dir, &other].map(|dir| open(dir).folder.files().unwrap());
+    let (before, stopped) = (files(), |dir| open(dir).stopped_by(Arc::clone(&stop)));
+    let (folder, to) = (stopped(&dir), stopped(&other));
+    for to in [None, Some(&to)] {
+        let compaction = folder.compaction(None, to).unwrap().unwrap();
+        stop.store(true, Ordering::SeqCst);
+        assert_eq!(compaction.write().unwrap_err().kind, FaultKind::Drained);
+        assert_eq!(files(), before);
+        stop.store(false, Ordering::SeqCst);
+    }
+    assert_eq!(folder.compact(None, None).unwrap().unwrap().number, 4);
 }
 
 #[test]

@@ -1,0 +1,167 @@
+//! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
+//! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
+
+use forebay_actors::{Fault, FaultKind};
+use forebay_job::{EvaluationMetric, EvaluationOptions, Job, Paths};
+
+use super::points::EvaluationPoint;
+use super::stopping;
+use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints, OriginCheckpoint};
+use crate::context::Context;
+use crate::model::Model;
+use crate::model_folder::{check_place, probe_place};
+use crate::quality::Evaluation;
+use crate::run_types::RowTypes;
+use crate::sources;
+
+/// The evaluations of the checkpoints in a folder.
+pub struct CheckpointEvaluations {
+    folder: CheckpointFolder,
+    data: Paths,
+    /// As `evaluation.patience` and `evaluation.min_delta`.
+    patience: Option<(u32, f64)>,
+    /// Where the best model is saved.
+    best: Option<String>,
+    context: Context,
+    /// The number of the last checkpoint that was evaluated.
+    last: Option<u64>,
+    damaged: DamagedCheckpoints,
+    types: Option<RowTypes>,
+    points: Vec<EvaluationPoint>,
+}
+
+/// The evaluation of a checkpoint.
+pub struct EvaluatedCheckpoint {
+    /// The number of the checkpoint.
+    pub number: u64,
+    /// How far the run was, and how good the model.
+    pub point: EvaluationPoint,
+    /// All that was measured.
+    pub evaluation: Evaluation,
+    /// What makes one evaluation better than another: `evaluation.metric` of the job.
+    pub metric: EvaluationMetric,
+    /// Whether none before was better or equal.
+    pub is_best: bool,
+    /// Whether as many evaluations in a row as the patience says were no improvement.
+    pub is_enough: bool,
+}
+
+impl CheckpointEvaluations {
+    /// Evaluates the checkpoints at `from`, a path or URL that need not be there yet, on the rows of `data`.
+    ///
+    /// # Errors
+    /// A user fault if `from` is a file, or the folder of a model.
+    pub fn open(from: &str, data: Paths, context: &Context) -> Result<Self, Fault> {
+        let folder = CheckpointFolder::open(from, context)?;
+        folder.check_place()?;
+        let (damaged, context) = (DamagedCheckpoints::default(), context.clone());
+        Ok(Self {
+            folder,
+            data,
+            patience: None,
+            best: None,
+            context,
+            last: None,
+            damaged,
+            types: None,
+            points: Vec::new(),
+        })
+    }
+
+    /// So many evaluations in a row are enough that did not improve the metric by at least `min_delta`. By default there is no end.
+    #[must_use]
+    pub fn with_patience(self, patience: u32, min_delta: f64) -> Self {
+        Self { patience: Some((patience, min_delta)), ..self }
+    }
+
+    /// Saves the best model so far to a model folder, a path or URL, whole or not at all. What is there is replaced.
+    ///
+    /// # Errors
+    /// A user fault if something other than a model is there, or nothing can be written.
+    pub fn keep_best_at(self, folder: &str) -> Result<Self, Fault> {
+        check_place(folder, &self.context)?;
+        probe_place(folder, &self.context)?;
+        Ok(Self { best: Some(folder.to_owned()), ..self })
+    }
+
+    /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated. `adapt` may change its job, such as the
+    /// groups and slices of the evaluation. It is asked often whether to stop.
+    ///
+    /// A damaged checkpoint is logged and passed over; one that the run removes meanwhile, too.
+    ///
+    /// # Errors
+    /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be saved. A fault of the kind
+    /// [`FaultKind::Stopped`] once `stopped` returns true.
+    pub fn next(
+        &mut self,
+        adapt: impl Fn(&mut Job) -> Result<(), Fault>,
+        stopped: impl Fn() -> bool,
+    ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
+        let Some((number, mut model)) = self.newest()? else { return Ok(None) };
+        self.add_types(&mut model)?;
+        adapt(&mut model.job)?;
+        let evaluation = model.evaluate_unless(self.data.clone(), stopped)?;
+        let (rows, steps, epochs) =
+            model.training.as_ref().map_or((0, 0, 0), |trained| (trained.rows, trained.steps, trained.epochs));
+        let point = EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation);
+        self.last = Some(number);
+        self.points.push(point);
+        let (patience, min_delta) = self.patience.unzip();
+        let options =
+            EvaluationOptions { patience, min_delta: min_delta.unwrap_or(0.0), ..model.job.evaluation.clone() };
+        let is_best = stopping::best(&options, &self.points) == Some(self.points.len() - 1);
+        let is_enough = stopping::stops_after(&options, &self.points);
+        if let (true, Some(best)) = (is_best, &self.best) {
+            model.save(best.as_str()).map_err(|fault| fault.context("the best model so far cannot be saved"))?;
+        }
+        Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric: options.metric, is_best, is_enough }))
+    }
+
+    /// The newest whole checkpoint that is newer than the last one.
+    fn newest(&mut self) -> Result<Option<(u64, Model)>, Fault> {
+        loop {
+            let there = self.folder.numbers()?.last().copied();
+            let Some(newest) = there.filter(|newest| self.is_new(*newest)) else { return Ok(None) };
+            let whole = match self.folder.newest(&self.damaged) {
+                // The run has written one meanwhile, and may have removed what was read here.
+                Err(_) if self.folder.numbers()?.last().copied() != there => continue,
+                whole => whole?,
+            };
+            let Some(manifest) = whole.filter(|whole| self.is_new(whole.number)) else {
+                self.last = Some(newest);
+                return Ok(None);
+            };
+            let number = manifest.number;
+            match Model::of_checkpoint(&self.folder, manifest, 1, &self.context) {
+                Ok(model) => return Ok(Some((number, model))),
+                Err(_) if !self.folder.numbers()?.contains(&number) => {
+                    tracing::info!("checkpoint {number} is not evaluated: the run has removed it meanwhile");
+                }
+                Err(fault) if fault.kind == FaultKind::Damaged => {
+                    self.damaged.add(OriginCheckpoint::own(number), fault);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn is_new(&self, number: u64) -> bool {
+        self.last.is_none_or(|last| number > last)
+    }
+
+    /// The types of the columns in training, so that the rows are read alike. They are those of the files that the run reads.
+    fn add_types(&mut self, model: &mut Model) -> Result<(), Fault> {
+        if self.types.is_none() {
+            let files = match &model.job.data.train {
+                Some(train) => sources::check(&model.job, &self.context, train)
+                    .map_err(|fault| fault.context("the types of the columns in training are not known"))?,
+                None => None,
+            };
+            self.types = Some(files.map_or_else(RowTypes::default, |files| files.rows));
+        }
+        if let (Some(training), Some(RowTypes { types, lists })) = (&mut model.training, self.types.clone()) {
+            (training.types, training.lists) = (types.0, lists);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,126 @@
+//! `forebay eval`: how good the scores of a model folder are, or those of the checkpoints of a run as they appear.
+
+mod follow;
+
+use crate::Fault;
+use crate::out;
+use crate::pipelines::{Context, Evaluation, Job};
+use clap::Args;
+
+use super::job_args;
+use crate::logs::Logs;
+
+/// Score a model folder on rows: forebay eval --model FOLDER --data PATH
+///
+/// Checks the files of the model folder and prints, for each data set, exact AUC, logloss, normalised entropy (the logloss over
+/// that of the mean), COPC (clicks over predicted clicks), and in ten bins of equally many rows, by score, the mean score and
+/// the share of rows with label 1.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay eval --model rows/model --data rows/test
+  forebay eval --model rows/model --data rows/test --group user_id --slice country
+  forebay eval --model rows/model --data rows/monday --data rows/tuesday --json > quality.jsonl
+  forebay eval --model rows/checkpoints --data rows/test --follow --patience 3 --best rows/best")]
+pub(crate) struct Eval {
+    /// The model folder, or with --follow the folder of checkpoints: a path or a URL (hdfs://, s3://, file://).
+    #[arg(long, value_name = "FOLDER")]
+    model: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on; may be repeated.
+    #[arg(long, value_name = "PATH", required = true)]
+    data: Vec<String>,
+    /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Also print the GAUC: the mean AUC within the rows of each value of this column, such as the user.
+    #[arg(long, value_name = "COLUMN")]
+    group: Option<String>,
+    /// Also print the quality on the rows of each value of this column (the 50 with the most rows); may be repeated.
+    #[arg(long = "slice", value_name = "COLUMN")]
+    slices: Vec<String>,
+    /// Print the report of each run before its result.
+    #[arg(long)]
+    report: bool,
+    /// Print JSON: one object a data set, each on a line.
+    #[arg(long)]
+    json: bool,
+    /// Evaluate the checkpoints of a run as they appear, until SIGTERM or Ctrl-C or --patience ends it; the exit code is 0.
+    ///
+    /// A run of several processes does not evaluate while it trains; this does, beside it. One that has read its checkpoint goes on
+    /// with the newest, so a slow evaluation passes over some.
+    #[arg(long, conflicts_with = "report")]
+    follow: bool,
+    /// With --follow, end after so many evaluations in a row that did not improve the job's evaluation.metric.
+    #[arg(long, value_name = "N", requires = "follow", value_parser = clap::value_parser!(u32).range(1..))]
+    patience: Option<u32>,
+    /// For --patience, an evaluation is an improvement if its metric is better by at least this than at the last improvement.
+    #[arg(long, value_name = "NUMBER", requires = "patience", default_value_t = 0.0, value_parser = min_delta)]
+    min_delta: f64,
+    /// With --follow, save the best model so far as a model folder there; what is there is replaced.
+    #[arg(long, value_name = "FOLDER", requires = "follow")]
+    best: Option<String>,
+}
+
+/// How far a run was at a checkpoint.
+#[derive(serde::Serialize)]
+struct Point {
+    checkpoint: u64,
+    trained_rows: u64,
+    trained_epochs: u32,
+    is_best: bool,
+}
+
+/// A line of JSON.
+#[derive(serde::Serialize)]
+struct Evaluated<'a> {
+    path: &'a str,
+    #[serde(flatten)]
+    checkpoint: Option<Point>,
+    #[serde(flatten)]
+    evaluation: &'a Evaluation,
+}
+
+fn min_delta(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(number) if f64::is_finite(number) && number >= 0.0 => Ok(number),
+        _ => Err("expected a number from 0 on".into()),
+    }
+}
+
+impl Eval {
+    pub(crate) fn run(self, context: &Context, logs: &Logs) -> Result<(), Fault> {
+        if self.follow {
+            return self.follow(context, logs);
+        }
+        let mut model = job_args::load_model(&self.model, &[], context)?;
+        self.adapt(&mut model.job)?;
+        for path in &self.data {
+            let (evaluation, report) = model.evaluate(path)?;
+            if self.report {
+                out::print(report)?;
+            }
+            if self.json || logs.is_json() {
+                out::print(serde_json::json!(Evaluated { path, checkpoint: None, evaluation: &evaluation }))?;
+            } else {
+                let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
+                for evaluation in evaluation.of_labels() {
+                    out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
+                    evaluation.group_lines().iter().try_for_each(out::print)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts what the arguments ask for into the job of a model.
+    fn adapt(&self, job: &mut Job) -> Result<(), Fault> {
+        *job = Job::from_toml(&job.to_toml(), &self.settings)?;
+        let asked = &mut job.evaluation;
+        if self.group.is_some() {
+            asked.group.clone_from(&self.group);
+        }
+        if !self.slices.is_empty() {
+            asked.slices.clone_from(&self.slices);
+        }
+        job.check_saved()
+    }
+}

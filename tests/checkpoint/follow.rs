@@ -1,0 +1,110 @@
+//! `forebay eval --follow`: the checkpoints of a run are evaluated beside it.
+
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::damage::flip;
+use super::jobs::{Job, Running, rows};
+
+fn follow(job: &Job, more: &[&str]) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["eval", "--follow", "--json", "--data"]).arg(rows("parquet")).arg("--model").arg(job.checkpoints());
+    command.args(more);
+    job.spawn(command)
+}
+
+fn evaluations(said: &str) -> Vec<Value> {
+    said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// The AUC that `forebay eval` says of a model folder.
+fn auc_of(model: &Path) -> f64 {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["eval", "--json", "--data"]).arg(rows("parquet")).arg("--model").arg(model);
+    let said = command.output().unwrap();
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    serde_json::from_slice::<Value>(&said.stdout).unwrap()["auc"].as_f64().unwrap()
+}
+
+#[test]
+fn the_checkpoints_of_a_run_are_evaluated_as_they_appear_and_the_best_model_is_kept() {
+    let job = Job::new("parquet", &["data.epochs=40"]);
+    let best = job.folder.path().join("best");
+    // It begins before the run.
+    let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
+    follower.until_said("waiting for checkpoints in");
+    let running = job.start(&[]);
+    while evaluations(&follower.said()).len() < 3 {
+        follower.check_runs();
+    }
+    running.signal(Signal::KILL);
+    running.end();
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let found = evaluations(&ended.said);
+    for pair in found.windows(2) {
+        for field in ["checkpoint", "trained_rows"] {
+            assert!(pair[0][field].as_u64().unwrap() < pair[1][field].as_u64().unwrap(), "{found:?}");
+        }
+    }
+    let value = |of: &Value| of["auc"].as_f64().unwrap();
+    let newest_best = found.iter().rfind(|one| one["is_best"] == true).unwrap();
+    assert!(found.iter().all(|one| value(one) <= value(newest_best)), "{found:?}");
+    assert_eq!(auc_of(&best), value(newest_best));
+}
+
+/// Two trainers, and the dense parameters in blocks of two ps.
+#[test]
+fn the_checkpoints_of_a_cluster_are_evaluated() {
+    let processes = ["placement.trainers=2", "placement.ps=2", "placement.readers=1", "data.epochs=1"];
+    let job = Job::new("parquet", &processes);
+    let ended = job.run_command("launch", &[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let mut follower = follow(&job, &[]);
+    while evaluations(&follower.said()).is_empty() {
+        follower.check_runs();
+    }
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let [newest] = evaluations(&ended.said).try_into().unwrap();
+    assert_eq!(newest["checkpoint"], job.newest());
+    let (auc, of_model) = (newest["auc"].as_f64().unwrap(), auc_of(&job.folder.path().join("model")));
+    assert!((auc - of_model).abs() < 0.01 && auc > 0.6, "{auc} {of_model}");
+}
+
+#[test]
+fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(3, &[]);
+    // The rows of the newest one; the one before is evaluated.
+    let newest = format!("{:06}-", job.newest());
+    let damaged = job.files().into_iter().find(|file| file.starts_with(&newest) && file.ends_with(".arrow")).unwrap();
+    flip(&job.checkpoints().join(damaged));
+    // No AUC is better by so much.
+    let mut follower = follow(&job, &["--patience", "1", "--min-delta", "0.9"]);
+    while evaluations(&follower.said()).is_empty() {
+        follower.check_runs();
+    }
+    assert_eq!(evaluations(&follower.said())[0]["checkpoint"], job.newest() - 1);
+    let resumed = job.run(&["--resume"]);
+    assert_eq!(resumed.code, Some(0), "{}", resumed.said);
+    let ended = follower.end();
+    assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last 1"), "{}", ended.said);
+    assert_eq!(evaluations(&ended.said).len(), 2);
+}
+
+#[test]
+fn a_model_folder_is_not_followed() {
+    let job = Job::new("parquet", &["data.epochs=1"]);
+    assert_eq!(job.run(&[]).code, Some(0));
+    let model = job.folder.path().join("model");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["eval", "--follow", "--data"]).arg(rows("parquet")).arg("--model").arg(&model);
+    let ended = job.spawn(command).end();
+    assert!(ended.code == Some(2) && ended.said.contains("has a manifest.json"), "{}", ended.said);
+}
