@@ -175,7 +175,9 @@ proptest! {
             let mut others = into_others(&config, others, absent);
             let mut same = [Table::new(&config).unwrap()];
             exported.iter().for_each(|entry| same[0].import_absent(&[*entry]).unwrap());
-            prop_assert_eq!(others.iter().map(|table| table.stats().waiting).sum::<u64>() / 4, same[0].stats().waiting / 4);
+            // Each shard rounds its estimate.
+            let waiting = others.iter().map(|table| table.stats().waiting).sum::<u64>();
+            prop_assert!(waiting.abs_diff(same[0].stats().waiting) <= others.len() as u64 + 1);
             for step in 8..12 {
                 let keys = batch();
                 push(&mut others, &keys, step);

@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The last report of a process is given up after this time: the run does not wait for it.
-const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The largest report, as JSON.
 pub(super) const MAX_BYTES: usize = 1 << 20;
@@ -186,27 +186,31 @@ impl MeterSender {
     }
 
     /// Sends what the stages of this process did when, then its last report. Returns the reports of the others, in the first trainer
-    /// once every member that takes part has sent its last one. Blocks for at most two seconds.
+    /// once every member that takes part has sent its last one, or what is known by then. Blocks for at most [`LAST_REPORT_TIMEOUT`].
     pub(crate) fn finish(self, report: Report, tracks: &[Track]) -> LastMeters {
         let Self { member, io, others, offset, task } = self;
         drop(task);
+        let mut newest = others.borrow().clone();
         let last = async {
             // The first trainer writes the trace, and has its own slices.
             if !is_first(member.id()) {
                 send_timeline(&member, SentTimeline::of(tracks, current(&offset))).await;
             }
             loop {
-                if let Some(reply) = send(&member, report.clone(), true, &offset).await
-                    && !reply.more_to_come
-                {
-                    return reply.others;
+                if let Some(reply) = send(&member, report.clone(), true, &offset).await {
+                    newest = reply.others;
+                    if !reply.more_to_come {
+                        return;
+                    }
                 }
                 tokio::time::sleep(RETRY).await;
             }
         };
-        let last = io.block_on(async { tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await });
-        let others = last.unwrap_or_else(|_| others.borrow().clone());
-        LastMeters { others, offset: current(&offset) }
+        let complete = io.block_on(async { tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await });
+        if complete.is_err() && is_first(member.id()) {
+            tracing::warn!("the report lacks the last meters of some processes: they were not sent in time");
+        }
+        LastMeters { others: newest, offset: current(&offset) }
     }
 }
 
