@@ -3,8 +3,10 @@
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
 
 use clap::{Args, ValueEnum};
+use forebay_base::panic_is_expected;
 use tracing_subscriber::EnvFilter;
 
 use crate::out;
@@ -35,6 +37,8 @@ pub(crate) enum Format {
     Json,
 }
 
+type PanicHook = Box<dyn Fn(&PanicHookInfo<'_>) + Send + Sync>;
+
 impl Format {
     /// Prints a line for people to standard error; in JSON, as a line of the log.
     pub(crate) fn note(self, line: impl Display) {
@@ -52,12 +56,19 @@ impl Logs {
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| out::Logs);
         let builder =
             builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
+        let tell = std::panic::take_hook();
+        let tell: PanicHook = match self.log_format {
+            Format::Text => tell,
+            Format::Json => Box::new(|panic| tracing::error!("{panic}")),
+        };
+        std::panic::set_hook(Box::new(move |panic| {
+            if !panic_is_expected() {
+                tell(panic)
+            }
+        }));
         match self.log_format {
             Format::Text => builder.with_target(false).try_init(),
-            Format::Json => {
-                std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
-                builder.json().flatten_event(true).try_init()
-            }
+            Format::Json => builder.json().flatten_event(true).try_init(),
         }
         .map_err(|e| format!("logs cannot be started: {e}"))
     }

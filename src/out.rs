@@ -5,7 +5,9 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
+
+use indicatif::ProgressBar;
 
 use crate::Fault;
 
@@ -36,7 +38,23 @@ pub(crate) fn print_or_drop(line: impl Display) {
 
 /// Prints a line for people to standard error. The line is dropped if it cannot be written.
 pub(crate) fn eprint_or_drop(line: impl Display) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    over_bar(|| drop(writeln!(io::stderr().lock(), "{line}")));
+}
+
+/// The line of progress that is on the terminal.
+static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
+
+/// From here on, lines on standard error are written over this line of progress, which is drawn again below them.
+pub(crate) fn over_progress(bar: Option<ProgressBar>) {
+    *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
+}
+
+fn over_bar(write: impl FnOnce()) {
+    let bar = BAR.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    match bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
 }
 
 /// Takes a line of the log, without its end.
@@ -69,9 +87,7 @@ impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
             Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),
-            None => {
-                let _ = io::stderr().lock().write_all(bytes);
-            }
+            None => over_bar(|| drop(io::stderr().lock().write_all(bytes))),
         }
         Ok(bytes.len())
     }

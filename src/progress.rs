@@ -7,6 +7,7 @@ use crate::pipelines::{Analysis, RunPosition, RunningTraining, Snapshot};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Logs;
+use crate::out;
 
 /// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
@@ -35,6 +36,9 @@ impl Progress {
             bar.set_style(style);
         }
         let now = Instant::now();
+        if live {
+            out::over_progress(Some(bar.clone()));
+        }
         Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0, first: None }
     }
 
@@ -91,7 +95,8 @@ impl Progress {
 
     pub(crate) fn done(self) {
         if let Some(bar) = self.bar {
-            bar.finish();
+            out::over_progress(None);
+            bar.finish_and_clear();
         }
     }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use forebay::Model;
@@ -15,6 +16,7 @@ use futures::TryStreamExt;
 use futures::executor::block_on;
 use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
+use rustix::fs::{CWD, RenameFlags};
 use serde_json::Value;
 
 fn files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
@@ -70,6 +72,44 @@ fn every_damaged_or_missing_file_is_refused_by_name() {
         fs::write(&path, whole).unwrap();
     }
     Model::load(&folder, 1).unwrap();
+}
+
+/// A run saves its model to the folder that another program loads.
+#[test]
+fn a_folder_that_is_replaced_while_it_is_read_gives_one_of_the_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 2000);
+    let models = ["seed=1", "seed=2"].map(|seed| common::train(common::job(&data, &[seed])).model);
+    let versions = models.each_ref().map(|model| model.version().unwrap());
+    let folders = ["a", "b"].map(|name| dir.path().join(name));
+    models.iter().zip(&folders).for_each(|(model, folder)| drop(model.save(folder).unwrap()));
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) {
+                rustix::fs::renameat_with(CWD, &folders[0], CWD, &folders[1], RenameFlags::EXCHANGE).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let loaded = (0..200).map(|_| Model::load(&folders[0], 1).and_then(|model| model.version()));
+        let loaded: Vec<_> = loaded.collect();
+        over.store(true, Ordering::SeqCst);
+        loaded.into_iter().for_each(|version| assert!(versions.contains(&version.unwrap())));
+    });
+    // The older model is removed when the newer one has its place.
+    over.store(false, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let saves = scope.spawn(|| {
+            let result = (0..100).try_for_each(|at| models[at % 2].save(&folders[0]).map(drop));
+            over.store(true, Ordering::SeqCst);
+            result.unwrap();
+        });
+        while !over.load(Ordering::SeqCst) {
+            let version = Model::load(&folders[0], 1).and_then(|model| model.version()).unwrap();
+            assert!(versions.contains(&version));
+        }
+        saves.join().unwrap();
+    });
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! - [`resident_memory`], [`free_memory`]: memory that this process has, and what it may still take
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
-//! - [`panic_message`]: what a panic said
+//! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
 mod backoff;
@@ -29,5 +29,5 @@ pub use learning_rate::{Decay, LearningRate};
 pub use memory::{ResidentMemory, resident_memory};
 pub use memory_error::is_out_of_memory;
 pub use names::nearest;
-pub use panic::panic_message;
+pub use panic::{catch_expected, panic_is_expected, panic_message};
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};

@@ -1,6 +1,27 @@
 //! The message of a panic.
 
 use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+
+thread_local! {
+    static EXPECTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls `read`, which may panic at hostile bytes: that is an error of the bytes, and a panic hook need not tell it
+/// ([`panic_is_expected`]).
+pub fn catch_expected<T>(read: impl FnOnce() -> T) -> thread::Result<T> {
+    let before = EXPECTED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(read));
+    EXPECTED.set(before);
+    result
+}
+
+/// For a panic hook: whether [`catch_expected`] of this thread takes the panic.
+pub fn panic_is_expected() -> bool {
+    EXPECTED.get()
+}
 
 /// The text that `panic!` was called with, from what `catch_unwind` or `JoinHandle::join` returned.
 pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
@@ -16,6 +37,18 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_panic_is_expected_only_within_what_catches_it() {
+        assert!(!panic_is_expected());
+        let inner = catch_expected(|| {
+            assert!(panic_is_expected());
+            let inner = catch_expected(|| panic!("inner"));
+            assert!(inner.is_err() && panic_is_expected());
+        });
+        assert!(inner.is_ok() && !panic_is_expected());
+        assert!(catch_expected(|| panic!("outer")).is_err() && !panic_is_expected());
+    }
 
     #[test]
     fn both_kinds_of_message_are_read() {

@@ -305,3 +305,38 @@ fn a_damaged_best_model_is_refused() {
         forebay::Model::load(job.folder.path().join("model"), 1).unwrap();
     }
 }
+
+/// Another run with the same `output.model` does both at its end.
+#[test]
+fn a_best_model_that_is_gone_or_of_another_run_is_not_saved() {
+    let other = few(&[EVERY, "seed=77"]);
+    assert_eq!(other.run(&[]).code, Some(0));
+    for replace in [false, true] {
+        let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
+        let running = job.start(&[]);
+        running.until_said("evaluation 4 after");
+        running.signal(Signal::STOP);
+        let model = job.folder.path().join("model");
+        for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)) {
+            if place.exists() {
+                std::fs::remove_dir_all(&place).unwrap();
+                if replace {
+                    let mut copy = Command::new("cp");
+                    let copied = copy.arg("-r").arg(other.folder.path().join("model")).arg(&place);
+                    assert!(copied.status().unwrap().success());
+                }
+            }
+        }
+        running.signal(Signal::CONT);
+        let ended = running.end();
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        if ended.said.contains("is not at ") {
+            assert!(ended.said.contains("The model after the last row is saved"), "{}", ended.said);
+            assert_eq!(Manifest::read(&model).unwrap().training.unwrap().ended, RunEnd::Complete, "{}", ended.said);
+        } else {
+            // A later evaluation was the best.
+            assert!(ended.said.contains("its model was saved"), "{}", ended.said);
+        }
+        assert!(Bits::read(&model).difference(&other.model()).is_some());
+    }
+}

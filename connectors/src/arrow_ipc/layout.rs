@@ -1,7 +1,6 @@
 //! Which messages a file has, and where: from the footer of the file format, or along the messages of the stream format.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::{Schema, SchemaRef};
@@ -9,6 +8,7 @@ use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::{self, MessageHeader, MetadataVersion};
 use bytes::Bytes;
 use forebay_actors::Fault;
+use forebay_base::catch_expected;
 use futures::{StreamExt, TryStreamExt};
 
 use crate::file::DataFile;
@@ -179,6 +179,11 @@ async fn of_stream(file: &DataFile) -> Result<Layout, Fault> {
         }
     }
     let schema = schema.ok_or_else(|| cut(file, "it does not begin with a schema"))?;
+    if at < file.size {
+        let left = file.size - at;
+        let why = format!("{left} bytes after the end mark of its stream, at byte {at}: a file has one stream");
+        return Err(damaged(&file.name, why));
+    }
     Ok(Layout { schema, dictionaries, batches })
 }
 
@@ -209,8 +214,7 @@ fn schema_of(file: &DataFile, schema: ipc::Schema<'_>) -> Result<SchemaRef, Faul
             file.name
         )));
     }
-    let converted: Option<Schema> =
-        schema.fields().and_then(|_| catch_unwind(AssertUnwindSafe(|| fb_to_schema(schema))).ok());
+    let converted: Option<Schema> = schema.fields().and_then(|_| catch_expected(|| fb_to_schema(schema)).ok());
     converted.map(Arc::new).ok_or_else(|| damaged(&file.name, "its schema"))
 }
 

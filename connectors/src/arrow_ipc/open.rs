@@ -1,13 +1,12 @@
 //! All files of a data set, ready to be read: their layouts, the columns wanted of them, and the types over all files.
 
 use std::collections::HashSet;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Fields, Schema, SchemaRef};
 use arrow::ipc;
 use forebay_actors::Fault;
-use forebay_base::panic_message;
+use forebay_base::{catch_expected, panic_message};
 use futures::{StreamExt, TryStreamExt};
 
 use super::blocks::Block;
@@ -90,7 +89,7 @@ pub(crate) async fn load(
         let in_batches = |field: &_| types::field_in_batches(field, dictionaries);
         let found = typed_columns::find(&file, layout.schema.fields(), &wanted, optional, &folders, in_batches)?;
         // Arrow's readers of headers may panic at those of a damaged file.
-        let read = catch_unwind(AssertUnwindSafe(|| blocks(&layout, &found.places)));
+        let read = catch_expected(|| blocks(&layout, &found.places));
         let read = read.unwrap_or_else(|panic| Err(panic_message(&*panic).to_owned()));
         let (decoded, dictionaries, batches) = read.map_err(|why| damaged(&file.name, why))?;
         opened.push(IpcFile { file: Arc::new(file), found, decoded, dictionaries, batches });

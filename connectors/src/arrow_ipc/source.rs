@@ -1,12 +1,11 @@
 //! The source of Arrow IPC files: record batches in a seeded order, fetched ahead, decoded on threads of its own, batches in order.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
-use forebay_base::{is_out_of_memory, panic_message};
+use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 
 use super::dictionaries::{DictionaryCache, DictionarySet};
@@ -242,7 +241,7 @@ impl Decode {
             unpack::arrays(&at.block, fetched, Arc::clone(&self.file.decoded), &dictionaries)
         };
         // The decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
-        match catch_unwind(AssertUnwindSafe(arrays)) {
+        match catch_expected(arrays) {
             Ok(Ok(batch)) => Ok(batch),
             Ok(Err(e)) => Err(self.fault(&e.to_string())),
             Err(panic) => Err(self.fault(panic_message(&*panic))),

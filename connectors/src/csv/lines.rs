@@ -96,11 +96,11 @@ impl LineParser for CsvParser {
             return None;
         }
         match self.line(text, at) {
-            Ok(end) => {
+            Ok(end) if end - 1 - at <= MAX_LINE => {
                 self.rows += 1;
                 Some(end)
             }
-            Err(_) => {
+            _ => {
                 self.columns.iter_mut().flatten().for_each(|column| column.truncate(self.rows));
                 None
             }

@@ -1,13 +1,12 @@
 //! Reads footers: what each Parquet file holds, kept for all epochs, and the types of columns over all files.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_base::panic_message;
+use forebay_base::{catch_expected, panic_message};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
@@ -109,7 +108,8 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
         .map_err(|e| match e {
             ParquetError::External(e) => match e.downcast::<object_store::Error>() {
                 Ok(e) => store_fault(&format!("cannot read the footer of `{name}`"), *e),
-                Err(e) => Fault::external(format!("cannot read the footer of `{name}`")).because(e),
+                // Text in it that is none, for instance.
+                Err(e) => cut().because(e),
             },
             e => cut().because(e),
         })?;
@@ -133,8 +133,8 @@ fn arrow_metadata(
     metadata: &Arc<ParquetMetaData>,
     options: ArrowReaderOptions,
 ) -> Result<ArrowReaderMetadata, ParquetError> {
-    let read = AssertUnwindSafe(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options));
-    catch_unwind(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
+    let read = || ArrowReaderMetadata::try_new(Arc::clone(metadata), options);
+    catch_expected(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
 }
 
 /// Where the parser of footers gets its bytes from.

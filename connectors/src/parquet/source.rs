@@ -1,12 +1,11 @@
 //! The Parquet source: row groups in a seeded order, fetched ahead, decoded on threads of its own, batches in order.
 
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
-use forebay_base::{is_out_of_memory, panic_message};
+use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -280,7 +279,7 @@ impl Decode {
     }
 
     fn guard<T, E: std::error::Error>(&self, row: u64, f: impl FnOnce() -> Result<T, E>) -> Result<T, Fault> {
-        match catch_unwind(AssertUnwindSafe(f)) {
+        match catch_expected(f) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(e)) => Err(self.fault(row, e.to_string())),
             Err(panic) => Err(self.fault(row, panic_message(&*panic).to_owned())),

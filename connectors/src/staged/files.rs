@@ -123,8 +123,8 @@ impl OpenFolder {
         let name = self.name(file);
         match &self.at {
             Opened::Local(path) => {
-                let path = path.join(file);
-                let opened = pass(&path, "before read").and_then(|()| open_file(&path));
+                let opened = pass(&path.join(file), "before read");
+                let opened = opened.and_then(|()| open_file(&self.path_to_read(path, file)));
                 let file = opened.map_err(|e| fault(&name, "cannot read", e))?;
                 Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
             }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
@@ -58,6 +59,7 @@ pub(super) struct StoreFolder {
 pub struct OpenFolder {
     pub(super) at: Opened,
     pub(super) stop: Stop,
+    held: Option<Arc<File>>,
 }
 
 #[derive(Clone, Debug)]
@@ -105,7 +107,7 @@ impl Folder {
 
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
-        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone() })
+        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), held: None })
     }
 
     fn opened(&self) -> Result<Opened, Fault> {
@@ -173,6 +175,31 @@ impl OpenFolder {
         self
     }
 
+    /// A local folder that is read to the end even if another one takes its name: what reads it later reads files of the folder that has
+    /// the name now, or finds that they are removed. One in a store, or one that is not there, stays as it is.
+    #[must_use]
+    pub fn held(mut self) -> Self {
+        if let Opened::Local(path) = &self.at {
+            let opened = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(path);
+            self.held = opened.ok().map(Arc::new);
+        }
+        self
+    }
+
+    /// Whether this is a local folder that is [`held`](Self::held).
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// The path by which files of a local folder are read.
+    pub(super) fn path_to_read(&self, path: &LocalPath, file: &str) -> PathBuf {
+        match &self.held {
+            Some(held) => PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(file),
+            None => path.join(file),
+        }
+    }
+
     /// # Errors
     /// A fault of the kind [`FaultKind::Drained`], if nothing more is to be written here.
     pub fn check_not_stopped(&self) -> Result<(), Fault> {
@@ -224,8 +251,8 @@ impl OpenFolder {
         match &self.at {
             Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
-                let path = path.join(file);
-                let opened = pass(&path, "before read").and_then(|()| open_file(&path));
+                let opened = pass(&path.join(file), "before read");
+                let opened = opened.and_then(|()| open_file(&self.path_to_read(path, file)));
                 let mut file = opened.map_err(cannot)?;
                 let mut buffer = vec![0; 1 << 20];
                 loop {
@@ -265,7 +292,7 @@ impl OpenFolder {
     /// A file of the folder as something that a source reads.
     pub fn input(&self, file: &str) -> Result<Input, Fault> {
         Ok(match &self.at {
-            Opened::Local(path) => Input::from(path.join(file)),
+            Opened::Local(path) => Input::from(self.path_to_read(path, file)),
             Opened::Store(StoreFolder { url: Some(url), stores, .. }) => {
                 Input::from(format!("{url}/{file}")).with_stores(stores)
             }

@@ -268,6 +268,20 @@ async fn a_file_cut_anywhere_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn bytes_after_the_end_mark_of_a_stream_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("two.arrows");
+    write(&path, &rows(0, 100), 30, None);
+    let whole = std::fs::read(&path).unwrap();
+    for more in [&whole[..], b"x"] {
+        std::fs::write(&path, [&whole[..], more].concat()).unwrap();
+        let fault = refused(ArrowSource::new(&*path, options())).await;
+        let expected = format!("{} bytes after the end mark of its stream", more.len());
+        assert!(fault.domain == Domain::User && fault.to_string().contains(&expected), "{fault}");
+    }
+}
+
+#[tokio::test]
 async fn lengths_of_a_footer_are_held_against_the_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("huge.arrow");

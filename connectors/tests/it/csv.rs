@@ -84,6 +84,31 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
 }
 
 #[tokio::test]
+async fn a_line_that_is_too_long_is_a_bad_row_wherever_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = |rows: usize| -> String { (0..rows).map(|i| format!("1.5,{i},a,short\n")).collect() };
+    let long = |bytes: usize| format!("1.5,7,a,{}\n", "y".repeat(bytes));
+    let (before, far) = (lines(1000), lines(200_000));
+    for (name, text, rows) in [
+        ("near.csv", [&before, &long(5 << 19), &before].map(String::as_str).concat(), 2000),
+        ("far.csv", [&far, &long(5 << 19), &before].map(String::as_str).concat(), 201_000),
+        ("last.csv", [&before, long(2 << 20).trim_end()].map(str::to_owned).concat(), 1000),
+        // As long as a line may be.
+        ("longest.csv", [&before, &long((1 << 20) - 8), &before].map(String::as_str).concat(), 2001),
+        ("longer.csv", [&before, &long((1 << 20) - 7), &before].map(String::as_str).concat(), 2000),
+    ] {
+        let text = format!("n,i,h,t\n{text}");
+        fs::write(dir.path().join(name), &text).unwrap();
+        let packed = format!("{name}.zst");
+        fs::write(dir.path().join(&packed), zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
+        for name in [name, &packed] {
+            let found = all(&mut typed(&dir.path().join(name)).on_bad_row(OnBadRow::Skip)).await;
+            assert_eq!(found.num_rows(), rows, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_missing_value_is_null_in_every_kind_of_column() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");

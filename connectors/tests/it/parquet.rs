@@ -336,6 +336,23 @@ async fn a_file_cut_anywhere_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn a_footer_with_text_that_is_none_is_damage_and_not_a_fault_of_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("text.parquet");
+    write(&path, &rows(0, 100), 100);
+    let whole = std::fs::read(&path).unwrap();
+    let named: Vec<usize> = (0..whole.len() - 5).filter(|&at| whole[at..].starts_with(b"label")).collect();
+    assert!(named.len() > 1);
+    for at in named {
+        let mut bytes = whole.clone();
+        bytes[at] = 0xff;
+        std::fs::write(&path, bytes).unwrap();
+        let fault = refused(ParquetSource::new(&path, options()).columns(["label"])).await;
+        assert!(fault.domain == Domain::User && fault.to_string().contains("text.parquet"), "{fault}");
+    }
+}
+
+#[tokio::test]
 async fn a_corrupt_page_is_a_fault_with_file_and_row_group() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("bad.parquet");

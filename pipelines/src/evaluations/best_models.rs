@@ -12,7 +12,7 @@ use super::points::EvaluationPoint;
 use crate::context::Context;
 use crate::model::Model;
 use crate::model_folder::checked::{self, CheckedWriter, cannot_write};
-use crate::model_folder::{MANIFEST, Manifest, check_place};
+use crate::model_folder::{FileEntry, MANIFEST, Manifest, check_place};
 
 /// The places of the best model.
 pub(crate) struct BestModels {
@@ -26,12 +26,14 @@ struct Place {
     folder: String,
     /// The index of the evaluation whose model is there.
     holds: Option<usize>,
+    /// The files of that model.
+    files: Vec<FileEntry>,
 }
 
 impl BestModels {
     /// Beside the model folder at `model`.
     pub(super) fn beside(model: &str, context: &Context) -> Self {
-        let place = |folder| Place { folder, holds: None };
+        let place = |folder| Place { folder, holds: None, files: Vec::new() };
         Self { places: folders(model).map(place), context: context.clone(), needed: None }
     }
 
@@ -42,8 +44,9 @@ impl BestModels {
             if !folder.has(MANIFEST)? {
                 continue;
             }
-            let training = Manifest::read_in(&folder)?.training;
-            if training.is_some_and(|training| (training.rows, training.steps) == (point.rows, point.steps)) {
+            let manifest = Manifest::read_in(&folder)?;
+            place.files = manifest.files().cloned().collect();
+            if manifest.training.is_some_and(|training| (training.rows, training.steps) == (point.rows, point.steps)) {
                 (place.holds, self.needed) = (Some(at), Some(at));
                 return Ok(true);
             }
@@ -72,22 +75,35 @@ impl BestModels {
         let place = &mut self.places[next];
         place.holds = None;
         let what = format!("the model of evaluation {}, the best so far, cannot be kept at {}", at + 1, place.folder);
-        model.save(place.folder.as_str()).map_err(|fault| fault.context(what))?;
+        let manifest = model.save(place.folder.as_str()).map_err(|fault| fault.context(what))?;
+        place.files = manifest.files().cloned().collect();
         place.holds = Some(at);
         Ok(())
     }
 
-    /// The folder of the model of evaluation `at`.
-    pub(super) fn folder_of(&self, at: usize) -> Option<&str> {
-        self.places.iter().find(|place| place.holds == Some(at)).map(|place| place.folder.as_str())
+    fn place_of(&self, at: usize) -> Option<&Place> {
+        self.places.iter().find(|place| place.holds == Some(at))
     }
 
-    /// Writes a model that is kept to a model folder, whole or not at all.
+    /// Where the model of evaluation `at` was kept, if it is not there any more: another run with the same `output.model` may have
+    /// replaced or removed it.
+    ///
+    /// # Errors
+    /// The manifest is damaged; a fault of the disk or the store.
+    pub(super) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
+        let Some(Place { folder, files, .. }) = self.place_of(at) else { return Ok(None) };
+        let open = open(folder, &self.context)?;
+        let is_there = open.has(MANIFEST)? && Manifest::read_in(&open)?.files().eq(files);
+        Ok((!is_there).then_some(folder))
+    }
+
+    /// Writes the model of evaluation `at` to a model folder, whole or not at all.
     ///
     /// # Errors
     /// A file of it is damaged; a fault of the disk or the store.
-    pub(super) fn copy(&self, from: &str, to: &str) -> Result<Manifest, Fault> {
-        let from = open(from, &self.context)?;
+    pub(super) fn copy(&self, at: usize, to: &str) -> Result<Manifest, Fault> {
+        let place = self.place_of(at).ok_or_else(|| Fault::internal("the folder of the best model is not known"))?;
+        let from = open(&place.folder, &self.context)?.held();
         let to = Folder::from(to).with_stores(&self.context.stores);
         check_place(to.clone(), &self.context)?;
         let (manifest, staged) = (Manifest::read_in(&from)?, StagedFolder::begin(&to, true)?);
@@ -147,11 +163,12 @@ mod tests {
             [0, 1, 0],
             "without checkpoints"
         );
+        let folder_of = |models: &BestModels, at| models.place_of(at).map(|place| place.folder.clone());
         models.checkpoint_needs(3);
         assert_eq!([keep(&mut models, 4), keep(&mut models, 7)], [1, 1]);
-        assert_eq!(models.folder_of(3), Some("s3://bucket/ctr.best-0"));
+        assert_eq!(folder_of(&models, 3).as_deref(), Some("s3://bucket/ctr.best-0"));
         models.checkpoint_needs(7);
         assert_eq!(keep(&mut models, 8), 0);
-        assert_eq!((models.folder_of(3), models.folder_of(7)), (None, Some("s3://bucket/ctr.best-1")));
+        assert_eq!((folder_of(&models, 3), folder_of(&models, 7).as_deref()), (None, Some("s3://bucket/ctr.best-1")));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct EvaluationState {
 pub(super) struct Inner {
     pub(super) points: Vec<EvaluationPoint>,
     /// The model of the best one of those from here on is kept. Earlier ones are of a run whose best model is gone.
-    kept_from: usize,
+    pub(super) kept_from: usize,
     /// Rows of the batches that were looked up.
     rows: u64,
     pub(super) stopped: bool,

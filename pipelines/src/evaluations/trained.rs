@@ -78,13 +78,23 @@ impl Trained {
             return Err(Fault::internal("a best model without evaluations"));
         };
         let (manifest, evaluation) = {
-            let state = evaluations.shared.lock();
+            let mut state = evaluations.shared.lock();
             let kept = evaluations.shared.best();
-            let Some((kept, from)) = kept.as_ref().and_then(|kept| Some((kept, kept.folder_of(at)?))) else {
+            let Some(kept) = kept.as_ref() else {
                 return Err(Fault::internal("the folder of the best model is not known"));
             };
+            if let Some(lost) = kept.lost(at)? {
+                tracing::warn!(
+                    "the best model, of evaluation {}, is not at {lost} any more: another program has replaced or removed it. The model \
+                     after the last row is saved. Give each run an output.model of its own",
+                    at + 1
+                );
+                state.kept_from = state.points.len().saturating_sub(1);
+                let last = state.at_last.as_ref().map(|(_, evaluation)| evaluation.clone());
+                return self.model.save(folder).map(|manifest| (manifest, last));
+            }
             let evaluation = state.at_best.as_ref().filter(|(best, _)| *best == at);
-            (kept.copy(from, folder)?, evaluation.map(|(_, evaluation)| evaluation.clone()))
+            (kept.copy(at, folder)?, evaluation.map(|(_, evaluation)| evaluation.clone()))
         };
         self.forget_best();
         Ok((manifest, evaluation))

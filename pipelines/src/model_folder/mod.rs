@@ -25,11 +25,12 @@ pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
 mod predecessor;
+pub(crate) mod replaced;
 pub(crate) mod row_stream;
 pub(crate) mod table_file;
 
 use forebay_actors::{Fault, Host};
-use forebay_connectors::staged::{Folder, StagedFolder};
+use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_models::NamedTensor;
 use forebay_ps::start_table;
 use futures::executor::block_on;
@@ -133,24 +134,28 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
 
 fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> {
     let folder = from.with_stores(&context.stores).open()?;
-    let manifest = Manifest::read_in(&folder)?;
-    manifest.check_job(&folder)?;
+    replaced::read_one(folder, |folder| load_from(folder, shards, context))
+}
+
+fn load_from(folder: &OpenFolder, shards: usize, context: &Context) -> Result<Model, Fault> {
+    let manifest = Manifest::read_in(folder)?;
+    manifest.check_job(folder)?;
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
     context.registry.check(&manifest.job).map_err(needs)?;
     let model = JobModel::of(&manifest.job, &context.registry)?;
     // Verify all checksums before reading rows, so that a damaged folder takes no memory.
     for entry in manifest.files() {
-        checked::verify(&folder, entry)?;
+        checked::verify(folder, entry)?;
     }
-    let dense = dense_file::read(&folder, &manifest.dense)?;
+    let dense = dense_file::read(folder, &manifest.dense)?;
     model.check_parameters(&dense, &folder.name(&manifest.dense.path))?;
-    let optimizer = manifest.optimizer.as_ref().map(|entry| dense_file::read(&folder, entry)).transpose()?;
-    let table_entry = manifest.table(&folder)?;
+    let optimizer = manifest.optimizer.as_ref().map(|entry| dense_file::read(folder, entry)).transpose()?;
+    let table_entry = manifest.table(folder)?;
     let host = Host::start("ps")?;
     let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));
     let table = start_table(&host, table_entry.config.clone(), shards).map_err(wrong)?;
     for file in table_entry.all_files() {
-        table_file::read(&folder, file, optimizer.is_some(), &table)?;
+        table_file::read(folder, file, optimizer.is_some(), &table)?;
     }
     let (job, training, context) = (manifest.job, manifest.training, context.clone());
     Ok(Model { job, dense, optimizer, table, training, model, host, context })

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::Buffer;
@@ -16,7 +15,7 @@ use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
 use forebay_actors::{Domain, Fault, FaultKind};
-use forebay_base::{is_out_of_memory, panic_message};
+use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use forebay_connectors::staged::{OpenFolder, fault};
 
 use super::checked::{CheckedReader, CheckedWriter, FileEntry, cannot_write};
@@ -129,7 +128,7 @@ impl<'a> RowStream<'a> {
                 return self.end();
             }
             // Arrow's reader panics on some damaged files.
-            let decoded = catch_unwind(AssertUnwindSafe(|| self.decoder.decode(&mut self.bytes)));
+            let decoded = catch_expected(|| self.decoder.decode(&mut self.bytes));
             let batch = match decoded {
                 Ok(decoded) => decoded.map_err(|e| self.not_decoded("it is damaged", &e.to_string()))?,
                 Err(panic) => {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use arrow::datatypes::Schema;
 use forebay_actors::Fault;
-use forebay_connectors::staged::Folder;
+use forebay_connectors::staged::{Folder, OpenFolder};
 use forebay_job::Job;
 use forebay_models::{DenseModel, DenseOptimizer, ModelSpec, NamedTensor};
 use forebay_ps::Table;
@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::delta::Delta;
 use crate::fault::model_fault;
 use crate::job_model::JobModel;
-use crate::model_folder::{Manifest, checked, dense_file, table_file};
+use crate::model_folder::{Manifest, checked, dense_file, replaced, table_file};
 use crate::model_version::{ModelVersion, RowsHash};
 use crate::trained_types::TrainedTypes;
 
@@ -46,8 +46,12 @@ impl ServingModel {
     /// cannot run on single requests.
     pub fn load(from: impl Into<Folder>, settings: &[String], context: &Context) -> Result<Self, Fault> {
         let folder = from.into().with_stores(&context.stores).open()?;
-        let manifest = Manifest::read_in(&folder)?;
-        manifest.check_job(&folder)?;
+        replaced::read_one(folder, |folder| Self::load_from(folder, settings, context))
+    }
+
+    fn load_from(folder: &OpenFolder, settings: &[String], context: &Context) -> Result<Self, Fault> {
+        let manifest = Manifest::read_in(folder)?;
+        manifest.check_job(folder)?;
         let mut job = Job::from_toml(&manifest.job.to_toml(), settings)?;
         let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
         check_stages(&job).map_err(needs)?;
@@ -56,11 +60,11 @@ impl ServingModel {
         (job.train.threads, job.train.optimizer) = (1.into(), DenseOptimizer::sgd(1.0));
         let model = JobModel::of(&job, &context.registry)?;
         for entry in manifest.files() {
-            checked::verify(&folder, entry)?;
+            checked::verify(folder, entry)?;
         }
-        let dense = dense_file::read(&folder, &manifest.dense)?;
+        let dense = dense_file::read(folder, &manifest.dense)?;
         check_dense(&model, &dense).map_err(needs)?;
-        let entry = manifest.table(&folder)?;
+        let entry = manifest.table(folder)?;
         let config = without_state(&entry.config);
         let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
         let widths =
@@ -75,7 +79,7 @@ impl ServingModel {
         let mut table = Table::new(&config).map_err(Fault::from).map_err(wrong)?;
         let mut hash = RowsHash::default();
         for file in &entry.files {
-            table_file::read_pages(&folder, file, &config, false, async |keys, weights, _, _| {
+            table_file::read_pages(folder, file, &config, false, async |keys, weights, _, _| {
                 table.import(keys, weights, None)?;
                 keys.iter().zip(weights.chunks_exact(config.row_dim())).for_each(|(&key, row)| hash.add(key, row));
                 Ok(())
