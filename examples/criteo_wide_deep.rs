@@ -27,6 +27,7 @@ fn main() -> anyhow::Result<()> {
         drop_last: false,
         mark_window_ends: false,
         key_spaces: columns.key_spaces(),
+        missing: Vec::new(),
     };
     let (lookup, push) = (Lookup::for_training(&table, &Staleness::new(1)), Push::new(&table));
     let make_model = dense.maker();

@@ -234,6 +234,8 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
         ("pipeline.links.parse=0", "links.parse"),
         ("train.optimizer={ kind = \"adam\", lr = -1 }", "lr"),
         ("train.optimizer={ kind = \"adamw\", weight_decay = -1 }", "weight_decay"),
+        ("train.optimizer={ kind = \"adam\", l2 = -1e-5 }", "l2 is -0.00001"),
+        ("train.optimizer={ kind = \"adamw\", l2 = 0.1 }", "unknown field `l2`"),
         ("train.optimizer={ kind = \"sgd\", lr = \"fast\" }", "a number, or { peak = 0.001"),
         (
             "table.linear_optimizer={ kind = \"sgd\", lr = { peak = 1, decay = { kind = \"linear\", steps = 0 } } }",
@@ -257,6 +259,9 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
     ] {
         refused(&path, &[setting], &[word]);
     }
+    let settings =
+        ["model={ kind = \"custom\", hidden = [], fm = true }", "train.optimizer={ kind = \"sgd\", l2 = 0.5 }"];
+    refused(&path, &settings, &["train.optimizer.l2 is 0.5", "no dense parameters", "table.embedding_optimizer"]);
 }
 
 #[test]

@@ -102,7 +102,22 @@ impl Job {
     pub fn check(&self) -> Result<(), Fault> {
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
-        self.check_saved()
+        self.check_saved()?;
+        self.check_dense_l2()
+    }
+
+    /// Refuses L2 of dense parameters for a model that has none. A model of the program's own knows its parameters itself.
+    fn check_dense_l2(&self) -> Result<(), Fault> {
+        let l2 = self.train.optimizer.l2();
+        let spec = self.model_spec()?;
+        // Later checks refuse a spec that is not valid.
+        if l2 == 0.0 || self.model.kind == ModelKind::Own || spec.validate().is_err() || spec.dense_len() > 0 {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "train.optimizer.l2 is {l2}, but this model has no dense parameters: leave it out, or set the l2 of \
+             table.embedding_optimizer and table.linear_optimizer"
+        )))
     }
 
     /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read,

@@ -58,12 +58,13 @@ proptest! {
     #[test]
     fn blocks_step_to_the_bits_of_the_whole_model(
         which in 0..=specs().len(), kind in 0..DenseOptimizer::one_of_each(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
-        bags: bool, coarse: bool, cuts in prop::collection::vec(0usize..30_000, 0..6),
+        bags: bool, coarse: bool, l2: bool, cuts in prop::collection::vec(0usize..30_000, 0..6),
     ) {
         // The last one has more parameters than a task takes.
         let large = ModelSpec::wide_deep(5, 3, 8, &[150, 80]).with_fm();
         let spec = specs().into_iter().map(|(_, spec)| spec).chain([large]).nth(which).unwrap();
-        let optimizer = DenseOptimizer::one_of_each(0.05)[kind];
+        let plain = DenseOptimizer::one_of_each(0.05)[kind];
+        let optimizer = if l2 { plain.with_l2(0.01).unwrap_or(plain) } else { plain };
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, threads).unwrap();
         let mut apart = NativeModel::new(spec.clone(), DenseOptimizer::default(), 3, 1).unwrap();
         let len = apart.flat_len();

@@ -114,6 +114,28 @@ fn a_saved_model_moves_between_the_backends() {
     }
 }
 
+/// Where the loss has no say, L2 alone moves a parameter: both backends shrink it alike, biases too.
+#[test]
+fn l2_of_dense_parameters_is_the_same_on_both_backends() {
+    let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1).with_norm(Norm::Layer);
+    for plain in DenseOptimizer::one_of_each(0.02) {
+        let Some(optimizer) = plain.with_l2(0.1) else { continue };
+        let (mut a, mut b, mut without) = (torch(&spec, optimizer), native(&spec, optimizer), torch(&spec, plain));
+        let mut out = StepOutput::default();
+        for step in 0..8 {
+            let batch = batch(&spec, 8, 6, true, step);
+            a.train(&batch.view(), &mut out).unwrap();
+            b.train(&batch.view(), &mut out).unwrap();
+            without.train(&batch.view(), &mut out).unwrap();
+        }
+        assert_same("after", &a.parameters(), &b.parameters(), 1e-5);
+        assert_same("state", &a.optimizer(), &b.optimizer(), 1e-5);
+        for (with, without) in a.parameters().iter().zip(without.parameters()) {
+            assert_ne!(with.data, without.data, "{}: L2 changed nothing", with.name);
+        }
+    }
+}
+
 #[test]
 fn a_failed_step_changes_nothing() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);

@@ -122,6 +122,22 @@ impl Pass<'_> {
         self.count = count;
     }
 
+    /// The index of a key of this pass.
+    pub(crate) fn place_of(&self, key: u64) -> Option<u32> {
+        let mask = self.entries.len() - 2;
+        let mut at = first_place(key, self.shift, mask);
+        loop {
+            let (written, place) = unpack(self.entries[at]);
+            if written != self.pass {
+                return None;
+            }
+            if self.firsts[place] == key {
+                return Some(self.base + place as u32);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
     /// The keys of this pass, each once, in the order of first occurrence.
     pub(crate) fn firsts(&self) -> &[u64] {
         &self.firsts[..self.count]
@@ -170,6 +186,10 @@ mod tests {
                     });
                     slow.push(100 + place as u32);
                 }
+                for (key, place) in keys.iter().zip(&slow) {
+                    prop_assert_eq!(pass.place_of(*key), Some(*place));
+                }
+                prop_assert_eq!(pass.place_of(1000), None);
                 prop_assert_eq!(places, slow);
                 prop_assert_eq!(pass.firsts(), &expected);
             }

@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::flow::TrainBatch;
 use crate::labels_seen::LabelsSeen;
 use crate::running_metrics::RunningMetrics;
+use crate::slots_seen::SlotsSeen;
 
 /// The counters of a run. The train stage updates them; any thread may read them.
 #[derive(Clone)]
@@ -23,6 +24,8 @@ struct State {
     at_barriers: Option<BTreeMap<Epoch, RunningMetrics>>,
     device: Duration,
     labels: LabelsSeen,
+    /// `None`: slots are not counted.
+    slots: Option<SlotsSeen>,
 }
 
 /// The state of a run at one moment.
@@ -57,6 +60,7 @@ impl Default for Progress {
             at_barriers: None,
             device: Duration::ZERO,
             labels: LabelsSeen::default(),
+            slots: None,
         })))
     }
 }
@@ -104,6 +108,16 @@ impl Progress {
         self.state().labels.clone()
     }
 
+    /// From now on counts the slots of each batch.
+    pub(crate) fn count_slots(&self, slots: SlotsSeen) {
+        self.state().slots = Some(slots);
+    }
+
+    /// The slots trained on in this process, if they are counted.
+    pub(crate) fn slots(&self) -> Option<SlotsSeen> {
+        self.state().slots.clone()
+    }
+
     /// The metrics now.
     pub(crate) fn metrics(&self) -> RunningMetrics {
         self.state().metrics.clone()
@@ -112,6 +126,9 @@ impl Progress {
     /// Records a step over a batch. Of several labels it counts the first.
     pub(crate) fn step(&self, output: &StepOutput, batch: &TrainBatch) {
         let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
+        if let Some(slots) = self.slots() {
+            slots.add(batch);
+        }
         let seen = self.labels();
         batch.labels.chunks(batch.rows.max(1)).enumerate().for_each(|(label, values)| seen.add(label, values));
         if count == 1 {

@@ -27,6 +27,7 @@ use crate::process_report::ProcessReport;
 use crate::progress::Progress;
 use crate::run_report::RunReport;
 use crate::run_types::{RowTypes, RunTypes};
+use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
 use crate::sources;
 use crate::staleness::Staleness;
@@ -88,6 +89,8 @@ impl Resources {
         let model = JobModel::of(&job, &context.registry)?;
         let host = Host::start("ps")?;
         let table = table(&host, &job, &model.table_config(&job))?;
+        let progress = Progress::default();
+        progress.count_slots(SlotsSeen::new(&job.columns));
         Ok(Self {
             staleness: Staleness::new(job.train.staleness.batches),
             exact: ExactOrder::of(&job, 0),
@@ -98,7 +101,7 @@ impl Resources {
             model,
             host,
             table,
-            progress: Progress::default(),
+            progress,
             participation: Participation::default(),
             source: SourceProgress::default(),
             restored: None,

@@ -17,6 +17,7 @@ use crate::model::Model;
 use crate::progress::Snapshot;
 use crate::resources::Resources;
 use crate::run_report::RunReport;
+use crate::slots_seen::{SlotReport, SlotsSeen};
 use crate::stages::OptimizerState;
 use crate::training_summary::TrainingSummary;
 use crate::tuning::TuningThread;
@@ -152,6 +153,8 @@ pub struct Trained {
     pub staleness_observed: u64,
     /// What look-ahead has done; `None` in a job without.
     pub look_ahead: Option<LookAheadReport>,
+    /// What the slots had; `None` in a cluster, if the counts of another trainer did not come.
+    pub(crate) slots: Option<SlotsSeen>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Makes one more checkpoint, if the run makes them.
     pub(crate) last_checkpoint: Mutex<Option<LastCheckpoint>>,
@@ -160,6 +163,16 @@ pub struct Trained {
 }
 
 impl Trained {
+    /// What each slot had in the rows that were trained on since the run was started or resumed, over all trainers. `None` in a
+    /// cluster, if the counts of another trainer did not come. Blocks on the shards.
+    ///
+    /// # Errors
+    /// If a shard does not answer.
+    pub fn slots(&self) -> Result<Option<Vec<SlotReport>>, Fault> {
+        let Model { job, table, .. } = &self.model;
+        self.slots.as_ref().map(|slots| slots.report(&job.columns, table)).transpose()
+    }
+
     /// Makes a checkpoint of the whole run: one that goes on from it has only to save the model. `status` is that of the run, in a cluster.
     /// Returns its number and its folder; `None`, if the run makes no checkpoints. Blocks on the store.
     pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
@@ -315,10 +328,21 @@ impl RunningTraining {
         });
         // After the others: their last meters have come.
         let timeline = control.timeline();
-        let LastMeters { others, offset } = match (meters, &result) {
-            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone(), &timeline),
+        let own_slots = resources.progress.slots();
+        let LastMeters { others, offset, slots } = match (meters, &result) {
+            (Some(meters), Ok(_)) => {
+                meters.finish(outcome.report.clone(), &timeline, own_slots.as_ref().map(SlotsSeen::sent))
+            }
             _ => LastMeters::default(),
         };
+        let slots = own_slots.filter(|own| match (resources.job.placement.trainers, slots) {
+            (..=1, _) => true,
+            (_, Some(others)) => {
+                others.iter().for_each(|other| own.merge(other));
+                true
+            }
+            (_, None) => false,
+        });
         let training = resources.summary();
         if result.is_ok() {
             resources.progress.labels().warn(&resources.job.columns.label);
@@ -336,6 +360,7 @@ impl RunningTraining {
                 report: resources.run_report(outcome.report, others),
                 timeline: offset.corrected_tracks(timeline),
                 results: outcome.results,
+                slots,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),
                 look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),

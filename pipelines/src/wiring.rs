@@ -32,7 +32,7 @@ use crate::score_columns::ScoreColumns;
 use crate::sources::{self, window_rows};
 use crate::stages::{
     Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
-    Push, Receive, Refresh, Ship, StateOutput, Train, Upload,
+    Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
 };
 use crate::staleness::Staleness;
 use crate::trained_types::TrainedTypes;
@@ -159,8 +159,14 @@ fn forward(
     read: Read,
 ) -> Result<Flow<ReadyBatch>, Fault> {
     let lookup = Lookup::read_only(&model.table);
-    let plan =
-        BatchPlan { rows: FORWARD_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
+    let plan = BatchPlan {
+        rows: FORWARD_ROWS,
+        window: 0,
+        drop_last: false,
+        mark_window_ends: false,
+        missing: Vec::new(),
+        ..training_plan(job)
+    };
     let batches =
         batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;
     Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.to_train()))
@@ -384,5 +390,6 @@ fn training_plan(job: &Job) -> BatchPlan {
         drop_last: job.train.drop_last,
         mark_window_ends: !job.placement.is_one_process(),
         key_spaces: job.columns.key_spaces(),
+        missing: missing_keys(&job.columns, job.seed),
     }
 }

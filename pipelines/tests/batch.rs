@@ -4,7 +4,7 @@
 use forebay_actors::{Lineage, Outbox, Stage, StageCx};
 use forebay_base::SplitMix64;
 use forebay_connectors::WindowMark;
-use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch};
+use forebay_pipelines::flow::{ExampleBatch, SlotCounts, SlotKeys, TrainBatch};
 use forebay_pipelines::stages::{BatchPlan, Batcher};
 use futures::executor::block_on;
 use proptest::prelude::*;
@@ -18,6 +18,25 @@ struct Row {
 }
 
 const KEY_SPACES: [usize; 4] = [0, 1, 0, 2];
+
+/// The key of a missing value in each slot.
+const MISSING: [Option<u64>; 4] = [Some(5), Some(10), Some(5), None];
+
+/// What the slots of a batch have, counted row by row.
+fn counts_of(rows: &[Row], unique: &[u64]) -> Vec<SlotCounts> {
+    let of = |slot: usize| {
+        let values = |row: &Row| row.slots[slot].clone();
+        let is_empty = |row: &&Row| values(row).is_empty() || MISSING[slot].is_some_and(|key| values(row) == [key]);
+        // The keys of the key spaces are below 6, from 10 to 12, and from 20 on.
+        let up_to = |key: &&u64| **key < [6, 13, 24][KEY_SPACES[slot]];
+        SlotCounts {
+            values: rows.iter().map(|row| values(row).len() as u32).sum(),
+            empty: rows.iter().filter(is_empty).count() as u32,
+            keys_end: unique.iter().filter(up_to).count() as u32,
+        }
+    };
+    (0..4).map(of).collect()
+}
 
 fn rows() -> impl Strategy<Value = Vec<Row>> {
     let row = (
@@ -91,7 +110,15 @@ fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
 }
 
 fn plan(rows: usize, window: usize, drop_last: bool) -> BatchPlan {
-    BatchPlan { rows, window, seed: 3, drop_last, mark_window_ends: false, key_spaces: KEY_SPACES.to_vec() }
+    BatchPlan {
+        rows,
+        window,
+        seed: 3,
+        drop_last,
+        mark_window_ends: false,
+        key_spaces: KEY_SPACES.to_vec(),
+        missing: MISSING.to_vec(),
+    }
 }
 
 /// All rows in the order in which stored jobs train on them, which must not change: parts of `window` rows, rounded up to whole
@@ -129,6 +156,7 @@ proptest! {
             unique.sort_unstable();
             unique.dedup();
             prop_assert_eq!(unique.len(), batch.unique.len());
+            prop_assert_eq!(&batch.slots, &counts_of(&rows_of(batch), &batch.unique));
         }
         let found: Vec<Row> = batches.iter().flat_map(rows_of).collect();
         prop_assert_eq!(&found, &expected(&all, size, window)[..found.len()]);
@@ -174,6 +202,7 @@ fn single_valued_slots_need_no_offsets() {
         drop_last: false,
         mark_window_ends: false,
         key_spaces: vec![0, 1],
+        missing: Vec::new(),
     });
     block_on(stage.on_batch(examples, &StageCx::detached("batch"), &mut out)).unwrap();
     let batch = collected.take().pop().unwrap();

@@ -85,7 +85,7 @@ impl Leases for Listed {
 }
 
 fn plan(rows: usize, window: usize, drop_last: bool, mark_window_ends: bool) -> BatchPlan {
-    BatchPlan { rows, window, seed: 9, drop_last, mark_window_ends, key_spaces: vec![0] }
+    BatchPlan { rows, window, seed: 9, drop_last, mark_window_ends, key_spaces: vec![0], missing: vec![None] }
 }
 
 proptest! {

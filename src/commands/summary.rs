@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use crate::actors::commas;
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
-use crate::pipelines::{Evaluation, EvaluationHistory, Model, Trained};
+use crate::pipelines::{Evaluation, EvaluationHistory, Model, SlotReport, Trained};
 use crate::ps::GroupStats;
 
 use serde::Serialize;
@@ -147,6 +147,7 @@ impl Summary<'_> {
             "staleness_observed": staleness_observed,
             "look_ahead": look_ahead,
             "tables": tables(model),
+            "slots": slots(self.trained),
             "saved": self.saved.get(),
             "history": history,
             "evaluations": self.trained.evaluations(),
@@ -175,8 +176,60 @@ fn tables(model: &Model) -> Vec<Value> {
     groups.iter().map(table).collect()
 }
 
+/// What each slot had; none if that is not known of all trainers, or a shard does not answer.
+fn slots(trained: &Trained) -> Option<Vec<SlotReport>> {
+    trained.slots().ok().flatten()
+}
+
+/// The slots with the most keys, and the one that is empty most often, in a line; nothing of a single slot.
+pub(crate) fn of_slots(trained: &Trained) -> String {
+    slots(trained).map_or_else(String::new, |slots| line_of(&slots))
+}
+
+fn line_of(slots: &[SlotReport]) -> String {
+    if slots.len() < 2 {
+        return String::new();
+    }
+    let mut by_keys: Vec<&SlotReport> = slots.iter().collect();
+    by_keys.sort_by_key(|slot| std::cmp::Reverse(slot.keys));
+    let most = by_keys.iter().take(3).map(|SlotReport { name, keys, estimated, rows, .. }| {
+        let about = if *estimated { "about " } else { "" };
+        let without = if rows < keys { format!(" ({about}{} have a row)", commas(*rows)) } else { String::new() };
+        format!("`{name}` {about}{}{without}", commas(*keys))
+    });
+    let line = format!("\n  slots with the most keys: {}", most.collect::<Vec<_>>().join(", "));
+    let emptiest =
+        slots.iter().max_by(|a, b| a.empty_share.total_cmp(&b.empty_share)).filter(|slot| slot.empty_share > 0.0);
+    let emptiest = emptiest
+        .map(|slot| format!("; most often empty: `{}`, in {:.0}% of the rows", slot.name, 100.0 * slot.empty_share));
+    line + &emptiest.unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
+    use super::line_of;
+    use crate::pipelines::SlotReport;
+
+    #[test]
+    fn the_line_of_slots_names_the_largest_ones_and_the_emptiest() {
+        let slot = |name: &str, keys, rows, empty_share| SlotReport {
+            name: name.into(),
+            table: "embedding".into(),
+            values: 10,
+            mean_values: 1.0,
+            empty_share,
+            keys,
+            estimated: keys > 1000,
+            rows,
+        };
+        let slots =
+            [slot("a", 7, 7, 0.0), slot("b", 4096, 2048, 0.25), slot("c", 900, 900, 0.0), slot("d", 30, 3, 0.0)];
+        let said = "\n  slots with the most keys: `b` about 4,096 (about 2,048 have a row), `c` 900, `d` 30 (3 have a row); \
+                    most often empty: `b`, in 25% of the rows";
+        assert_eq!(line_of(&slots), said);
+        assert_eq!(line_of(&slots[..1]), "");
+    }
+
     use super::per_million;
 
     #[test]

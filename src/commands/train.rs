@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::job_args::RunArgs;
 use super::save::Saving;
-use super::summary::{SavedFolder, Summary};
+use super::summary::{SavedFolder, Summary, of_slots};
 use crate::dashboard::Dashboard;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
@@ -272,7 +272,7 @@ fn save(
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let _ = summary.saved.set(SavedFolder { seconds: begun.elapsed().as_secs_f64(), bytes });
     let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
-    let line = format!("{line}{}", of_tables(trained));
+    let line = format!("{line}{}{}", of_tables(trained), of_slots(trained));
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
     Ok((line, evaluation))

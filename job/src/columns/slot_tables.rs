@@ -30,7 +30,7 @@ impl Columns {
     }
 
     /// The names of slots and crosses, as messages show them, in the order of [`slot_tables`](Self::slot_tables).
-    pub(crate) fn slot_names(&self) -> Vec<String> {
+    pub fn slot_names(&self) -> Vec<String> {
         let of_slots = self.slots.iter().map(|slot| slot.column.clone());
         of_slots.chain(self.crosses.iter().map(super::SlotCross::key_space)).collect()
     }

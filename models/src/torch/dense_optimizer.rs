@@ -36,6 +36,10 @@ impl Optimizer {
         if let Some(share) = self.settings.share_left(self.steps) {
             let _ = p.f_mul_scalar_(share)?;
         }
+        let l2 = self.settings.l2();
+        if l2 != 0.0 {
+            let _ = g.f_add_(&p.f_mul_scalar(l2)?)?;
+        }
         let state = &mut self.state;
         match self.settings {
             DenseOptimizer::Sgd { .. } => {

@@ -17,6 +17,7 @@ use super::members::Role;
 use super::messages::{MemberId, RunPhase};
 use super::timelines::{SentTimeline, TimelineRequest};
 use crate::process_report::ProcessReport;
+use crate::slots_seen::SentSlots;
 
 /// The time between two reports of a process.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -46,6 +47,9 @@ pub(super) struct MetersRequest {
     pub(super) others: bool,
     /// Whether the member has ended its part of the run: its meters do not change any more.
     pub(super) last: bool,
+    /// With the last meters of a trainer but the first: what its slots had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slots: Option<SentSlots>,
 }
 
 /// The reply to a [`MetersRequest`].
@@ -56,6 +60,9 @@ pub(super) struct MetersReply {
     pub(super) others: Vec<ProcessReport>,
     /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
     pub(super) more_to_come: bool,
+    /// What the slots of the other trainers had, with the last reports.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) slots: Vec<SentSlots>,
     /// The coordinator's clock, in nanoseconds since 1970.
     pub(super) now: u64,
 }
@@ -65,6 +72,7 @@ struct Sent {
     member: MemberId,
     report: Report,
     last: bool,
+    slots: Option<SentSlots>,
 }
 
 /// The newest report of each member, in the coordinator.
@@ -78,8 +86,8 @@ impl MeterBook {
     /// # Errors
     /// A user fault if the report has times or counts that no run has.
     pub(super) fn record(&mut self, request: MetersRequest, present: &[(Role, u32)]) -> Result<MetersReply, Fault> {
-        let MetersRequest { member, report, others, last } = request;
-        if !plausible(&report) {
+        let MetersRequest { member, report, others, last, slots } = request;
+        if !plausible(&report) || !slots.as_ref().is_none_or(SentSlots::is_plausible) {
             return Err(Fault::user(format!("the meters of {member} show times or counts that no run has")));
         }
         let place = (member.role, member.rank);
@@ -92,7 +100,7 @@ impl MeterBook {
                 || known.report.wall <= report.wall
         };
         if self.0.get(&place).is_none_or(newer) {
-            self.0.insert(place, Sent { member, report, last });
+            self.0.insert(place, Sent { member, report, last, slots });
         }
         if !others {
             return Ok(MetersReply::default());
@@ -101,11 +109,14 @@ impl MeterBook {
         let complete =
             |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last || sent.member.role == Role::Ps);
         let more_to_come = present.iter().any(|other| *other != place && !complete(other));
-        let reports = self.0.keys().filter(|at| **at != place).filter_map(current);
-        let others = reports
+        let reports = || self.0.keys().filter(|at| **at != place).filter_map(current);
+        // They are large, and asked for again and again until the run has ended.
+        let slots =
+            if more_to_come || !last { Vec::new() } else { reports().filter_map(|sent| sent.slots.clone()).collect() };
+        let others = reports()
             .map(|sent| ProcessReport { process: sent.member.to_string(), report: sent.report.clone() })
             .collect();
-        Ok(MetersReply { others, more_to_come, now: 0 })
+        Ok(MetersReply { others, more_to_come, slots, now: 0 })
     }
 }
 
@@ -157,6 +168,8 @@ pub(crate) struct LastMeters {
     pub(crate) others: Vec<ProcessReport>,
     /// How far the clock of this process is from the coordinator's.
     pub(crate) offset: ClockOffset,
+    /// What the slots of the other trainers had; `None` if not all counts have come.
+    pub(crate) slots: Option<Vec<SentSlots>>,
 }
 
 impl MeterSender {
@@ -171,7 +184,8 @@ impl MeterSender {
                 if matches!(to.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
                     return;
                 }
-                if let Some(reply) = send(&to, meters(), false, &measured).await {
+                if let Some(reply) = send(&to, Sending { report: meters(), last: false, slots: None }, &measured).await
+                {
                     sender.send_replace(reply.others);
                 }
                 tokio::time::sleep(INTERVAL).await;
@@ -185,11 +199,13 @@ impl MeterSender {
         self.others.borrow().clone()
     }
 
-    /// Sends what the stages of this process did when, then its last report. Returns the reports of the others, in the first trainer
-    /// once every member that takes part has sent its last one, or what is known by then. Blocks for at most [`LAST_REPORT_TIMEOUT`].
-    pub(crate) fn finish(self, report: Report, tracks: &[Track]) -> LastMeters {
+    /// Sends what the stages of this process did when, then its last report, with what the `slots` of a trainer had. Returns the reports
+    /// of the others, in the first trainer once every member that takes part has sent its last one, or what is known by then. Blocks for
+    /// at most [`LAST_REPORT_TIMEOUT`].
+    pub(crate) fn finish(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
         let Self { member, io, others, offset, task } = self;
         drop(task);
+        let slots = slots.filter(|_| !is_first(member.id()));
         let mut newest = others.borrow().clone();
         let last = async {
             // The first trainer writes the trace, and has its own slices.
@@ -197,10 +213,11 @@ impl MeterSender {
                 send_timeline(&member, SentTimeline::of(tracks, current(&offset))).await;
             }
             loop {
-                if let Some(reply) = send(&member, report.clone(), true, &offset).await {
+                let meters = Sending { report: report.clone(), last: true, slots: slots.clone() };
+                if let Some(reply) = send(&member, meters, &offset).await {
                     newest = reply.others;
                     if !reply.more_to_come {
-                        return;
+                        return reply.slots;
                     }
                 }
                 tokio::time::sleep(RETRY).await;
@@ -210,7 +227,7 @@ impl MeterSender {
         if complete.is_err() && is_first(member.id()) {
             tracing::warn!("the report lacks the last meters of some processes: they were not sent in time");
         }
-        LastMeters { others: newest, offset: current(&offset) }
+        LastMeters { others: newest, offset: current(&offset), slots: complete.ok() }
     }
 }
 
@@ -223,10 +240,17 @@ fn is_first(id: MemberId) -> bool {
     (id.role, id.rank) == (Role::Trainer, 0)
 }
 
+/// A report to send, and what goes with the last one.
+struct Sending {
+    report: Report,
+    last: bool,
+    slots: Option<SentSlots>,
+}
+
 /// Sends a report. `None` if the coordinator did not take it: the next one will do.
-async fn send(member: &Member, report: Report, last: bool, offset: &Mutex<ClockOffset>) -> Option<MetersReply> {
-    let id = member.id();
-    let request = MetersRequest { member: id, report, others: is_first(id), last };
+async fn send(member: &Member, meters: Sending, offset: &Mutex<ClockOffset>) -> Option<MetersReply> {
+    let (id, Sending { report, last, slots }) = (member.id(), meters);
+    let request = MetersRequest { member: id, report, others: is_first(id), last, slots };
     let (sent, began) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), Instant::now());
     match member.request_once::<_, MetersReply>("meters", &request).await {
         Ok(reply) => {
@@ -262,7 +286,7 @@ mod tests {
         let wall = Duration::from_secs(seconds);
         let report = Report { wall, ..host.meters().report() };
         let member = MemberId { role, rank, incarnation: 1, attempt: 7 };
-        MetersRequest { member, report, others: role == Role::Trainer, last: false }
+        MetersRequest { member, report, others: role == Role::Trainer, last: false, slots: None }
     }
 
     fn names(reply: &MetersReply) -> Vec<(&str, u64)> {

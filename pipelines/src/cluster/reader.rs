@@ -143,7 +143,7 @@ impl Reader {
             }
         });
         drop((streams, tuning));
-        meters.finish(report.clone(), &run.timeline());
+        meters.finish(report.clone(), &run.timeline(), None);
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
             (Ok(()), None) => session.stay_until_over(stop).map(|()| report),

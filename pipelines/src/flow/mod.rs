@@ -9,6 +9,7 @@ mod id;
 mod kept_rows;
 mod ready_batch;
 mod row_counts;
+mod slot_counts;
 mod train_batch;
 
 pub use device_batch::DeviceBatch;
@@ -18,6 +19,7 @@ pub use id::BatchId;
 pub use kept_rows::KeptRows;
 pub use ready_batch::ReadyBatch;
 pub use row_counts::RowCounts;
+pub use slot_counts::SlotCounts;
 pub use train_batch::{TrainBatch, WindowEnd};
 
 /// Bytes a vector holds on the heap.

@@ -4,7 +4,7 @@ use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_connectors::WindowMark;
 use serde::{Deserialize, Serialize};
 
-use super::{KeptRows, heap};
+use super::{KeptRows, SlotCounts, heap};
 
 /// The totals of a finished window. It had `rows + rejected` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,6 +43,8 @@ pub struct TrainBatch {
     pub inverse: Vec<u32>,
     /// `[n × slots + 1]`: the offsets of the bags in `inverse`. `None` if every bag has one value.
     pub offsets: Option<Vec<u32>>,
+    /// `[slots]`: what each slot has. Empty if `batch` does not count it: in evaluation, prediction and serving.
+    pub slots: Vec<SlotCounts>,
     /// What a prediction writes beside the scores: pieces of `n` rows together. Empty in training, and not sent between
     /// processes.
     pub kept: Vec<KeptRows>,
@@ -67,6 +69,7 @@ impl Batch for TrainBatch {
             + heap(&self.unique)
             + heap(&self.inverse)
             + self.offsets.as_deref().map_or(0, heap)
+            + heap(&self.slots)
             + self.kept.iter().map(KeptRows::bytes).sum::<usize>()
     }
 

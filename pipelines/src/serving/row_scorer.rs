@@ -89,6 +89,7 @@ impl RowScorer {
             drop_last: false,
             mark_window_ends: false,
             key_spaces: job.columns.key_spaces(),
+            missing: Vec::new(),
         };
         Ok(Self {
             parse: Parse::new(&model.as_trained.columns, job.seed, OnBadRow::Skip)

@@ -99,7 +99,8 @@ fn examples() -> Vec<ExampleBatch> {
 
 fn plan(window: usize, mark_window_ends: bool) -> BatchPlan {
     let key_spaces = job().columns.key_spaces();
-    BatchPlan { rows: 16, window, seed: 7, drop_last: false, mark_window_ends, key_spaces }
+    let missing = missing_keys(&job().columns, job().seed);
+    BatchPlan { rows: 16, window, seed: 7, drop_last: false, mark_window_ends, key_spaces, missing }
 }
 
 fn batches() -> Vec<TrainBatch> {

@@ -34,7 +34,7 @@ pub use evaluate::Evaluate;
 pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;
-pub(crate) use parse::{ExpectedTypes, check_columns};
+pub(crate) use parse::{ExpectedTypes, check_columns, missing_keys};
 pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;

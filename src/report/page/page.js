@@ -62,6 +62,7 @@ function draw(run) {
   evaluation(run);
   adjustments(run.adjustments ?? []);
   ledger(run.ledger);
+  slots(run.slots ?? []);
   processes(run.processes ?? []);
   regions.forEach(reachable);
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);

@@ -67,6 +67,17 @@ function ledger({ read, delivered, rejected }) {
   table("ledger", ["", "rows"], [["read", commas(read)], ["delivered", commas(delivered)], ...reasons]);
 }
 
+/** What each slot had, the one with the most keys first. */
+function slots(of) {
+  $("slots").hidden = of.length === 0;
+  if (of.length === 0) return;
+  const sorted = [...of].sort((a, b) => b.keys - a.keys);
+  const count = (n, estimated) => (estimated ? "about " : "") + commas(n);
+  const rows = sorted.map((slot) => [slot.name, slot.table, commas(slot.values), slot.mean_values.toFixed(2), percent(slot.empty_share), count(slot.keys, slot.estimated), count(slot.rows, slot.estimated)]);
+  fold("slot-list", `${of.length} slots; most keys: ${sorted[0].name}, ${count(sorted[0].keys, sorted[0].estimated)}`, of.length);
+  table("slot-table", ["slot", "table", "values", "values of a row", "empty", "keys", "of these with a row"], rows, [1]);
+}
+
 /** `64 readers, 2 ps, 1 trainer` */
 function roles(of) {
   const counts = new Map();

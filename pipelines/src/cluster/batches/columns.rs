@@ -8,6 +8,7 @@
 //!  place: list<u16>       for each value, bag after bag, its place in `key`; null if there are more than 65,536 keys...
 //!  wide:  list<u32>       ...which is where the places are then; null otherwise
 //!  bag:   list<u32>       [n x slots + 1] offsets of the bags in the places; null if every bag holds one value
+//!  slot:  list<u32>       [slots x 3] of each slot its values, the rows without any, and where its keys end; null if not counted
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
 //! ```
 //!
@@ -24,7 +25,7 @@ use forebay_actors::{Fault, Lineage};
 use forebay_connectors::WindowMark;
 
 use super::metadata::Header;
-use crate::flow::TrainBatch;
+use crate::flow::{SlotCounts, TrainBatch};
 
 /// The most keys whose places fit into 16 bits.
 const NARROW: usize = 1 << 16;
@@ -43,6 +44,7 @@ pub(crate) fn schema() -> SchemaRef {
             list("place", DataType::UInt16, true),
             list("wide", DataType::UInt32, true),
             list("bag", DataType::UInt32, true),
+            list("slot", DataType::UInt32, true),
             list("row", DataType::Float32, true),
         ]))
     });
@@ -65,10 +67,15 @@ pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordB
         list::<UInt16Type>(narrow),
         list::<UInt32Type>(wide),
         list::<UInt32Type>(batch.offsets),
+        list::<UInt32Type>((!batch.slots.is_empty()).then(|| counts(&batch.slots))),
         list::<Float32Type>(rows),
     ];
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
     RecordBatch::try_new(schema(), columns).map_err(|e| Fault::internal("a batch does not fit its columns").because(e))
+}
+
+fn counts(slots: &[SlotCounts]) -> Vec<u32> {
+    slots.iter().flat_map(|&SlotCounts { values, empty, keys_end }| [values, empty, keys_end]).collect()
 }
 
 fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRef, Fault> {
@@ -131,6 +138,11 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
     if header.labels == 0 || !labels.len().is_multiple_of(header.labels as usize) {
         return Err(wrong(format!("{} labels, and {} of them a row", labels.len(), header.labels)));
     }
+    let slots = ints("slot")?.unwrap_or_default();
+    let (slots, []) = slots.as_chunks::<3>() else {
+        return Err(wrong(format!("{} counts of slots, expected 3 for each", slots.len())));
+    };
+    let slots = slots.iter().map(|&[values, empty, keys_end]| SlotCounts { values, empty, keys_end }).collect();
     let batch = TrainBatch {
         lineage: Lineage { epoch: header.id.epoch, split: header.split, row: header.row, seq: 0 },
         window: WindowMark { window: header.id.window, term: header.term, closes: header.closes.is_some() },
@@ -143,6 +155,7 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         unique,
         inverse,
         offsets: ints("bag")?,
+        slots,
         kept: Vec::new(),
     };
     if !batch.weights.is_empty() && batch.weights.len() != batch.rows {
@@ -191,7 +204,7 @@ mod tests {
         #[test]
         fn a_batch_is_the_same_after_encoding_and_decoding(
             labels in prop::collection::vec(0f32..1.0, 0..9), per_row in 1u32..4, unique in prop::collection::vec(any::<u64>(), 1..9),
-            places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool,
+            places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool, slots in 0usize..4,
         ) {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
             let header = Header { labels: per_row, ..header(5, end) };
@@ -204,13 +217,14 @@ mod tests {
                 lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(),
                 weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() },
                 rows: rows_of_batch, labels: all_labels,
-                offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
+                offsets: bags.then(|| vec![0, inverse.len() as u32]), inverse,
+                slots: unique.iter().take(slots).map(|&n| SlotCounts { values: n as u32, empty: 7, keys_end: 9 }).collect(), unique,
                 kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
             let columns = write(batch.clone(), rows.clone()).unwrap();
             let values = batch.labels.len() + batch.rows + batch.weights.len() + batch.unique.len() * 2
-                + batch.offsets.as_ref().map_or(0, Vec::len) + rows.as_ref().map_or(0, Vec::len);
+                + batch.offsets.as_ref().map_or(0, Vec::len) + 3 * batch.slots.len() + rows.as_ref().map_or(0, Vec::len);
             prop_assert_eq!(bytes(&columns), (values * 4 + batch.inverse.len() * 2) as u64);
             prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
         }
@@ -298,6 +312,7 @@ mod tests {
             inverse: (0..26 * ROWS as u32).map(|i| i * 7919 % unique.len() as u32).collect(),
             unique,
             offsets: None,
+            slots: Vec::new(),
             kept: Vec::new(),
         };
         let columns = write(batch, None).unwrap();

@@ -16,7 +16,7 @@ use super::places::{Places, Staged, count_keys};
 use super::plan::BatchPlan;
 use super::transpose::Transpose;
 use crate::dedup::Dedup;
-use crate::flow::{ExampleBatch, KeptRows, TrainBatch};
+use crate::flow::{ExampleBatch, KeptRows, SlotCounts, TrainBatch};
 
 /// Makes batches. Its buffers are kept between parts.
 pub(super) struct Assembler {
@@ -24,6 +24,8 @@ pub(super) struct Assembler {
     slots: usize,
     /// Slots of each key space: one pass of the table handles all slots that share keys.
     spaces: Vec<Vec<usize>>,
+    /// The key of a missing value in each slot; empty if slots are not counted.
+    missing: Vec<Option<u64>>,
     dedup: Dedup,
     places: Places,
     /// The keys of the slots of one key space, and one column of values, in the order in which they came.
@@ -53,8 +55,15 @@ pub(super) struct Batches<'a> {
     made: usize,
     /// Batches of the part.
     count: usize,
-    /// The keys of each batch that is gathered and not made yet.
-    unique: VecDeque<Vec<u64>>,
+    /// The keys of each batch that is gathered and not made yet, and the counts of its slots.
+    unique: VecDeque<Keys>,
+}
+
+/// The keys of a batch, each once, and the counts of its slots if they are counted.
+#[derive(Default)]
+struct Keys {
+    unique: Vec<u64>,
+    slots: Vec<SlotCounts>,
 }
 
 impl Assembler {
@@ -66,6 +75,7 @@ impl Assembler {
             rows: plan.rows.max(1),
             slots: plan.key_spaces.len(),
             spaces,
+            missing: plan.missing.clone(),
             dedup: Dedup::default(),
             places: Places::default(),
             staged: Default::default(),
@@ -85,7 +95,7 @@ impl Assembler {
     }
 
     /// Gathers and de-duplicates all batches of a part in the order that `seed` gives. Returns the keys of each batch.
-    fn shuffle(&mut self, part: &Part, seed: u64) -> VecDeque<Vec<u64>> {
+    fn shuffle(&mut self, part: &Part, seed: u64) -> VecDeque<Keys> {
         let pieces = &part.pieces;
         let rows: usize = pieces.iter().map(Piece::rows).sum();
         let mut order = SplitMix64::new(seed).permutation(rows as u32);
@@ -108,9 +118,11 @@ impl Assembler {
 
     /// Fills in `places` for `kept` rows, in batches. Without `order`, they are the rows of `pieces`, and one batch. Returns the
     /// keys of each batch.
-    fn de_duplicate(&mut self, pieces: &VecDeque<Piece>, kept: usize, order: Option<&[u32]>) -> VecDeque<Vec<u64>> {
+    fn de_duplicate(&mut self, pieces: &VecDeque<Piece>, kept: usize, order: Option<&[u32]>) -> VecDeque<Keys> {
         let batches: Vec<Range<usize>> = (0..kept).step_by(self.rows).map(|at| at..kept.min(at + self.rows)).collect();
-        let mut unique: VecDeque<Vec<u64>> = batches.iter().map(|_| Vec::new()).collect();
+        let counted = self.missing.len();
+        let no_keys = || Keys { unique: Vec::new(), slots: vec![SlotCounts::default(); counted] };
+        let mut keys_of: VecDeque<Keys> = batches.iter().map(|_| no_keys()).collect();
         self.places.start(pieces, batches.len(), self.slots);
         for space in &self.spaces {
             let staged = &mut self.staged.0;
@@ -118,7 +130,7 @@ impl Assembler {
             if order.is_some() {
                 staged.iter_mut().zip(space).for_each(|(staged, &slot)| staged.fill(pieces, slot));
             }
-            for ((batch, range), unique) in batches.iter().enumerate().zip(&mut unique) {
+            for ((batch, range), Keys { unique, slots }) in batches.iter().enumerate().zip(&mut keys_of) {
                 let order = order.map(|order| &order[range.clone()]);
                 let keys = match order {
                     Some(order) => staged[..space.len()].iter().map(|staged| staged.count(order)).sum(),
@@ -130,11 +142,17 @@ impl Assembler {
                         Some(order) => self.places.add_in_order(batch, slot, staged, order, &mut pass),
                         None => self.places.add(batch, slot, pieces, &mut pass),
                     }
+                    if let (Some(counts), Some(missing)) = (slots.get_mut(slot), self.missing.get(slot)) {
+                        let missing = missing.and_then(|key| pass.place_of(key));
+                        *counts = self.places.counts(batch, slot, missing);
+                    }
                 }
                 unique.extend_from_slice(pass.firsts());
+                let end = unique.len() as u32;
+                space.iter().for_each(|&slot| slots.get_mut(slot).into_iter().for_each(|counts| counts.keys_end = end));
             }
         }
-        unique
+        keys_of
     }
 }
 
@@ -180,13 +198,14 @@ impl Batches<'_> {
             transpose.append(&columns, &mut batch.dense);
         }
         batch.kept = pieces.iter().filter_map(Piece::kept).collect();
-        batch.unique = self.assembler.de_duplicate(&pieces, rows, None).pop_front().unwrap_or_default();
+        let keys = self.assembler.de_duplicate(&pieces, rows, None).pop_front().unwrap_or_default();
+        (batch.unique, batch.slots) = (keys.unique, keys.slots);
         (batch.inverse, batch.offsets) = self.assembler.places.rows(0, rows);
         batch
     }
 
     /// The next batch of rows that are gathered already.
-    fn gathered(&mut self, rows: usize, unique: Vec<u64>) -> TrainBatch {
+    fn gathered(&mut self, rows: usize, Keys { unique, slots }: Keys) -> TrainBatch {
         let Assembler { shuffled, places, transpose, rows: size, .. } = &mut *self.assembler;
         let range = self.made * *size..self.made * *size + rows;
         let kept = self.part.kept;
@@ -211,6 +230,7 @@ impl Batches<'_> {
             unique,
             inverse,
             offsets,
+            slots,
             kept: shuffled.kept.iter().map(|kept| kept.slice(range.start, range.end)).collect(),
             lineage: self.part.lineage.clone(),
             ..TrainBatch::default()
@@ -229,7 +249,7 @@ impl Iterator for Batches<'_> {
         let rows = size.min(self.part.kept - self.made * size);
         let mut batch = match self.unique.pop_front() {
             _ if rows == 0 => TrainBatch { lineage: self.part.lineage.clone(), ..TrainBatch::default() },
-            Some(unique) => self.gathered(rows, unique),
+            Some(keys) => self.gathered(rows, keys),
             None => self.in_order(rows),
         };
         batch.lineage.seq = self.part.lineage.seq + self.made as u64;

@@ -159,8 +159,15 @@ mod tests {
 
     #[test]
     fn rows_of_a_window_that_must_not_begin_are_left_out_and_counted() {
-        let plan =
-            BatchPlan { rows: 2, window: 0, seed: 0, drop_last: false, mark_window_ends: true, key_spaces: Vec::new() };
+        let plan = BatchPlan {
+            rows: 2,
+            window: 0,
+            seed: 0,
+            drop_last: false,
+            mark_window_ends: true,
+            key_spaces: Vec::new(),
+            missing: Vec::new(),
+        };
         let mut stage =
             Batcher::new(plan).ask_before_windows(|epoch, mark| (epoch, mark.window, mark.term) == (0, 1, 4));
         let (cx, (mut out, made)) = (StageCx::detached("batch"), Outbox::collecting());
@@ -212,7 +219,8 @@ mod tests {
             window in prop::sample::select(vec![0_usize, 9, 50]), drop_last: bool, mark_window_ends: bool, shared: bool,
         ) {
             let key_spaces = if shared { vec![0, 0] } else { vec![0, 1] };
-            let plan = BatchPlan { rows, window, seed: 5, drop_last, mark_window_ends, key_spaces };
+            let missing = vec![Some(0), Some(4)];
+            let plan = BatchPlan { rows, window, seed: 5, drop_last, mark_window_ends, key_spaces, missing };
             let (mut first, mut number, mut inputs) = (0, 0, Vec::new());
             for (rows, closes) in sizes {
                 inputs.push(examples(first, rows, number, closes));

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::part::Piece;
 use super::transpose::Transpose;
 use crate::dedup::Pass;
-use crate::flow::SlotKeys;
+use crate::flow::{SlotCounts, SlotKeys};
 
 /// Keys that are gathered before they are de-duplicated: 2 KiB, in the L1 cache.
 const GATHERED: usize = 256;
@@ -144,6 +144,24 @@ impl Places {
             self.ends.push(end);
             pass.add(keys, &mut self.places);
         }
+    }
+
+    /// The counts of a slot that was just added, but for the end of its keys. `missing` is the place of its missing value.
+    pub(super) fn counts(&self, batch: usize, slot: usize, missing: Option<u32>) -> SlotCounts {
+        let Run { start, ends_start } = self.runs[batch * self.slots + slot];
+        let places = &self.places[start..];
+        let empty = match (ends_start, missing) {
+            (None, None) => 0,
+            (None, Some(missing)) => places.iter().filter(|&&place| place == missing).count(),
+            (Some(ends), missing) => {
+                let ends = &self.ends[ends..];
+                let begins = std::iter::once(&0).chain(ends);
+                let is_empty =
+                    |(&from, &to): (&u32, &u32)| from == to || from + 1 == to && missing == Some(places[from as usize]);
+                begins.zip(ends).filter(|bag| is_empty(*bag)).count()
+            }
+        };
+        SlotCounts { values: places.len() as u32, empty: empty as u32, keys_end: 0 }
     }
 
     fn run(&self, bags: bool) -> Run {

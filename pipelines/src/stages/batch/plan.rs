@@ -18,6 +18,9 @@ pub struct BatchPlan {
     pub mark_window_ends: bool,
     /// The number of each slot's key space. Slots with the same number share keys and are de-duplicated together.
     pub key_spaces: Vec<usize>,
+    /// The key of a missing value in each slot; `None` for slots without one, such as crosses. If the list is empty, batches carry no
+    /// counts of their slots ([`SlotCounts`](crate::flow::SlotCounts)).
+    pub missing: Vec<Option<u64>>,
 }
 
 impl BatchPlan {

@@ -19,7 +19,7 @@ use arrow::compute::filter_record_batch;
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 use forebay_job::{Columns, SlotKind, check_key_spaces};
-use forebay_ps::in_group;
+use forebay_ps::{SlotHasher, in_group};
 
 use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
@@ -230,6 +230,15 @@ impl Parse {
         let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));
         KeptRows::new(columns.collect::<Result<_, Fault>>()?, bad.reasons(rows.batch.num_rows()))
     }
+}
+
+/// The key of a missing value in each slot, as [`Parse`] makes it; `None` for crosses, which are made of the keys of slots.
+pub(crate) fn missing_keys(columns: &Columns, seed: u64) -> Vec<Option<u64>> {
+    let several = !columns.named_tables().is_empty();
+    let in_table = |(key, table): (u64, usize)| if several { in_group(key, table as u8) } else { key };
+    let of_slots = columns.slots.iter().map(|slot| SlotHasher::new(slot.key_space(), seed).missing());
+    let of_slots = of_slots.zip(columns.slot_tables()).map(|missing| Some(in_table(missing)));
+    of_slots.chain(columns.crosses.iter().map(|_| None)).collect()
 }
 
 /// Fails if a column is missing in `batch`, or has a type that cannot be parsed.

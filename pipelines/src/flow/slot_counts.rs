@@ -1,0 +1,12 @@
+//! What one slot has in a batch. `batch` counts it while it de-duplicates the keys.
+
+/// The counts of one slot in a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SlotCounts {
+    /// Values of all rows together; a missing value of a slot without lists is one.
+    pub values: u32,
+    /// Rows without a value: an empty list, or a missing value.
+    pub empty: u32,
+    /// Where the keys of its key space end in the batch's list of keys. They begin where those of the key space before end.
+    pub keys_end: u32,
+}
