@@ -181,7 +181,7 @@ impl Batches<'_> {
         }
         batch.kept = pieces.iter().filter_map(Piece::kept).collect();
         batch.unique = self.assembler.de_duplicate(&pieces, rows, None).pop_front().unwrap_or_default();
-        (batch.inverse, batch.offsets) = self.assembler.places.rows(0, rows);
+        (batch.inverse, batch.offsets, batch.value_weights) = self.assembler.places.rows(0, rows);
         batch
     }
 
@@ -202,7 +202,7 @@ impl Batches<'_> {
                 rows_of_labels
             }
         };
-        let (inverse, offsets) = places.rows(self.made, rows);
+        let (inverse, offsets, value_weights) = places.rows(self.made, rows);
         TrainBatch {
             rows,
             labels,
@@ -211,6 +211,7 @@ impl Batches<'_> {
             unique,
             inverse,
             offsets,
+            value_weights,
             kept: shuffled.kept.iter().map(|kept| kept.slice(range.start, range.end)).collect(),
             lineage: self.part.lineage.clone(),
             ..TrainBatch::default()
