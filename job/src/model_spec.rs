@@ -170,4 +170,45 @@ mod tests {
             assert!(said.contains(words), "no {words:?} in: {said}");
         }
     }
+
+    #[test]
+    fn weights_of_values_are_refused_where_the_model_has_no_use_for_them() {
+        let slots = |item: &str, items: &str| {
+            format!(
+                "columns.slots=[{{ column = 'item'{item} }}, {{ column = 'items', key_space = 'item'{items} }}, 'user']"
+            )
+        };
+        let weights = ", weights = 'w'";
+        let din = "model={ kind = 'din', attention = [{ history = 'items', target = 'item' }] }";
+        let towers = "model={ kind = 'two_towers', loss = 'in_batch_softmax', user = { slots = ['user', 'items'] }, \
+                      item = { slots = ['item'] } }";
+        let check = |slots: String, model: &str| {
+            let settings = ["columns.label=y".to_owned(), "columns.dense=[]".to_owned(), slots, model.to_owned()];
+            Job::from_toml("", &settings).map_err(|fault| fault.to_string())?.check().map_err(|fault| fault.to_string())
+        };
+        for (slots, model) in [
+            (slots(weights, weights), "model={ kind = 'fm', pooling = 'mean' }"),
+            (slots("", ", weights = 'w', pooling = 'sum'"), "model={ kind = 'fm', pooling = 'max' }"),
+            (slots("", weights), towers),
+        ] {
+            check(slots, model).unwrap();
+        }
+        for (slots, model, words) in [
+            (
+                slots("", weights),
+                "model={ kind = 'fm', pooling = 'max' }",
+                "`items`: it has weights, which go with the pooling",
+            ),
+            (
+                slots("", weights),
+                din,
+                "`items`: it has weights, which the history of an entry of model.attention cannot have",
+            ),
+            (slots(weights, ""), din, "`item`: it has weights, which the target"),
+            (slots(weights, ""), towers, "`item`: it has weights, which the item of in-batch softmax cannot have"),
+        ] {
+            let said = check(slots, model).unwrap_err();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+    }
 }

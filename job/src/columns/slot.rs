@@ -281,4 +281,33 @@ mod tests {
         quantiles("[1.0, 2.0]").unwrap();
         assert!(quantiles("[]").unwrap_err().to_string().contains("columns.quantiles.age is empty"));
     }
+
+    #[test]
+    fn weights_go_with_sums_and_means_of_columns_that_are_there() {
+        let columns = |text: &str| toml::from_str::<Columns>(text).map_err(|error| error.to_string());
+        let check = |text: &str| columns(text)?.check().map_err(|fault| fault.to_string());
+        check("slots = [{ column = 'x', weights = 'w', pooling = 'mean', last = 3, buckets = 9 }, 'y']").unwrap();
+        for (text, words) in [
+            (
+                "slots = [{ column = 'x', weights = 'w', pooling = 'max' }]",
+                "`x`: it has weights, which go with the pooling \"sum\"",
+            ),
+            ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['w']", "`w` must not be in columns.optional"),
+            ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['x']", "`x` must not be in columns.optional"),
+            (
+                "slots = [{ column = 'x', weights = 'w' }, 'y']\ncrosses = [{ columns = ['y', 'x'] }]",
+                "the cross `y x x` would ignore them",
+            ),
+            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` is 3 slots, and their weights 2 columns"),
+        ] {
+            let said = check(text).unwrap_err();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+        let three = columns("dense = []\nslots = [{ column = 'h1..h2', weights = 'w1..w2' }]").unwrap();
+        assert_eq!(three.names(), ["label", "h1", "w1", "h2", "w2"]);
+        assert_eq!(three.slots[1].weights.as_deref(), Some("w2"));
+        let text = toml::to_string(&three).unwrap();
+        assert_eq!(toml::from_str::<Columns>(&text).unwrap(), three);
+        assert!(!toml::to_string(&Columns::default()).unwrap().contains("weights"), "a job without has no field more");
+    }
 }

@@ -131,6 +131,17 @@ impl<'a> BagView<'a> {
         self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
     }
 
+    /// What the sum of the values of a bag, each times its weight, is multiplied by.
+    #[inline(always)]
+    pub(super) fn scale_of(&self, slot: usize, weights: &[f32]) -> f32 {
+        if self.slot_vectors[slot] != SlotVector::Pooled(Pooling::Mean) {
+            return 1.0;
+        }
+        let sum: f32 = weights.iter().sum();
+        // The inverse of a number below it may be infinite.
+        if sum >= f32::MIN_POSITIVE { 1.0 / sum } else { 0.0 }
+    }
+
     /// What the sum of the `count` values of a bag is multiplied by.
     #[inline(always)]
     pub(super) fn scale(&self, slot: usize, count: usize) -> f32 {

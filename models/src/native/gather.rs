@@ -115,8 +115,8 @@ fn gather_bags<const WEIGHTED: bool>(
                     *pooled += own * weight;
                 }
             }
-            if values.len() > 1 {
-                let scale = bags.scale(slot, values.len());
+            if WEIGHTED || values.len() > 1 {
+                let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
                 sum *= scale;
                 for pooled in pooled {
                     *pooled *= scale;
@@ -217,8 +217,8 @@ fn scatter_rows<const D: usize, const WEIGHTED: bool>(
                 continue;
             }
             let values = bags.values(r, slot);
-            let scale = bags.scale(slot, values.len());
             let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
             for (place, &value) in values.iter().enumerate() {
                 let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
                 let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
@@ -286,7 +286,15 @@ mod tests {
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);
             gather(&view, parts, &unique, &mut logits, &mut x, width);
 
-            let weight = |slot: usize, bag: &[u32]| if pooling[slot] == Pooling::Mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
+            // The weight of value `i` of a bag.
+            let own = |bag: usize, i: usize| if weighted { value_weights[offsets[bag] as usize + i] } else { 1.0 };
+            let weight = |bag: usize| match pooling[bag % slots] {
+                Pooling::Mean => match (0..bags[bag].len()).map(|i| own(bag, i)).sum::<f32>() {
+                    0.0 => 0.0,
+                    sum => 1.0 / sum,
+                },
+                _ => 1.0,
+            };
             // The place in `unique` of what the largest weight of a bag is, the first if there are several.
             let largest = |bag: &[u32], at: usize| {
                 let place = |v: u32| v as usize * parts.row_dim + at;
@@ -295,15 +303,13 @@ mod tests {
                     _ => Some(p),
                 })
             };
-            // The weight of value `i` of a bag.
-            let own = |bag: usize, i: usize| if weighted { value_weights[offsets[bag] as usize + i] } else { 1.0 };
             let pooled = |of: usize, at: usize| {
                 let (slot, bag) = (of % slots, &bags[of]);
                 if pooling[slot] == Pooling::Max {
                     return largest(bag, at).map_or(0.0, |place| unique[place]);
                 }
                 let values = bag.iter().enumerate();
-                weight(slot, bag) * values.map(|(i, &v)| own(of, i) * unique[v as usize * parts.row_dim + at]).sum::<f32>()
+                weight(of) * values.map(|(i, &v)| own(of, i) * unique[v as usize * parts.row_dim + at]).sum::<f32>()
             };
             for r in 0..count {
                 let own_bags = (first + r) * slots..(first + r + 1) * slots;
@@ -330,7 +336,8 @@ mod tests {
             let mut expected = vec![0.0f32; unique.len()];
             for r in 0..count {
                 for slot in 0..slots {
-                    let (bag, max) = (&bags[(first + r) * slots + slot], pooling[slot] == Pooling::Max);
+                    let of = (first + r) * slots + slot;
+                    let (bag, max) = (&bags[of], pooling[slot] == Pooling::Max);
                     for at in (0..parts.row_dim).filter(|_| max) {
                         let linear = parts.row_dim - dim;
                         let by = if at < linear { g[r] } else { dx[(r * slots + slot) * dim + at - linear] };
@@ -338,7 +345,7 @@ mod tests {
                     }
                     for (i, &v) in bag.iter().enumerate().filter(|_| !max) {
                         let row = &mut expected[v as usize * parts.row_dim..][..parts.row_dim];
-                        let weight = weight(slot, bag) * own((first + r) * slots + slot, i);
+                        let weight = weight(of) * own(of, i);
                         if linear {
                             row[0] += weight * g[r];
                         }

@@ -37,9 +37,9 @@ fn gather_rows<const WEIGHTED: bool>(
             let largest = bags.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max);
             let pooled = &mut x[r * width + place.at..][..place.dim];
             let values = bags.values(r, slot);
-            let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            let weights = if WEIGHTED { bags.weights(r, slot) } else { &[] };
             // Of the largest, one counts, with all its weight.
-            let own = |at: usize| if WEIGHTED && !largest { own[at] } else { 1.0 };
+            let own = |at: usize| if WEIGHTED && !largest { weights[at] } else { 1.0 };
             let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
             let Some((&one, others)) = values.split_first() else {
                 pooled.fill(0.0);
@@ -61,8 +61,8 @@ fn gather_rows<const WEIGHTED: bool>(
                     weights.for_each(|(pooled, &weight)| *pooled += own * weight);
                 }
             }
-            if !others.is_empty() {
-                let scale = bags.scale(slot, values.len());
+            if WEIGHTED || !others.is_empty() {
+                let scale = if WEIGHTED { bags.scale_of(slot, weights) } else { bags.scale(slot, values.len()) };
                 sum *= scale;
                 pooled.iter_mut().for_each(|pooled| *pooled *= scale);
             }
@@ -103,8 +103,8 @@ fn scatter_rows<const WEIGHTED: bool>(
                 continue;
             }
             let values = bags.values(r, slot);
-            let scale = bags.scale(slot, values.len());
             let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
             let from = &dx[r * embedded + place.at..][..place.dim];
             for (at, &value) in values.iter().enumerate() {
                 let weight = if WEIGHTED { scale * own[at] } else { scale };

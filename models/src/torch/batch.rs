@@ -158,14 +158,19 @@ impl TorchBatch {
             Pooling::Max => 2,
         };
         let (bags, ..) = Tensor::f_embedding_bag(rows, values, offsets, false, mode, false, weights, true)?;
-        if pooling == Pooling::Mean && weights.is_some() {
-            let count = offsets.size()[0] - 1;
-            let counts = offsets.f_narrow(0, 1, count)?.f_sub(&offsets.f_narrow(0, 0, count)?)?;
-            let counts = counts.f_clamp_min(1)?.f_to_kind(Kind::Float)?.f_view([count, 1])?;
-            return bags.f_div(&counts)?.f_view(shape);
+        match weights {
+            Some(weights) if pooling == Pooling::Mean => bags.f_div(&sums(weights, offsets)?)?.f_view(shape),
+            _ => bags.f_view(shape),
         }
-        bags.f_view(shape)
     }
+}
+
+/// The sum of the weights of each bag, `[bags, 1]`, 1 in the place of 0: by an operator that adds in a fixed order, also on CUDA.
+fn sums(weights: &Tensor, offsets: &Tensor) -> Result<Tensor, TchError> {
+    let count = weights.numel() as i64;
+    let (rows, places) = (weights.f_view([count, 1])?, Tensor::f_arange(count, (Kind::Int, weights.device()))?);
+    let (sums, ..) = Tensor::f_embedding_bag(&rows, &places, offsets, false, 0, false, None::<&Tensor>, true)?;
+    sums.f_masked_fill(&sums.f_lt(f64::from(f32::MIN_POSITIVE))?, 1.0)
 }
 
 /// Labels, as they lie, as `[n]`, or `[n, t]` of several labels.

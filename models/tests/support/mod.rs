@@ -47,7 +47,7 @@ impl Owned {
         }
     }
 
-    /// The same with weights of values, from -0.5 to 1.75, in the slots that can have some: those that are pooled by sum or mean, and by
+    /// The same with weights of values, from 0 to 1.5, in the slots that can have some: those that are pooled by sum or mean, and by
     /// nothing else. Without offsets every value has its own bag. If no slot can have weights, the batch stays as it is.
     pub fn weighted(mut self, spec: &ModelSpec) -> Owned {
         if (0..spec.slots).all(|slot| spec.pooling_of(slot) == Pooling::Max) {
@@ -60,7 +60,7 @@ impl Owned {
             pairs.into_iter().any(|pair| pair.history == slot || pair.target == slot)
         };
         let weight = |slot: usize, value: usize| match spec.pooling_of(slot) {
-            Pooling::Sum | Pooling::Mean if !of_attention(slot) => (number(8, self.id, value) % 10) as f32 * 0.25 - 0.5,
+            Pooling::Sum | Pooling::Mean if !of_attention(slot) => (number(8, self.id, value) % 4) as f32 * 0.5,
             _ => 1.0,
         };
         let of_bag = |bag: usize| (offsets[bag] as usize..offsets[bag + 1] as usize).map(move |value| (bag, value));
