@@ -47,7 +47,8 @@ pub struct Slot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
     /// A column, or a range, with a weight for each value of the slot: a number of at least 0, and in lists as many as values. The rows of
-    /// the values are multiplied by them before they are pooled, for instance `item_weights`. Default: every value weighs 1.
+    /// the values are multiplied by them before a sum, or a mean, which is divided by the sum of the weights, for instance `item_weights`.
+    /// Default: every value weighs 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
     /// The table of `[tables]` that has its rows, for instance `users`. Slots of one key space have one table. Default: `[table]`.

@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(some.slots[0], SlotKeys::One(vec![60, 0, 50, 20]));
         assert_eq!(some.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
         let weights = vec![5.0, 6.0, 2.0, 3.0];
-        assert_eq!(some.slots[2].weights(2, 4), Some(&weights[2..]));
+        assert_eq!(some.slots[2].weights(3, 4), Some(&weights[2..]));
         assert_eq!(some.slots[2], SlotKeys::Weighted { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2], weights });
         assert_eq!(some.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
         assert_eq!(some.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
