@@ -253,7 +253,8 @@ fn a_bad_weight_is_told_with_its_file_and_line_or_left_out_and_counted() {
     let lines: Vec<String> = bad.iter().map(|(lists, _)| line(lists)).collect();
     fs::write(&file, format!("{good}\n{}\n", lines.join("\n"))).unwrap();
     let job = Job::from_toml(&job, &["data.on_bad_row=\"skip\"".to_owned()]).unwrap();
-    let ledger = common::train(job).report.ledger;
+    let trained = common::train(job);
+    let ledger = &trained.report.ledger;
     let rejected = |reason: &str| ledger.rejected.get(reason).copied();
     assert_eq!(rejected("weights of another number than values"), Some(2), "{:?}", ledger.rejected);
     assert_eq!(rejected("weight of a value is not a number of at least 0"), Some(2), "{:?}", ledger.rejected);
