@@ -231,6 +231,7 @@ fn by_definition(job: &Job, k: usize, lr: f32) -> Bits {
             unique_rows: &rows,
             inverse: &batch.inverse,
             offsets: batch.offsets.as_deref(),
+            value_weights: batch.value_weights(),
         };
         let mut output = StepOutput::default();
         model.train(&dense_batch, &mut output).unwrap();

@@ -5,7 +5,7 @@ use forebay_base::nearest;
 use forebay_models::{Attention, AttentionPair, ModelSpec, Pooling, Tower};
 
 use super::{Job, ModelKind};
-use crate::columns::Columns;
+use crate::columns::{Columns, WEIGHTS_OF_MAX};
 
 impl Job {
     /// The structure of the job's model. The backend validates it. For an "own" model it has no parts.
@@ -25,6 +25,7 @@ impl Job {
                 slot.column
             )));
         }
+        self.check_weights_of_values()?;
         let spec = self.with_widths(spec)?;
         let slots = columns.slots.iter().map(|slot| slot.pooling.unwrap_or(model.pooling));
         let pooling: Vec<Pooling> = slots.chain(columns.crosses.iter().map(|_| model.pooling)).collect();
@@ -35,6 +36,28 @@ impl Job {
         }
         let unit = Tower { activation: model.attention_activation, ..Tower::new(&model.attention_hidden) };
         Ok(spec.with_attention(Attention { pairs: self.attention_pairs()?, unit }))
+    }
+
+    /// Refuses weights of values where the model has no use for them.
+    fn check_weights_of_values(&self) -> Result<(), Fault> {
+        if self.columns.slots.iter().all(|slot| slot.weights.is_none()) {
+            return Ok(());
+        }
+        let of_attention = self.attention_pairs()?.into_iter().flat_map(|pair| {
+            [(pair.history, "the history of an entry of model.attention"), (pair.target, "the target of one")]
+        });
+        let refused: Vec<(usize, &str)> =
+            of_attention.chain(self.item_id_slot().map(|slot| (slot, "the item of in-batch softmax"))).collect();
+        for (at, slot) in self.columns.slots.iter().enumerate().filter(|(_, slot)| slot.weights.is_some()) {
+            let refuse = |what: &str| Err(Fault::user(format!("columns.slots: `{}`: {what}", slot.column)));
+            if slot.pooling.is_none() && self.model.pooling == Pooling::Max && self.model.kind != ModelKind::Own {
+                return refuse(WEIGHTS_OF_MAX);
+            }
+            if let Some((_, what)) = refused.iter().find(|(refused, _)| *refused == at) {
+                return refuse(&format!("it has weights, which {what} cannot have: leave them out"));
+            }
+        }
+        Ok(())
     }
 
     /// The slots in which a row may have at most one value: targets of attention, and the item of in-batch softmax.
@@ -144,6 +167,47 @@ mod tests {
             ("kind = 'din'\nattention = [{ history = 'seen', target = 'item' }]", "its slot has a pooling"),
         ] {
             let said = job(model).check().unwrap_err().to_string();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+    }
+
+    #[test]
+    fn weights_of_values_are_refused_where_the_model_has_no_use_for_them() {
+        let slots = |item: &str, items: &str| {
+            format!(
+                "columns.slots=[{{ column = 'item'{item} }}, {{ column = 'items', key_space = 'item'{items} }}, 'user']"
+            )
+        };
+        let weights = ", weights = 'w'";
+        let din = "model={ kind = 'din', attention = [{ history = 'items', target = 'item' }] }";
+        let towers = "model={ kind = 'two_towers', loss = 'in_batch_softmax', user = { slots = ['user', 'items'] }, \
+                      item = { slots = ['item'] } }";
+        let check = |slots: String, model: &str| {
+            let settings = ["columns.label=y".to_owned(), "columns.dense=[]".to_owned(), slots, model.to_owned()];
+            Job::from_toml("", &settings).map_err(|fault| fault.to_string())?.check().map_err(|fault| fault.to_string())
+        };
+        for (slots, model) in [
+            (slots(weights, weights), "model={ kind = 'fm', pooling = 'mean' }"),
+            (slots("", ", weights = 'w', pooling = 'sum'"), "model={ kind = 'fm', pooling = 'max' }"),
+            (slots("", weights), towers),
+        ] {
+            check(slots, model).unwrap();
+        }
+        for (slots, model, words) in [
+            (
+                slots("", weights),
+                "model={ kind = 'fm', pooling = 'max' }",
+                "`items`: it has weights, which go with the pooling",
+            ),
+            (
+                slots("", weights),
+                din,
+                "`items`: it has weights, which the history of an entry of model.attention cannot have",
+            ),
+            (slots(weights, ""), din, "`item`: it has weights, which the target"),
+            (slots(weights, ""), towers, "`item`: it has weights, which the item of in-batch softmax cannot have"),
+        ] {
+            let said = check(slots, model).unwrap_err();
             assert!(said.contains(words), "no {words:?} in: {said}");
         }
     }

@@ -167,6 +167,7 @@ impl Made {
             unique_rows: &self.unique_rows,
             inverse: &self.inverse,
             offsets: self.offsets.as_deref(),
+            value_weights: None,
         }
     }
 }

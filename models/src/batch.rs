@@ -23,6 +23,10 @@ pub struct DenseBatch<'a> {
     /// `None`: every bag holds one value, `inverse` is `[n * s]`. `Some`: `[n * s + 1]` offsets into `inverse`, the bag
     /// `b` holds the values `offsets[b]..offsets[b + 1]`, possibly none.
     pub offsets: Option<&'a [u32]>,
+    /// `[values]`, each finite and at least 0: what the row of each value is multiplied by before the values of a bag are pooled, 1 for the
+    /// values of slots without weights. A mean is divided by the sum of the weights, and is zeros if that is 0. Only with `offsets`; the
+    /// largest of values (`max`) and attention do not read it. `None`: 1 for every value.
+    pub value_weights: Option<&'a [f32]>,
 }
 
 /// The results of a training step. Pass the same value to each step: its buffers are reused.
@@ -109,6 +113,16 @@ impl DenseBatch<'_> {
             None => {}
             Some(offsets) => check_offsets(offsets, bags, self.inverse.len())?,
         }
+        if let Some(weights) = self.value_weights {
+            if self.offsets.is_none() || weights.len() != self.inverse.len() {
+                let bags = if self.offsets.is_none() { ", which are in no bags" } else { "" };
+                return refuse(format!("{} weights for {} values{bags}", weights.len(), self.inverse.len()));
+            }
+            if let Some(value) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
+                let found = weights[value];
+                return refuse(format!("the weight of value {value} is {found}, expected a number of at least 0"));
+            }
+        }
         // The maximum is one vectorised pass. Only the message needs the slow search.
         if self.inverse.iter().copied().max().is_some_and(|largest| largest as usize >= unique) {
             let at = self.inverse.iter().position(|&row| row as usize >= unique).unwrap_or_default();
@@ -166,6 +180,7 @@ mod tests {
             unique_rows: &[0.0; 9],
             inverse: &[0, 2, 1, 0],
             offsets: None,
+            value_weights: None,
         }
     }
 
@@ -177,6 +192,9 @@ mod tests {
     fn a_batch_that_fits_passes() {
         good().check(SHAPE).unwrap();
         DenseBatch { offsets: Some(&[0, 0, 4, 4, 4]), ..good() }.check(SHAPE).unwrap();
+        DenseBatch { offsets: Some(&[0, 0, 4, 4, 4]), value_weights: Some(&[0.0, 0.5, 1.0, 2.0]), ..good() }
+            .check(SHAPE)
+            .unwrap();
         assert_eq!(good().unique(3), 3);
     }
 
@@ -208,6 +226,14 @@ mod tests {
         assert!(offsets(&[0, 4]).contains("2 offsets for 4 bags"));
         assert!(offsets(&[0, 1, 2, 3, 5]).contains("from 0 to 5"));
         assert!(offsets(&[0, 3, 2, 3, 4]).contains("bag 1 run backwards"));
+        let weighted = |weights, offsets| message(DenseBatch { value_weights: Some(weights), offsets, ..good() });
+        assert!(weighted(&[1.0; 4], None).contains("4 weights for 4 values, which are in no bags"));
+        assert!(weighted(&[1.0; 3], Some(&[0, 0, 4, 4, 4])).contains("3 weights for 4 values"));
+        for (weight, shown) in [(f32::NAN, "NaN"), (f32::INFINITY, "inf"), (-0.5, "-0.5")] {
+            let batch = DenseBatch { offsets: Some(&[0, 0, 4, 4, 4]), ..good() };
+            let said = message(DenseBatch { value_weights: Some(&[1.0, 1.0, weight, 1.0]), ..batch });
+            assert!(said.contains(&format!("the weight of value 2 is {shown}")), "{said}");
+        }
     }
 
     #[test]

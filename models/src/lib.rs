@@ -36,6 +36,7 @@
 //!     unique_rows: &[0.1; 3 * 4], // three unique keys
 //!     inverse: &[0, 1, 0, 2],     // row 0 has keys 0 and 1, row 1 has keys 0 and 2
 //!     offsets: None,
+//!     value_weights: None,
 //! };
 //! let mut out = StepOutput::default();
 //! model.train(&batch, &mut out)?;

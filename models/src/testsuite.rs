@@ -20,6 +20,7 @@ struct Copy {
     unique_rows: Vec<f32>,
     inverse: Vec<u32>,
     offsets: Option<Vec<u32>>,
+    value_weights: Option<Vec<f32>>,
 }
 
 /// A step whose results are on the device.
@@ -37,6 +38,7 @@ impl BatchUpload for Copies {
             unique_rows: batch.unique_rows.to_vec(),
             inverse: batch.inverse.to_vec(),
             offsets: batch.offsets.map(<[u32]>::to_vec),
+            value_weights: batch.value_weights.map(<[f32]>::to_vec),
         }))
     }
 }
@@ -87,7 +89,7 @@ impl DenseModel for SoftwareDevice {
         Ok(Some(Box::new(Copies)))
     }
     fn launch(&mut self, batch: UploadedBatch) -> Result<Box<dyn QueuedStep>, ModelError> {
-        let Copy { id, rows, labels, weights, dense, unique_rows, inverse, offsets } = batch.take()?;
+        let Copy { id, rows, labels, weights, dense, unique_rows, inverse, offsets, value_weights } = batch.take()?;
         let mut out = StepOutput::default();
         let batch = DenseBatch {
             id,
@@ -98,6 +100,7 @@ impl DenseModel for SoftwareDevice {
             unique_rows: &unique_rows,
             inverse: &inverse,
             offsets: offsets.as_deref(),
+            value_weights: value_weights.as_deref(),
         };
         let result = self.0.train(&batch, &mut out);
         Ok(Box::new(Done(out, result)))

@@ -117,6 +117,7 @@ impl Case {
             unique_rows: unique.iter().flat_map(|key| table[key * row_dim..][..row_dim].to_vec()).collect(),
             inverse: keys.iter().map(place).collect(),
             offsets: (self.bags == "bags").then_some(offsets),
+            value_weights: None,
         };
         (batch, unique)
     }

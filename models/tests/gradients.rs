@@ -53,8 +53,9 @@ fn assert_between(what: &str, grads: &[f32], mut loss_with: impl FnMut(usize, f3
 #[test]
 fn native_gradients_agree_with_finite_differences() {
     for (name, spec) in specs() {
-        for bags in [false, true] {
-            let batch = batch(&spec, 9, 7, bags, 11);
+        for (bags, weighted) in [(false, false), (true, false), (true, true)] {
+            let batch = batch(&spec, 9, 7, bags, if weighted { 13 } else { 11 });
+            let batch = if weighted { batch.weighted(&spec) } else { batch };
             let (grads, mut out) = gradients(&spec, &batch);
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
             let first = model.parameters();
@@ -93,13 +94,30 @@ fn native_gradients_agree_with_finite_differences() {
     }
 }
 
-/// Logits, loss, row gradients and parameters of a few steps, as bits.
+#[test]
+fn weights_of_1_give_the_bits_of_values_without_weights() {
+    for (name, spec) in specs() {
+        let plain = batch(&spec, 300, 40, true, 4);
+        let ones = Owned { value_weights: Some(vec![1.0; plain.inverse.len()]), ..plain.clone() };
+        let train = |batch: &Owned| {
+            let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(0.1), 3, 1).unwrap();
+            let mut out = StepOutput::default();
+            model.train(&batch.view(), &mut out).unwrap();
+            (out, model.parameters())
+        };
+        assert!(train(&plain) == train(&ones), "{name}");
+    }
+}
+
+/// Logits, loss, row gradients and parameters of a few steps, as bits. With bags, the values of the second step have weights.
 fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> {
     let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 5, threads).unwrap();
     let mut out = StepOutput::default();
     let mut bits = Vec::new();
     for step in 0..3 {
-        model.train(&batch(spec, rows, 300, bags, step).view(), &mut out).unwrap();
+        let batch = batch(spec, rows, 300, bags, step);
+        let batch = if bags && step == 1 { batch.weighted(spec) } else { batch };
+        model.train(&batch.view(), &mut out).unwrap();
         bits.push(out.loss.to_bits());
         bits.extend(out.logits.iter().chain(&out.row_grads).map(|x| u64::from(x.to_bits())));
     }

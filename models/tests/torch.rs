@@ -38,14 +38,17 @@ fn both_backends_give_the_same_loss_logits_and_gradients() {
     let large = [("large", large, 700, 900), ("large, dropout", dropping, 1300, 900)];
     let specs = specs().into_iter().map(|(name, spec)| (name, spec, 9, 7)).chain(large);
     for (name, spec, rows, unique) in specs {
-        for (bags, seed) in [(false, 1), (true, 2), (true, 3)] {
-            let what = format!("{name}, bags {bags}, seed {seed}");
+        for (bags, weighted, seed) in
+            [(false, false, 1), (true, false, 2), (true, false, 3), (false, true, 1), (true, true, 4)]
+        {
+            let what = format!("{name}, bags {bags}, weights of values {weighted}, seed {seed}");
             // Plain SGD with rate 1: the parameters after a step differ by the gradient.
             let (mut a, mut b) = (torch(&spec, DenseOptimizer::sgd(1.0)), native(&spec, DenseOptimizer::sgd(1.0)));
             assert_eq!(a.parameters(), b.parameters(), "{what}");
             assert_eq!(a.parts(), b.parts());
             let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
             let batch = batch(&spec, rows, unique, bags, seed);
+            let batch = if weighted { batch.weighted(&spec) } else { batch };
             let (mut predicted, mut predicted_right) = (Vec::new(), Vec::new());
             a.predict(&batch.view(), &mut predicted).unwrap();
             b.predict(&batch.view(), &mut predicted_right).unwrap();

@@ -55,7 +55,10 @@ fn assert_same(what: &str, a: (&StepOutput, &TorchModel), b: (&StepOutput, &Torc
 /// Batches that grow and shrink, with and without bags: buffers are reused with other sizes.
 fn batches(spec: &ModelSpec) -> Vec<Owned> {
     let sizes = [(9, 7), (40, 30), (3, 2), (300, 90), (41, 31), (9, 7)];
-    let made = sizes.iter().zip(0..).map(|(&(rows, unique), i)| batch(spec, rows, unique, i % 2 == 1, i));
+    let made = sizes.iter().zip(0..).map(|(&(rows, unique), i)| {
+        let batch = batch(spec, rows, unique, i % 2 == 1, i);
+        if i == 3 { batch.weighted(spec) } else { batch }
+    });
     made.collect()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Schema, TimeUnit};
-use forebay_job::Columns;
+use forebay_job::{Columns, Slot};
 use serde::{Deserialize, Serialize};
 
 /// What the values of a column are; of a list, those of its elements.
@@ -86,6 +86,6 @@ pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<Strin
 /// The name and the type of each feature column that the schema has.
 fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c DataType)> {
     let dense = columns.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
-    let names = dense.chain(columns.slots.iter().map(|slot| &slot.column));
+    let names = dense.chain(columns.slots.iter().flat_map(Slot::columns));
     names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?.data_type())))
 }

@@ -101,7 +101,7 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     let mut extra = columns.extra.clone();
     if !job.pipeline.after_read.is_empty() {
         // Stages may use any column of the job.
-        extra.extend(columns.slots.iter().map(|slot| slot.column.clone()));
+        extra.extend(columns.slots.iter().flat_map(Slot::columns).cloned());
     }
     let as_number = |slot: &&Slot| DenseColumn {
         transform: Transform::None,

@@ -69,17 +69,18 @@ pub(crate) fn reading(
     let topology = Topology::new("read").observed_by(context.observer.clone());
     let purpose = Purpose::Training(RunTypes::default(), LabelsSeen::default());
     let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
+    let weighted = job.columns.has_value_weights();
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
-        return Ok(
-            flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, progress, lost, trainers))
-        );
+        return Ok(flow.sink("ship", Place::Shared, move || {
+            Ship::<TrainBatch>::new(send_queue, progress, lost, trainers, weighted)
+        }));
     };
     let replicas = requests_under_way(job, &staleness);
     Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.to_train()).sink(
         "ship",
         Place::Shared,
-        move || Ship::<ReadyBatch>::new(send_queue, progress, lost, 1),
+        move || Ship::<ReadyBatch>::new(send_queue, progress, lost, 1, weighted),
     ))
 }
 

@@ -52,7 +52,13 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
     prop::collection::vec(row, 0..60)
 }
 
-fn examples(rows: &[Row], first: u64) -> ExampleBatch {
+/// The weight of value `i` of the last slot: it tells the row and the value.
+fn weight(row: &Row, i: usize) -> f32 {
+    row.slots[3][i] as f32 + 100.0 * i as f32 + 0.25 * row.dense[0] + 0.5 * row.label
+}
+
+/// `weighted`: the values of the last slot have weights.
+fn examples(rows: &[Row], first: u64, weighted: bool) -> ExampleBatch {
     let one = |s: usize| SlotKeys::One(rows.iter().map(|r| r.slots[s][0]).collect());
     let many = |s: usize| {
         let mut offsets = vec![0];
@@ -61,7 +67,13 @@ fn examples(rows: &[Row], first: u64) -> ExampleBatch {
             keys.extend_from_slice(&row.slots[s]);
             offsets.push(keys.len() as u32);
         }
-        SlotKeys::Many { offsets, keys }
+        match weighted && s == 3 {
+            true => {
+                let of_row = |row: &Row| (0..row.slots[s].len()).map(|i| weight(row, i)).collect::<Vec<_>>();
+                SlotKeys::Weighted { offsets, keys, weights: rows.iter().flat_map(of_row).collect() }
+            }
+            false => SlotKeys::Many { offsets, keys },
+        }
     };
     ExampleBatch {
         lineage: Lineage { row: first, ..Lineage::default() },
@@ -94,14 +106,37 @@ fn rows_of(batch: &TrainBatch) -> Vec<Row> {
         .collect()
 }
 
+/// Fails unless the values of the last slot have their weights, and all others 1.
+fn check_weights(batch: &TrainBatch) {
+    let Some(offsets) = &batch.offsets else { return assert_eq!(batch.rows, 0) };
+    assert_eq!(batch.value_weights.len(), batch.inverse.len());
+    for (i, row) in rows_of(batch).iter().enumerate() {
+        for s in 0..4 {
+            let weights = &batch.value_weights[offsets[i * 4 + s] as usize..offsets[i * 4 + s + 1] as usize];
+            let expected = |value: usize| if s == 3 { weight(row, value) } else { 1.0 };
+            assert!(weights.iter().enumerate().all(|(value, &found)| found == expected(value)), "{row:?}: {weights:?}");
+        }
+    }
+}
+
+/// The batches of rows without weights of values, which have those of rows with some, but for the weights.
 fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
+    let (weighted, _) = run_one(plan.clone(), chunks, true);
+    let (plain, cx) = run_one(plan, chunks, false);
+    weighted.iter().for_each(check_weights);
+    let without = |batch| TrainBatch { value_weights: Vec::new(), ..batch };
+    assert_eq!(weighted.into_iter().map(without).collect::<Vec<_>>(), plain);
+    (plain, cx)
+}
+
+fn run_one(plan: BatchPlan, chunks: &[Vec<Row>], weighted: bool) -> (Vec<TrainBatch>, StageCx) {
     let cx = StageCx::detached("batch");
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Batcher::new(plan);
     block_on(async {
         let mut first = 0;
         for chunk in chunks {
-            stage.on_batch(examples(chunk, first), &cx, &mut out).await.unwrap();
+            stage.on_batch(examples(chunk, first, weighted), &cx, &mut out).await.unwrap();
             first += chunk.len() as u64;
         }
         stage.finish(&cx, &mut out).await.unwrap();

@@ -36,7 +36,7 @@ fn parse(text: &str, columns: Vec<(&str, ArrayRef)>) -> Result<(ExampleBatch, Ve
 fn one_slot(text: &str, columns: Vec<(&str, ArrayRef)>) -> Vec<u64> {
     match parse(text, columns).unwrap().0.slots.pop().unwrap() {
         SlotKeys::One(keys) => keys,
-        many @ SlotKeys::Many { .. } => panic!("{many:?}"),
+        many => panic!("{many:?}"),
     }
 }
 
@@ -359,4 +359,98 @@ fn slots_take_lists_and_binary_values_of_a_fixed_size() {
     let fixed = FixedSizeBinaryArray::try_from_iter(values.into_iter()).unwrap();
     let binary = BinaryArray::from_iter_values(values);
     assert_eq!(keys(Arc::new(fixed)), keys(Arc::new(binary)));
+}
+
+/// Lists of numbers, by rows.
+fn number_lists(rows: Vec<Option<Vec<Option<f64>>>>) -> ArrayRef {
+    Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>(rows))
+}
+
+fn integer_lists(rows: Vec<Option<Vec<Option<i64>>>>) -> ArrayRef {
+    Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows))
+}
+
+fn weighted(text: &str, columns: Vec<(&str, ArrayRef)>) -> (Vec<u32>, Vec<u64>, Vec<f32>, Vec<(String, u64)>) {
+    let (mut batch, bad) = parse(text, columns).unwrap();
+    let SlotKeys::Weighted { offsets, keys, weights } = batch.slots.pop().unwrap() else { panic!() };
+    (offsets, keys, weights, bad)
+}
+
+#[test]
+fn values_have_the_weights_that_stand_at_their_places_and_lists_are_cut_together() {
+    let some = |values: &[i64]| Some(values.iter().map(|&value| Some(value)).collect());
+    let x = integer_lists(vec![some(&[9]), some(&[1, 2, 3]), None, Some(vec![]), some(&[2, 2, 1]), Some(vec![None])]);
+    let numbers = |values: &[f64]| Some(values.iter().map(|&value| Some(value)).collect());
+    let w = [numbers(&[7.0]), numbers(&[0.5, 0.0, 2.0]), None, None, numbers(&[1.0, 3.0, 4.0]), numbers(&[6.0])];
+    let w = number_lists(w.into());
+    let columns = || vec![("x", x.slice(1, 5)), ("w", w.slice(1, 5))];
+    let plain = |cut: &str| {
+        let (mut batch, _) = parse(&format!("slots = [{{ column = 'x'{cut} }}]"), columns()).unwrap();
+        let SlotKeys::Many { offsets, keys } = batch.slots.pop().unwrap() else { panic!() };
+        (offsets, keys)
+    };
+    for (cut, expected) in [
+        ("", &[0.5, 0.0, 2.0, 1.0, 3.0, 4.0, 6.0][..]),
+        (", first = 2", &[0.5, 0.0, 1.0, 3.0, 6.0]),
+        (", last = 1", &[2.0, 4.0, 6.0]),
+        (", buckets = 100", &[0.5, 0.0, 2.0, 1.0, 3.0, 4.0, 6.0]),
+        (", kind = 'boundaries', boundaries = [2]", &[0.5, 0.0, 2.0, 1.0, 3.0, 4.0, 6.0]),
+    ] {
+        let (offsets, keys, weights, bad) =
+            weighted(&format!("slots = [{{ column = 'x', weights = 'w'{cut} }}]"), columns());
+        assert_eq!((offsets, keys), plain(cut), "{cut}");
+        assert_eq!((&weights[..], bad), (expected, vec![]), "{cut}");
+    }
+    // Numbers of any type, in lists of any kind.
+    let wide = arrow::compute::cast(&w, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Float32, true))))
+        .unwrap();
+    let slots = "slots = [{ column = 'x', weights = 'w' }]";
+    assert_eq!(weighted(slots, vec![("x", x.clone()), ("w", wide)]), weighted(slots, vec![("x", x), ("w", w)]));
+    let counts = integer_lists(vec![some(&[3, 0])]);
+    assert_eq!(weighted(slots, vec![("x", integer_lists(vec![some(&[1, 2])])), ("w", counts)]).2, [3.0, 0.0]);
+    // Values that are no lists, as those of CSV.
+    let single = vec![("x", ints(vec![Some(5), None])), ("w", floats(vec![Some(0.25), Some(2.0)]))];
+    let (offsets, keys, weights, _) = weighted(slots, single);
+    assert_eq!((offsets, keys.len(), weights), (vec![0, 1, 2], 2, vec![0.25, 2.0]));
+    let none = vec![("x", integer_lists(vec![None, Some(vec![])])), ("w", Arc::new(NullArray::new(2)) as ArrayRef)];
+    assert_eq!(weighted(slots, none), (vec![0, 0, 0], vec![], vec![], vec![]), "no value needs no weight");
+}
+
+#[test]
+fn rows_whose_weights_do_not_fit_their_values_are_bad_rows() {
+    const ANOTHER_NUMBER: &str = "weights of another number than values";
+    const BAD_WEIGHT: &str = "weight of a value is not a number of at least 0";
+    let two = || Some(vec![Some(1), Some(2)]);
+    let found = |values: Option<Vec<Option<i64>>>, weights: Option<Vec<Option<f64>>>, cut: &str| {
+        let columns = vec![
+            ("x", integer_lists(vec![two(), values.clone(), two()])),
+            ("w", number_lists(vec![Some(vec![Some(1.0), Some(0.5)]), weights, Some(vec![Some(3.0), Some(4.0)])])),
+        ];
+        let (offsets, _, weights, bad) =
+            weighted(&format!("slots = [{{ column = 'x', weights = 'w'{cut} }}]"), columns);
+        assert_eq!((offsets[1], weights[..2].to_vec()), (2, vec![1.0, 0.5]));
+        assert_eq!(weights[weights.len() - 2..], [3.0, 4.0]);
+        bad
+    };
+    let bad = |reason: &str| vec![(reason.to_owned(), 1)];
+    assert_eq!(found(two(), None, ""), bad(ANOTHER_NUMBER));
+    assert_eq!(found(two(), Some(vec![Some(1.0)]), ""), bad(ANOTHER_NUMBER));
+    assert_eq!(found(two(), Some(vec![Some(1.0); 3]), ""), bad(ANOTHER_NUMBER));
+    assert_eq!(found(None, Some(vec![Some(1.0)]), ""), bad(ANOTHER_NUMBER));
+    assert_eq!(found(two(), Some(vec![Some(1.0); 3]), ", last = 1"), bad(ANOTHER_NUMBER), "not which is whose");
+    for wrong in [None, Some(f64::NAN), Some(f64::INFINITY), Some(-0.5), Some(1e300)] {
+        assert_eq!(found(two(), Some(vec![Some(1.0), wrong]), ""), bad(BAD_WEIGHT), "{wrong:?}");
+        assert_eq!(found(two(), Some(vec![Some(1.0), wrong]), ", last = 1"), bad(BAD_WEIGHT), "{wrong:?}");
+        assert_eq!(found(two(), Some(vec![Some(1.0), wrong]), ", first = 1"), vec![], "{wrong:?} does not count");
+    }
+    let slots = "slots = [{ column = 'x', weights = 'w' }]";
+    let (mut batch, said) =
+        parse(slots, vec![("x", ints(vec![Some(1), Some(2)])), ("w", floats(vec![None, Some(2.0)]))]).unwrap();
+    assert_eq!((batch.rows, said), (1, bad(BAD_WEIGHT)));
+    assert!(matches!(batch.slots.pop(), Some(SlotKeys::Weighted { weights, .. }) if weights == [2.0]));
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+    let said = parse(slots, vec![("x", ints(vec![Some(1)])), ("w", texts)]).unwrap_err().to_string();
+    assert!(said.contains("column `w` is Utf8, expected numbers, for the weights of the values of a slot"), "{said}");
+    let said = parse(slots, vec![("x", ints(vec![Some(1)]))]).unwrap_err().to_string();
+    assert!(said.contains("no column `w`"), "{said}");
 }

@@ -93,6 +93,13 @@ fn tables_of_some_slots() {
 }
 
 #[test]
+fn weights_of_values() {
+    let slots = "columns.slots=['C1..C9', { column = 'C10..C11', kind = 'hex', weights = 'I2..I3', pooling = 'mean' }, \
+                 { column = 'C12', kind = 'hex', weights = 'I2' }]";
+    kill_and_resume("parquet", &[slots, "data.on_bad_row=\"skip\""], 2);
+}
+
+#[test]
 fn attention() {
     let attention = "model.attention=[{history=\"C2\",target=\"C1\"},{history=\"C3\",target=\"C1\"}]";
     kill_and_resume("parquet", &["model.kind=din", attention], 2);

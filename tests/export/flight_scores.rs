@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::Background;
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, interpreter, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, WEIGHTS, block, interpreter, model, predict, python_says, rows};
 use crate::server::Server;
 
 /// Scores a file in batches of several sizes, all columns of the answers, and says the scores as bits.
@@ -32,7 +32,11 @@ for size in (1, 7, 100, 700):
 
 #[test]
 fn scores_are_those_of_predict_bit_for_bit_in_batches_of_any_size() {
-    let kinds = KINDS.map(|kind| (kind, &[][..])).into_iter().chain([("wide_deep", &OPTIONS[..]), KINDS_OF_LABELS[2]]);
+    let kinds = KINDS.map(|kind| (kind, &[][..])).into_iter().chain([
+        ("wide_deep", &OPTIONS[..]),
+        ("deep_fm", &[WEIGHTS]),
+        KINDS_OF_LABELS[2],
+    ]);
     for (kind, settings) in kinds {
         let dir = tempfile::tempdir().unwrap();
         let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 700));

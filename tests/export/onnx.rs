@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::rows::{
-    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
-    block, model, predict, python, python_says, rows,
+    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES,
+    TOWERS_OF_WEIGHTS, TWO_TOWERS, WEIGHTS, block, model, predict, python, python_says, rows,
 };
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
@@ -45,18 +45,21 @@ fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
 
 #[test]
 fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_dense_features() {
-    let cases: [&[&str]; 8] = [
+    let cases: [&[&str]; 10] = [
         &["model.pooling=mean", "table.storage=f16"],
         &["columns.dense=[]"],
         &["data.negatives=0.5", "model.linear=true", "model.fm=true", "model.cross_layers=2"],
         &OPTIONS,
         &[LISTS],
+        &[WEIGHTS],
+        &[WEIGHTS, "model.pooling=mean"],
         &TABLES,
         &TABLES,
         &TABLES,
     ];
-    for (kind, settings) in
-        ["wide_deep", "lr", "custom", "deep_fm", "fm", "wide_deep", "dcn_v2", "lr"].into_iter().zip(cases)
+    for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm", "fm", "deep_fm", "lr", "wide_deep", "dcn_v2", "lr"]
+        .into_iter()
+        .zip(cases)
     {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
@@ -96,7 +99,8 @@ fn it_does_so_for_several_labels() {
 #[test]
 fn it_does_so_for_two_towers_and_the_vectors_of_each() {
     let of_tables = [&TABLES[..], &TOWERS_OF_TABLES].concat();
-    for settings in TWO_TOWERS.into_iter().chain([&of_tables[..]]) {
+    let of_weights = [&[WEIGHTS][..], &TOWERS_OF_WEIGHTS].concat();
+    for settings in TWO_TOWERS.into_iter().chain([&of_tables[..], &of_weights]) {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), "two_towers", settings);
         assert!(difference < 1e-5, "{settings:?}: {difference}");

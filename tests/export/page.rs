@@ -3,7 +3,7 @@
 use crate::common;
 use crate::rows::{
     CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
-    block, model, predict, python_says, rows,
+    WEIGHTS, block, model, predict, python_says, rows,
 };
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
@@ -114,6 +114,24 @@ fn it_reads_lists_that_are_cut_and_poolings_of_slots() {
     let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &[LISTS]);
     assert_eq!(rows, 1500);
     assert!(difference < 1e-6, "{difference}");
+}
+
+#[test]
+fn it_reads_weights_of_values() {
+    for kind in ["deep_fm", "lr"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (rows, difference) = read_by_the_page(dir.path(), kind, &[WEIGHTS]);
+        assert_eq!(rows, 1500);
+        assert!(difference < 1e-6, "{kind}: {difference}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = |settings: &[&str]| -> serde_json::Value {
+        let folder = model(dir.path(), "lr", settings);
+        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap()
+    };
+    let (weighted, plain) = (manifest(&[WEIGHTS]), manifest(&[]));
+    assert_eq!((&weighted["version"], &plain["version"]), (&3.into(), &1.into()), "older readers refuse weights");
+    assert_eq!(weighted["training"]["types"]["history_weights"], "number");
 }
 
 #[test]

@@ -100,6 +100,17 @@ pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item'
      { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \
      { column = 'history', key_space = 'firsts', first = 1 }]";
 
+/// Slots whose values have weights: lists that are cut, hashed into buckets, pooled by sum and mean, and values that are no lists.
+pub(crate) const WEIGHTS: &str = "columns.slots=['user', { column = 'item', key_space = 'items', weights = 'item_weight' }, 'city', \
+     { column = 'history', key_space = 'items', weights = 'history_weights', pooling = 'mean' }, \
+     { column = 'history', key_space = 'lasts', last = 2, weights = 'history_weights', buckets = 20 }]";
+
+/// The towers over [`WEIGHTS`].
+pub(crate) const TOWERS_OF_WEIGHTS: [&str; 2] = [
+    "model.user={ slots = ['user', 'city', 'history'], dense = ['count', 'flag', 'price2', 'rank'] }",
+    "model.item={ slots = ['item'], dense = ['price', 'vector'] }",
+];
+
 /// Slots and a cross with tables of several widths, optimizers and storages.
 pub(crate) const TABLES: [&str; 3] = [
     "columns.slots=[{ column = 'user', table = 'small' }, 'city', { column = 'site', kind = 'hex', table = 'small' }, \
@@ -140,6 +151,10 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
             (0..pick(4, 4)(r)).map(|i| some(r + i, 5).then_some((pick(6, 40)(r + i)) as i64)).collect::<Vec<_>>()
         })
     });
+    let weights = range().map(|r| {
+        let of_value = |i: u64| Some((pick(50, 8)(r + 100 * i) as f32) * 0.25);
+        some(r, 3).then(|| (0..pick(4, 4)(r)).map(of_value).collect::<Vec<_>>())
+    });
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("label", Arc::new(label.collect::<Int32Array>())),
         (
@@ -176,6 +191,8 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
             ),
         ),
         ("item", Arc::new(range().map(|r| Some(pick(21, 40)(r) as i32)).collect::<Int32Array>())),
+        ("item_weight", Arc::new(range().map(|r| Some(pick(51, 5)(r) as f64 / 2.0)).collect::<Float64Array>())),
+        ("history_weights", Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(weights))),
         ("vector", Arc::new(vectors(range()))),
         ("history", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))),
         ("day", Arc::new(range().map(|r| some(r, 22).then_some(pick(23, 20)(r) as i32 - 10)).collect::<Date32Array>())),

@@ -21,6 +21,7 @@ use crate::string_or_table::{Named, list};
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
 pub use key_spaces::check_key_spaces;
+pub(crate) use slot::WEIGHTS_OF_MAX;
 pub use slot::{Slot, SlotKind};
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
@@ -96,7 +97,7 @@ impl Columns {
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub fn names_with(&self, first: &[String]) -> Vec<String> {
         let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
-        let features = dense.chain(self.slots.iter().map(|s| &s.column));
+        let features = dense.chain(self.slots.iter().flat_map(Slot::columns));
         let mut names: Vec<String> = Vec::new();
         for column in first.iter().chain(features).chain(&self.extra) {
             if !names.contains(column) {
@@ -124,7 +125,8 @@ impl Columns {
         let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
         let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
         let at = self.dense.iter().filter_map(|dense| Some((dense.at_column()?, ValueKind::Text)));
-        for (name, kind) in labels.chain(weight).chain(dense).chain(at).chain(slots) {
+        let weights = self.slots.iter().filter_map(|slot| Some((slot.weights.as_ref()?, ValueKind::Number)));
+        for (name, kind) in labels.chain(weight).chain(dense).chain(at).chain(slots).chain(weights) {
             let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
                 columns.push(FileColumn::new(name, kind));
                 continue;
@@ -176,7 +178,10 @@ impl Columns {
             .dense
             .iter()
             .flat_map(|dense| std::iter::once(dense.column.as_str()).chain(dense.at_column().map(String::as_str)));
-        slots.peek().is_some() && slots.all(|slot| slot.kind == kind) && labels.chain(dense).all(|name| name != column)
+        let weights = self.slots.iter().filter_map(|slot| slot.weights.as_deref());
+        slots.peek().is_some()
+            && slots.all(|slot| slot.kind == kind)
+            && labels.chain(dense).chain(weights).all(|name| name != column)
     }
 
     /// Checks names against each other; the fault names the field.
@@ -205,6 +210,11 @@ impl Columns {
     /// Slots of the model, the crosses included.
     pub fn slot_count(&self) -> usize {
         self.slots.len() + self.crosses.len()
+    }
+
+    /// Whether the values of a slot have weights.
+    pub fn has_value_weights(&self) -> bool {
+        self.slots.iter().any(|slot| slot.weights.is_some())
     }
 
     /// The statistics of the values that a dense feature scales.
@@ -282,8 +292,26 @@ pub(crate) fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Ve
 }
 
 fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D::Error> {
-    let entries = list::<D, Slot>(deserializer)?.into_iter();
-    Ok(entries.flat_map(|e| expand(&e.column).into_iter().map(move |column| Slot { column, ..e.clone() })).collect())
+    let mut slots = Vec::new();
+    for entry in list::<D, Slot>(deserializer)? {
+        let columns = expand(&entry.column);
+        let Some(weights) = &entry.weights else {
+            slots.extend(columns.into_iter().map(|column| Slot { column, ..entry.clone() }));
+            continue;
+        };
+        let weights = expand(weights);
+        if weights.len() != columns.len() {
+            return Err(serde::de::Error::custom(format!(
+                "`{}` is {} slots, and their weights {} columns, expected one for each",
+                entry.column,
+                columns.len(),
+                weights.len()
+            )));
+        }
+        let pairs = columns.into_iter().zip(weights);
+        slots.extend(pairs.map(|(column, weights)| Slot { column, weights: Some(weights), ..entry.clone() }));
+    }
+    Ok(slots)
 }
 
 #[cfg(test)]

@@ -46,6 +46,11 @@ pub struct Slot {
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
+    /// A column, or a range, with a weight for each value of the slot: a number of at least 0, and in lists as many as values. The rows of
+    /// the values are multiplied by them before a sum, or a mean, which is divided by the sum of the weights, for instance `item_weights`.
+    /// Default: every value weighs 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights: Option<String>,
     /// The table of `[tables]` that has its rows, for instance `users`. Slots of one key space have one table. Default: `[table]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
@@ -111,6 +116,11 @@ impl Slot {
         self.key_space.as_deref().unwrap_or(&self.column)
     }
 
+    /// The columns that it reads: that of its values, and that of their weights.
+    pub fn columns(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.column).chain(&self.weights)
+    }
+
     pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
         let of = || format!("columns.slots: `{}`", self.column);
         for (name, count) in [("first", self.first), ("last", self.last)] {
@@ -122,7 +132,29 @@ impl Slot {
             return Err(Fault::user(format!("{}: first and last exclude each other, expected one of them", of())));
         }
         check_buckets(self.buckets, of)?;
+        self.check_weights(columns, of)?;
         self.check_boundaries(columns, of)
+    }
+
+    fn check_weights(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
+        let Some(weights) = &self.weights else { return Ok(()) };
+        let refuse = |what: String| Err(Fault::user(format!("{}: {what}", of())));
+        if self.pooling == Some(Pooling::Max) {
+            return refuse(WEIGHTS_OF_MAX.into());
+        }
+        if let Some(absent) = [weights, &self.column].into_iter().find(|name| columns.optional.contains(name)) {
+            return refuse(format!(
+                "it has weights, so `{absent}` must not be in columns.optional: a value without a weight is a bad row"
+            ));
+        }
+        match columns.crosses.iter().find(|cross| cross.columns.contains(&self.column)) {
+            None => Ok(()),
+            Some(cross) => refuse(format!(
+                "it has weights, and the cross `{}` would ignore them: leave one of both out, or write the values for the cross as \
+                 another column",
+                cross.key_space()
+            )),
+        }
     }
 
     fn check_boundaries(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
@@ -186,6 +218,10 @@ impl Slot {
     }
 }
 
+/// Why a slot with weights cannot have the pooling `max`.
+pub(crate) const WEIGHTS_OF_MAX: &str =
+    "it has weights, which go with the pooling \"sum\" or \"mean\", not with \"max\": give it another pooling";
+
 /// One bucket would be one key for all values.
 pub(super) fn check_buckets(buckets: Option<u64>, of: impl Fn() -> String) -> Result<(), Fault> {
     match buckets {
@@ -206,6 +242,7 @@ impl From<String> for Slot {
             first: None,
             last: None,
             pooling: None,
+            weights: None,
             table: None,
         }
     }
@@ -244,5 +281,34 @@ mod tests {
         };
         quantiles("[1.0, 2.0]").unwrap();
         assert!(quantiles("[]").unwrap_err().to_string().contains("columns.quantiles.age is empty"));
+    }
+
+    #[test]
+    fn weights_go_with_sums_and_means_of_columns_that_are_there() {
+        let columns = |text: &str| toml::from_str::<Columns>(text).map_err(|error| error.to_string());
+        let check = |text: &str| columns(text)?.check().map_err(|fault| fault.to_string());
+        check("slots = [{ column = 'x', weights = 'w', pooling = 'mean', last = 3, buckets = 9 }, 'y']").unwrap();
+        for (text, words) in [
+            (
+                "slots = [{ column = 'x', weights = 'w', pooling = 'max' }]",
+                "`x`: it has weights, which go with the pooling \"sum\"",
+            ),
+            ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['w']", "`w` must not be in columns.optional"),
+            ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['x']", "`x` must not be in columns.optional"),
+            (
+                "slots = [{ column = 'x', weights = 'w' }, 'y']\ncrosses = [{ columns = ['y', 'x'] }]",
+                "the cross `y x x` would ignore them",
+            ),
+            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` is 3 slots, and their weights 2 columns"),
+        ] {
+            let said = check(text).unwrap_err();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+        let three = columns("dense = []\nslots = [{ column = 'h1..h2', weights = 'w1..w2' }]").unwrap();
+        assert_eq!(three.names(), ["label", "h1", "w1", "h2", "w2"]);
+        assert_eq!(three.slots[1].weights.as_deref(), Some("w2"));
+        let text = toml::to_string(&three).unwrap();
+        assert_eq!(toml::from_str::<Columns>(&text).unwrap(), three);
+        assert!(!toml::to_string(&Columns::default()).unwrap().contains("weights"), "a job without has no field more");
     }
 }

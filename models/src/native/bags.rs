@@ -50,6 +50,8 @@ pub(super) struct BagView<'a> {
     pub(super) inverse: &'a [u32],
     /// Offsets of the whole batch; `None` if every bag has one value.
     pub(super) offsets: Option<&'a [u32]>,
+    /// The weight of each value of the whole batch; `None`: 1.
+    pub(super) value_weights: Option<&'a [f32]>,
     /// First row of the range.
     pub(super) first: usize,
     /// How each slot becomes a vector.
@@ -96,6 +98,16 @@ impl<'a> BagView<'a> {
         }
     }
 
+    /// The weights of these values, in a batch that has some.
+    #[inline(always)]
+    pub(super) fn weights(&self, row: usize, slot: usize) -> &'a [f32] {
+        let bag = (self.first + row) * self.slots + slot;
+        match (self.offsets, self.value_weights) {
+            (Some(offsets), Some(weights)) => &weights[offsets[bag] as usize..offsets[bag + 1] as usize],
+            _ => &[],
+        }
+    }
+
     /// Width of the embeddings of a row, all slots together.
     #[inline(always)]
     pub(super) fn embedded(&self, parts: RowParts) -> usize {
@@ -119,9 +131,20 @@ impl<'a> BagView<'a> {
         self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
     }
 
-    /// The weight of each of the `count` values of a bag.
+    /// What the sum of the values of a bag, each times its weight, is multiplied by.
     #[inline(always)]
-    pub(super) fn weight(&self, slot: usize, count: usize) -> f32 {
+    pub(super) fn scale_of(&self, slot: usize, weights: &[f32]) -> f32 {
+        if self.slot_vectors[slot] != SlotVector::Pooled(Pooling::Mean) {
+            return 1.0;
+        }
+        let sum: f32 = weights.iter().sum();
+        // The inverse of a number below it may be infinite.
+        if sum >= f32::MIN_POSITIVE { 1.0 / sum } else { 0.0 }
+    }
+
+    /// What the sum of the `count` values of a bag is multiplied by.
+    #[inline(always)]
+    pub(super) fn scale(&self, slot: usize, count: usize) -> f32 {
         match self.slot_vectors[slot] {
             SlotVector::Pooled(Pooling::Mean) => 1.0 / count as f32,
             // Of the largest, one counts, with all its weight.

@@ -4,7 +4,7 @@
 
 use super::bags::{BagView, RowParts, SlotVector, by_width, larger};
 use super::kernels::kernel;
-use super::widths::{gather_widths, scatter_widths};
+use super::widths::{gather_weighted_widths, gather_widths, scatter_weighted_widths, scatter_widths};
 use crate::Pooling;
 
 kernel! {
@@ -14,13 +14,17 @@ kernel! {
     fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
         if !bags.places.is_empty() {
-            return gather_widths(bags, parts, unique_rows, logits, x, width);
+            return match bags.value_weights {
+                None => gather_widths(bags, parts, unique_rows, logits, x, width),
+                Some(_) => gather_weighted_widths(bags, parts, unique_rows, logits, x, width),
+            };
         }
         macro_rules! run {
             ($d:literal) => {
-                match bags.offsets {
-                    None => gather_single::<$d>(bags, parts, unique_rows, logits, x, width),
-                    Some(_) => gather_bags(bags, parts, unique_rows, logits, x, width),
+                match (bags.offsets, bags.value_weights) {
+                    (None, _) => gather_single::<$d>(bags, parts, unique_rows, logits, x, width),
+                    (Some(_), None) => gather_bags::<false>(bags, parts, unique_rows, logits, x, width),
+                    (Some(_), Some(_)) => gather_bags::<true>(bags, parts, unique_rows, logits, x, width),
                 }
             };
         }
@@ -60,9 +64,9 @@ fn gather_single<const D: usize>(
     }
 }
 
-/// Any number of values per bag.
+/// Any number of values per bag; `WEIGHTED`: each with a weight.
 #[inline(always)]
-fn gather_bags(
+fn gather_bags<const WEIGHTED: bool>(
     bags: &BagView<'_>,
     parts: RowParts,
     unique_rows: &[f32],
@@ -99,20 +103,23 @@ fn gather_bags(
                 *logit += sum;
                 continue;
             }
-            for &value in values {
+            let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            for (at, &value) in values.iter().enumerate() {
                 let row = &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
+                // Without weights the compiler leaves the product out.
+                let own = if WEIGHTED { own[at] } else { 1.0 };
                 if parts.linear {
-                    sum += row[0];
+                    sum += own * row[0];
                 }
                 for (pooled, &weight) in pooled.iter_mut().zip(&row[parts.row_dim - dim..]) {
-                    *pooled += weight;
+                    *pooled += own * weight;
                 }
             }
-            if values.len() > 1 {
-                let weight = bags.weight(slot, values.len());
-                sum *= weight;
+            if WEIGHTED || values.len() > 1 {
+                let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
+                sum *= scale;
                 for pooled in pooled {
-                    *pooled *= weight;
+                    *pooled *= scale;
                 }
             }
             *logit += sum;
@@ -158,11 +165,17 @@ kernel! {
     fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                    row_grads: &'a mut [f32]) {
         if !bags.places.is_empty() {
-            return scatter_widths(bags, parts, g, dx, first, row_grads);
+            return match bags.value_weights {
+                None => scatter_widths(bags, parts, g, dx, first, row_grads),
+                Some(_) => scatter_weighted_widths(bags, parts, g, dx, first, row_grads),
+            };
         }
         macro_rules! run {
             ($d:literal) => {
-                scatter_rows::<$d>(bags, parts, g, dx, first, row_grads)
+                match bags.value_weights {
+                    None => scatter_rows::<$d, false>(bags, parts, g, dx, first, row_grads),
+                    Some(_) => scatter_rows::<$d, true>(bags, parts, g, dx, first, row_grads),
+                }
             };
         }
         by_width!(parts.dim, run);
@@ -189,7 +202,7 @@ kernel! {
 }
 
 #[inline(always)]
-fn scatter_rows<const D: usize>(
+fn scatter_rows<const D: usize, const WEIGHTED: bool>(
     bags: &BagView<'_>,
     parts: RowParts,
     g: &[f32],
@@ -204,12 +217,14 @@ fn scatter_rows<const D: usize>(
                 continue;
             }
             let values = bags.values(r, slot);
-            let weight = bags.weight(slot, values.len());
-            for &value in values {
+            let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
+            for (place, &value) in values.iter().enumerate() {
                 let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
                 let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
                     continue;
                 };
+                let weight = if WEIGHTED { scale * own[place] } else { scale };
                 if parts.linear {
                     row[0] += weight * g;
                 }
@@ -228,6 +243,7 @@ fn scatter_rows<const D: usize>(
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::bags::SlotPlace;
     use super::*;
 
     fn case() -> impl Strategy<Value = (usize, usize, usize, bool, bool, Vec<Vec<u32>>)> {
@@ -249,7 +265,7 @@ mod tests {
     proptest! {
         #[test]
         fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), which in prop::array::uniform4(0usize..3),
-                                                    pad in 0usize..3, skip in 0usize..2, cut in 0usize..8) {
+                                                    pad in 0usize..3, skip in 0usize..2, cut in 0usize..8, weighted: bool, widths: bool) {
             let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
             let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23 / 2) as f32 - 6.0).collect();
             let inverse: Vec<u32> = bags.concat();
@@ -259,13 +275,26 @@ mod tests {
             }
             let first = skip.min(rows - 1);
             let pooling = which.map(|which| [Pooling::Sum, Pooling::Mean, Pooling::Max][which]);
-            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, slot_vectors: &pooling.map(SlotVector::Pooled), places: &[] };
+            // With equal widths the loops over slots of several widths must agree, too.
+            let places: Vec<SlotPlace> = (0..slots).filter(|_| widths && dim > 0).map(|slot| SlotPlace { at: slot * dim, dim }).collect();
+            let weighted = weighted && !single;
+            let value_weights: Vec<f32> = (0..inverse.len()).map(|i| (i * 3 % 5) as f32 * 0.5).collect();
+            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, slot_vectors: &pooling.map(SlotVector::Pooled),
+                                 value_weights: weighted.then_some(&value_weights), places: &places };
             let width = slots * dim + pad;
             let count = rows - first;
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);
             gather(&view, parts, &unique, &mut logits, &mut x, width);
 
-            let weight = |slot: usize, bag: &[u32]| if pooling[slot] == Pooling::Mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
+            // The weight of value `i` of a bag.
+            let own = |bag: usize, i: usize| if weighted { value_weights[offsets[bag] as usize + i] } else { 1.0 };
+            let weight = |bag: usize| match pooling[bag % slots] {
+                Pooling::Mean => match (0..bags[bag].len()).map(|i| own(bag, i)).sum::<f32>() {
+                    0.0 => 0.0,
+                    sum => 1.0 / sum,
+                },
+                _ => 1.0,
+            };
             // The place in `unique` of what the largest weight of a bag is, the first if there are several.
             let largest = |bag: &[u32], at: usize| {
                 let place = |v: u32| v as usize * parts.row_dim + at;
@@ -274,20 +303,22 @@ mod tests {
                     _ => Some(p),
                 })
             };
-            let pooled = |slot: usize, bag: &[u32], at: usize| {
+            let pooled = |of: usize, at: usize| {
+                let (slot, bag) = (of % slots, &bags[of]);
                 if pooling[slot] == Pooling::Max {
                     return largest(bag, at).map_or(0.0, |place| unique[place]);
                 }
-                weight(slot, bag) * bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum::<f32>()
+                let values = bag.iter().enumerate();
+                weight(of) * values.map(|(i, &v)| own(of, i) * unique[v as usize * parts.row_dim + at]).sum::<f32>()
             };
             for r in 0..count {
-                let row = &bags[(first + r) * slots..][..slots];
-                let linear_sum: f32 = if linear { row.iter().enumerate().map(|(slot, b)| pooled(slot, b, 0)).sum() } else { 0.0 };
+                let own_bags = (first + r) * slots..(first + r + 1) * slots;
+                let linear_sum: f32 = if linear { own_bags.clone().map(|bag| pooled(bag, 0)).sum() } else { 0.0 };
                 prop_assert!((logits[r] - linear_sum).abs() < 1e-4);
-                for (slot, bag) in row.iter().enumerate() {
+                for (slot, bag) in own_bags.enumerate() {
                     for f in 0..dim {
                         let at = parts.row_dim - dim + f;
-                        prop_assert!((x[r * width + slot * dim + f] - pooled(slot, bag, at)).abs() < 1e-4);
+                        prop_assert!((x[r * width + slot * dim + f] - pooled(bag, at)).abs() < 1e-4);
                     }
                 }
                 prop_assert!(x[r * width + slots * dim..][..pad].iter().all(|&x| x == 5.0), "padding is left alone");
@@ -305,19 +336,21 @@ mod tests {
             let mut expected = vec![0.0f32; unique.len()];
             for r in 0..count {
                 for slot in 0..slots {
-                    let (bag, max) = (&bags[(first + r) * slots + slot], pooling[slot] == Pooling::Max);
+                    let of = (first + r) * slots + slot;
+                    let (bag, max) = (&bags[of], pooling[slot] == Pooling::Max);
                     for at in (0..parts.row_dim).filter(|_| max) {
                         let linear = parts.row_dim - dim;
                         let by = if at < linear { g[r] } else { dx[(r * slots + slot) * dim + at - linear] };
                         largest(bag, at).into_iter().for_each(|place| expected[place] += by);
                     }
-                    for &v in bag.iter().filter(|_| !max) {
+                    for (i, &v) in bag.iter().enumerate().filter(|_| !max) {
                         let row = &mut expected[v as usize * parts.row_dim..][..parts.row_dim];
+                        let weight = weight(of) * own(of, i);
                         if linear {
-                            row[0] += weight(slot, bag) * g[r];
+                            row[0] += weight * g[r];
                         }
                         for f in 0..dim {
-                            row[parts.row_dim - dim + f] += weight(slot, bag) * dx[(r * slots + slot) * dim + f];
+                            row[parts.row_dim - dim + f] += weight * dx[(r * slots + slot) * dim + f];
                         }
                     }
                 }

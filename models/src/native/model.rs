@@ -429,6 +429,7 @@ mod tests {
                     unique_rows: &unique_rows,
                     inverse: &inverse[..n * slots],
                     offsets: None,
+                    value_weights: None,
                 };
                 let mut logits = Vec::new();
                 model.predict(&batch, &mut logits).unwrap();

@@ -217,6 +217,7 @@ impl Network {
             slots: self.spec.slots,
             inverse: batch.inverse,
             offsets: batch.offsets,
+            value_weights: batch.value_weights,
             first,
             slot_vectors: &self.slot_vectors,
             places: &self.places,

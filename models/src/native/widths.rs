@@ -9,39 +9,64 @@ kernel! {
     /// As `gather`.
     fn gather_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                          width: usize) {
-        let first = parts.row_dim - parts.dim;
-        for (r, logit) in logits.iter_mut().enumerate() {
-            *logit = 0.0;
-            for (slot, place) in bags.places.iter().enumerate() {
-                let largest = bags.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max);
-                let pooled = &mut x[r * width + place.at..][..place.dim];
-                let values = bags.values(r, slot);
-                let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
-                let Some((&one, others)) = values.split_first() else {
-                    pooled.fill(0.0);
-                    continue;
-                };
-                let mut sum = if parts.linear { row(one)[0] } else { 0.0 };
-                pooled.copy_from_slice(&row(one)[first..][..place.dim]);
-                for &value in others {
-                    let row = row(value);
-                    if parts.linear {
-                        sum = if largest { larger(sum, row[0]) } else { sum + row[0] };
-                    }
-                    let weights = pooled.iter_mut().zip(&row[first..]);
-                    if largest {
-                        weights.for_each(|(pooled, &weight)| *pooled = larger(*pooled, weight));
-                    } else {
-                        weights.for_each(|(pooled, &weight)| *pooled += weight);
-                    }
-                }
-                if !others.is_empty() {
-                    let weight = bags.weight(slot, values.len());
-                    sum *= weight;
-                    pooled.iter_mut().for_each(|pooled| *pooled *= weight);
-                }
-                *logit += sum;
+        gather_rows::<false>(bags, parts, unique_rows, logits, x, width);
+    }
+}
+
+kernel! {
+    /// The same of values with weights.
+    fn gather_weighted_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32],
+                                  x: &'a mut [f32], width: usize) {
+        gather_rows::<true>(bags, parts, unique_rows, logits, x, width);
+    }
+}
+
+#[inline(always)]
+fn gather_rows<const WEIGHTED: bool>(
+    bags: &BagView<'_>,
+    parts: RowParts,
+    unique_rows: &[f32],
+    logits: &mut [f32],
+    x: &mut [f32],
+    width: usize,
+) {
+    let first = parts.row_dim - parts.dim;
+    for (r, logit) in logits.iter_mut().enumerate() {
+        *logit = 0.0;
+        for (slot, place) in bags.places.iter().enumerate() {
+            let largest = bags.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max);
+            let pooled = &mut x[r * width + place.at..][..place.dim];
+            let values = bags.values(r, slot);
+            let weights = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            // Of the largest, one counts, with all its weight.
+            let own = |at: usize| if WEIGHTED && !largest { weights[at] } else { 1.0 };
+            let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
+            let Some((&one, others)) = values.split_first() else {
+                pooled.fill(0.0);
+                continue;
+            };
+            let mut sum = if parts.linear { own(0) * row(one)[0] } else { 0.0 };
+            for (pooled, &weight) in pooled.iter_mut().zip(&row(one)[first..]) {
+                *pooled = own(0) * weight;
             }
+            for (at, &value) in others.iter().enumerate() {
+                let (row, own) = (row(value), own(at + 1));
+                if parts.linear {
+                    sum = if largest { larger(sum, row[0]) } else { sum + own * row[0] };
+                }
+                let weights = pooled.iter_mut().zip(&row[first..]);
+                if largest {
+                    weights.for_each(|(pooled, &weight)| *pooled = larger(*pooled, weight));
+                } else {
+                    weights.for_each(|(pooled, &weight)| *pooled += own * weight);
+                }
+            }
+            if WEIGHTED || !others.is_empty() {
+                let scale = if WEIGHTED { bags.scale_of(slot, weights) } else { bags.scale(slot, values.len()) };
+                sum *= scale;
+                pooled.iter_mut().for_each(|pooled| *pooled *= scale);
+            }
+            *logit += sum;
         }
     }
 }
@@ -50,26 +75,48 @@ kernel! {
     /// As `scatter`.
     fn scatter_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                           row_grads: &'a mut [f32]) {
-        let (embedded, begin) = (bags.embedded(parts), parts.row_dim - parts.dim);
-        for (r, &g) in g.iter().enumerate() {
-            for (slot, place) in bags.places.iter().enumerate() {
-                if bags.takes_largest(slot) {
+        scatter_rows::<false>(bags, parts, g, dx, first, row_grads);
+    }
+}
+
+kernel! {
+    /// The same of values with weights.
+    fn scatter_weighted_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
+                                   row_grads: &'a mut [f32]) {
+        scatter_rows::<true>(bags, parts, g, dx, first, row_grads);
+    }
+}
+
+#[inline(always)]
+fn scatter_rows<const WEIGHTED: bool>(
+    bags: &BagView<'_>,
+    parts: RowParts,
+    g: &[f32],
+    dx: &[f32],
+    first: usize,
+    row_grads: &mut [f32],
+) {
+    let (embedded, begin) = (bags.embedded(parts), parts.row_dim - parts.dim);
+    for (r, &g) in g.iter().enumerate() {
+        for (slot, place) in bags.places.iter().enumerate() {
+            if bags.takes_largest(slot) {
+                continue;
+            }
+            let values = bags.values(r, slot);
+            let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
+            let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
+            let from = &dx[r * embedded + place.at..][..place.dim];
+            for (at, &value) in values.iter().enumerate() {
+                let weight = if WEIGHTED { scale * own[at] } else { scale };
+                let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
+                let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
                     continue;
+                };
+                if parts.linear {
+                    row[0] += weight * g;
                 }
-                let values = bags.values(r, slot);
-                let weight = bags.weight(slot, values.len());
-                let from = &dx[r * embedded + place.at..][..place.dim];
-                for &value in values {
-                    let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
-                    let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
-                        continue;
-                    };
-                    if parts.linear {
-                        row[0] += weight * g;
-                    }
-                    for (sum, &from) in row[begin..].iter_mut().zip(from) {
-                        *sum += weight * from;
-                    }
+                for (sum, &from) in row[begin..].iter_mut().zip(from) {
+                    *sum += weight * from;
                 }
             }
         }

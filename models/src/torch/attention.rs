@@ -48,5 +48,5 @@ fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchError> {
 fn sum_of_each_row(elements: &Tensor, bags: &Bags, rows: i64) -> Result<Tensor, TchError> {
     let (count, dim) = elements.size2()?;
     let places = Tensor::f_arange(count, (Kind::Int, elements.device()))?;
-    TorchBatch::bag_of(elements, &places, &bags.offsets, Pooling::Sum, &[rows, dim])
+    TorchBatch::bag_of(elements, &places, &bags.offsets, None, Pooling::Sum, &[rows, dim])
 }

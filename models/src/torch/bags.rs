@@ -13,6 +13,8 @@ pub(super) struct Bags {
     pub(super) offsets: Tensor,
     /// `[m]`: the bag of each value.
     pub(super) of_value: Tensor,
+    /// `[m]`: the weight of each value; `None`: 1.
+    pub(super) weights: Option<Tensor>,
 }
 
 impl TorchBatch {
@@ -29,7 +31,7 @@ impl TorchBatch {
             let values = of_slots(&self.values)?.f_to_kind(Kind::Int)?;
             let offsets = Tensor::f_arange(self.rows * k + 1, integers)?;
             let of_value = offsets.f_narrow(0, 0, self.rows * k)?;
-            return Ok(Bags { values, offsets: offsets.f_to_kind(Kind::Int)?, of_value });
+            return Ok(Bags { values, offsets: offsets.f_to_kind(Kind::Int)?, of_value, weights: None });
         };
         let starts = of_slots(&offsets.f_narrow(0, 0, bags)?)?;
         let lengths = of_slots(&offsets.f_narrow(0, 1, bags)?)?.f_sub(&starts)?;
@@ -38,7 +40,8 @@ impl TorchBatch {
         let shifts = starts.f_sub(&offsets.f_narrow(0, 0, self.rows * k)?)?.f_index_select(0, &of_value)?;
         let places = Tensor::f_arange(of_value.size()[0], integers)?.f_add(&shifts)?;
         let values = self.values.f_index_select(0, &places)?;
-        Ok(Bags { values, offsets: offsets.f_to_kind(Kind::Int)?, of_value })
+        let weights = self.value_weights.as_ref().map(|weights| weights.f_index_select(0, &places)).transpose()?;
+        Ok(Bags { values, offsets: offsets.f_to_kind(Kind::Int)?, of_value, weights })
     }
 
     /// As [`TorchBatch::pooled`], with a pooling for each slot.
@@ -56,7 +59,10 @@ impl TorchBatch {
             }
             let bags = self.bags_of(&own)?;
             let shape = [self.rows, own.len() as i64, self.unique_rows.size()[1]];
-            let pooled = Self::bag_of(&self.unique_rows, &bags.values, &bags.offsets, way, &shape)?.f_unbind(1)?;
+            // Slots that are pooled by max have no weights.
+            let weights = bags.weights.as_ref().filter(|_| way != Pooling::Max);
+            let pooled = Self::bag_of(&self.unique_rows, &bags.values, &bags.offsets, weights, way, &shape)?;
+            let pooled = pooled.f_unbind(1)?;
             own.iter().zip(pooled).for_each(|(&slot, pooled)| slots[slot as usize] = pooled);
         }
         Tensor::f_stack(&slots, 1)

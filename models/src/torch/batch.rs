@@ -19,6 +19,7 @@ pub struct TorchBatch {
     pub(super) unique_rows: Tensor,
     pub(super) values: Tensor,
     pub(super) offsets: Option<Tensor>,
+    pub(super) value_weights: Option<Tensor>,
     pub(super) training: bool,
 }
 
@@ -52,6 +53,7 @@ impl TorchBatch {
             unique_rows: unique_rows.f_set_requires_grad(training)?,
             values: indices(batch.inverse)?,
             offsets: batch.offsets.map(indices).transpose()?,
+            value_weights: batch.value_weights.map(|weights| floats(weights, &[weights.len() as i64])).transpose()?,
             training,
         })
     }
@@ -106,11 +108,16 @@ impl TorchBatch {
         self.offsets.as_ref()
     }
 
-    /// `[n, s, row_dim]`: the row vector of each slot, its values pooled; zeros for a slot without values. The parts of a
-    /// row lie one after the other along the last dimension.
+    /// `[values]`: what each value's row is multiplied by before it is pooled; `None`: 1.
+    pub fn value_weights(&self) -> Option<&Tensor> {
+        self.value_weights.as_ref()
+    }
+
+    /// `[n, s, row_dim]`: the row vector of each slot, its values pooled, each times its weight; zeros for a slot without values. The
+    /// parts of a row lie one after the other along the last dimension.
     ///
     /// # Errors
-    /// Errors of libtorch, for instance no memory on the device.
+    /// [`Pooling::Max`] of a batch whose values have weights; errors of libtorch, for instance no memory on the device.
     pub fn pooled(&self, pooling: Pooling) -> Result<Tensor, TchError> {
         let shape = [self.rows, self.slots, self.unique_rows.size()[1]];
         match &self.offsets {
@@ -121,15 +128,18 @@ impl TorchBatch {
                 Tensor::f_embedding(&self.unique_rows, &self.values, -1, false, false)?.f_view(shape)
             }
             None => self.unique_rows.f_index(&[Some(&self.values)])?.f_view(shape),
-            Some(offsets) => Self::bag_of(&self.unique_rows, &self.values, offsets, pooling, &shape),
+            Some(offsets) => {
+                Self::bag_of(&self.unique_rows, &self.values, offsets, self.value_weights.as_ref(), pooling, &shape)
+            }
         }
     }
 
-    /// The bags of these rows that `values` names, in this shape.
+    /// The bags of these rows that `values` names, in this shape; with `weights`, each times its weight.
     pub(super) fn bag_of(
         rows: &Tensor,
         values: &Tensor,
         offsets: &Tensor,
+        weights: Option<&Tensor>,
         pooling: Pooling,
         shape: &[i64],
     ) -> Result<Tensor, TchError> {
@@ -138,14 +148,29 @@ impl TorchBatch {
         }
         let mode = match pooling {
             Pooling::Sum => 0,
+            // libtorch takes weights for sums alone.
+            Pooling::Mean if weights.is_some() => 0,
             Pooling::Mean => 1,
+            Pooling::Max if weights.is_some() => {
+                return Err(TchError::Torch("values with weights are pooled by sum or mean, not by max".into()));
+            }
             // On CUDA its backward pass adds atomically, and every run gives other last bits.
             Pooling::Max => 2,
         };
-        let no_weights = None::<&Tensor>;
-        let (bags, ..) = Tensor::f_embedding_bag(rows, values, offsets, false, mode, false, no_weights, true)?;
-        bags.f_view(shape)
+        let (bags, ..) = Tensor::f_embedding_bag(rows, values, offsets, false, mode, false, weights, true)?;
+        match weights {
+            Some(weights) if pooling == Pooling::Mean => bags.f_div(&sums(weights, offsets)?)?.f_view(shape),
+            _ => bags.f_view(shape),
+        }
     }
+}
+
+/// The sum of the weights of each bag, `[bags, 1]`, 1 in the place of 0: by an operator that adds in a fixed order, also on CUDA.
+fn sums(weights: &Tensor, offsets: &Tensor) -> Result<Tensor, TchError> {
+    let count = weights.numel() as i64;
+    let (rows, places) = (weights.f_view([count, 1])?, Tensor::f_arange(count, (Kind::Int, weights.device()))?);
+    let (sums, ..) = Tensor::f_embedding_bag(&rows, &places, offsets, false, 0, false, None::<&Tensor>, true)?;
+    sums.f_masked_fill(&sums.f_lt(f64::from(f32::MIN_POSITIVE))?, 1.0)
 }
 
 /// Labels, as they lie, as `[n]`, or `[n, t]` of several labels.

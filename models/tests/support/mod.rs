@@ -28,6 +28,7 @@ pub struct Owned {
     pub unique_rows: Vec<f32>,
     pub inverse: Vec<u32>,
     pub offsets: Option<Vec<u32>>,
+    pub value_weights: Option<Vec<f32>>,
 }
 
 impl Owned {
@@ -42,7 +43,30 @@ impl Owned {
             unique_rows: vec![],
             inverse: vec![],
             offsets: Some(vec![0; 5]),
+            value_weights: None,
         }
+    }
+
+    /// The same with weights of values, from 0 to 1.5, in the slots that can have some: those that are pooled by sum or mean, and by
+    /// nothing else. Without offsets every value has its own bag. If no slot can have weights, the batch stays as it is.
+    pub fn weighted(mut self, spec: &ModelSpec) -> Owned {
+        if (0..spec.slots).all(|slot| spec.pooling_of(slot) == Pooling::Max) {
+            return self;
+        }
+        let bags = self.rows * spec.slots;
+        let offsets = self.offsets.get_or_insert_with(|| (0..=bags as u32).collect());
+        let of_attention = |slot: usize| {
+            let pairs = spec.attention.iter().flat_map(|attention| &attention.pairs);
+            pairs.into_iter().any(|pair| pair.history == slot || pair.target == slot)
+        };
+        let weight = |slot: usize, value: usize| match spec.pooling_of(slot) {
+            Pooling::Sum | Pooling::Mean if !of_attention(slot) => (number(8, self.id, value) % 4) as f32 * 0.5,
+            _ => 1.0,
+        };
+        let of_bag = |bag: usize| (offsets[bag] as usize..offsets[bag + 1] as usize).map(move |value| (bag, value));
+        self.value_weights =
+            Some((0..bags).flat_map(of_bag).map(|(bag, value)| weight(bag % spec.slots, value)).collect());
+        self
     }
 
     pub fn view(&self) -> DenseBatch<'_> {
@@ -55,6 +79,7 @@ impl Owned {
             unique_rows: &self.unique_rows,
             inverse: &self.inverse,
             offsets: self.offsets.as_deref(),
+            value_weights: self.value_weights.as_deref(),
         }
     }
 }
@@ -93,6 +118,7 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
             .collect(),
         inverse: (0..values).map(|i| (number(5, seed, i) % unique as u64) as u32).collect(),
         offsets: bags.then_some(offsets),
+        value_weights: None,
     }
 }
 

@@ -33,8 +33,8 @@ use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
 const FORMAT: &str = "forebay export";
-/// Version of the format. It grows with every change that readers of it would not expect.
-const VERSION: u32 = 1;
+/// Version of the format. It grows with every change that readers of it would not expect. Version 2: slots whose values have weights.
+const VERSION: u32 = 2;
 const ONNX: &str = "dense.onnx";
 
 /// What of a model is exported.
@@ -157,7 +157,7 @@ impl Model {
         let slots = columns.slots.iter().map(resolved).collect();
         let manifest = ExportManifest {
             format: FORMAT.into(),
-            version: VERSION,
+            version: if columns.has_value_weights() { VERSION } else { 1 },
             forebay: env!("CARGO_PKG_VERSION").into(),
             model: ModelVersion::of(&self.job, &self.dense, rows.hash()),
             kind: self.job.model.kind.to_string(),

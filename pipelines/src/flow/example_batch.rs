@@ -17,6 +17,15 @@ pub enum SlotKeys {
         /// `[offsets[n]]`.
         keys: Vec<u64>,
     },
+    /// As `Many`, with a weight for each key.
+    Weighted {
+        /// `[n + 1]`, ascending from 0.
+        offsets: Vec<u32>,
+        /// `[offsets[n]]`.
+        keys: Vec<u64>,
+        /// `[offsets[n]]`, each finite and at least 0.
+        weights: Vec<f32>,
+    },
 }
 
 impl SlotKeys {
@@ -24,7 +33,7 @@ impl SlotKeys {
     pub fn rows(&self) -> usize {
         match self {
             Self::One(keys) => keys.len(),
-            Self::Many { offsets, .. } => offsets.len().saturating_sub(1),
+            Self::Many { offsets, .. } | Self::Weighted { offsets, .. } => offsets.len().saturating_sub(1),
         }
     }
 
@@ -32,7 +41,32 @@ impl SlotKeys {
     pub fn keys(&self, from: usize, to: usize) -> &[u64] {
         match self {
             Self::One(keys) => &keys[from..to],
-            Self::Many { offsets, keys } => &keys[offsets[from] as usize..offsets[to] as usize],
+            Self::Many { offsets, keys } | Self::Weighted { offsets, keys, .. } => {
+                &keys[offsets[from] as usize..offsets[to] as usize]
+            }
+        }
+    }
+
+    /// The weights of the keys of the rows `from..to`; `None` if every key of the slot weighs 1.
+    pub fn weights(&self, from: usize, to: usize) -> Option<&[f32]> {
+        match self {
+            Self::One(_) | Self::Many { .. } => None,
+            Self::Weighted { offsets, weights, .. } => Some(&weights[offsets[from] as usize..offsets[to] as usize]),
+        }
+    }
+
+    /// Where the keys of each row begin, `[n + 1]`; `None` if each row has one key.
+    pub fn offsets(&self) -> Option<&[u32]> {
+        match self {
+            Self::One(_) => None,
+            Self::Many { offsets, .. } | Self::Weighted { offsets, .. } => Some(offsets),
+        }
+    }
+
+    /// The keys of all rows.
+    pub(crate) fn all_mut(&mut self) -> &mut [u64] {
+        match self {
+            Self::One(keys) | Self::Many { keys, .. } | Self::Weighted { keys, .. } => keys,
         }
     }
 
@@ -41,18 +75,24 @@ impl SlotKeys {
             return Self::One(rows.iter().map(|&row| keys[row as usize]).collect());
         }
         let (mut offsets, mut selected) = (Vec::with_capacity(rows.len() + 1), Vec::new());
+        let mut weights = Vec::new();
         offsets.push(0);
-        for &row in rows {
-            selected.extend_from_slice(self.keys(row as usize, row as usize + 1));
+        for row in rows.iter().map(|&row| row as usize) {
+            selected.extend_from_slice(self.keys(row, row + 1));
+            weights.extend_from_slice(self.weights(row, row + 1).unwrap_or_default());
             offsets.push(selected.len() as u32);
         }
-        Self::Many { offsets, keys: selected }
+        match self {
+            Self::Weighted { .. } => Self::Weighted { offsets, keys: selected, weights },
+            _ => Self::Many { offsets, keys: selected },
+        }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::One(keys) => heap(keys),
             Self::Many { offsets, keys } => heap(offsets) + heap(keys),
+            Self::Weighted { offsets, keys, weights } => heap(offsets) + heap(keys) + heap(weights),
         }
     }
 }
@@ -167,6 +207,11 @@ impl<'a> ExampleRow<'a> {
     pub fn keys(&self, slot: usize) -> &'a [u64] {
         self.batch.slots[slot].keys(self.row, self.row + 1)
     }
+
+    /// The weights of the keys of slot `slot`; `None` if each weighs 1.
+    pub fn value_weights(&self, slot: usize) -> Option<&'a [f32]> {
+        self.batch.slots[slot].weights(self.row, self.row + 1)
+    }
 }
 
 impl Batch for ExampleBatch {
@@ -200,9 +245,10 @@ mod tests {
         let mut dense: Vec<f32> = rows.clone().map(|r| r as f32).collect();
         dense.extend(rows.clone().map(|r| -(r as f32)));
         let mut offsets = vec![0];
-        let mut keys = Vec::new();
+        let (mut keys, mut value_weights) = (Vec::new(), Vec::new());
         for r in rows.clone() {
             keys.extend(std::iter::repeat_n(r, (r % 3) as usize));
+            value_weights.extend((0..r % 3).map(|i| (r + i) as f32));
             offsets.push(keys.len() as u32);
         }
         ExampleBatch {
@@ -213,7 +259,11 @@ mod tests {
             labels: (0..2 * n).map(|i| (i / n) as f32).collect(),
             weights: rows.clone().map(|r| r as f32 + 0.5).collect(),
             dense,
-            slots: vec![SlotKeys::One(rows.map(|r| r * 10).collect()), SlotKeys::Many { offsets, keys }],
+            slots: vec![
+                SlotKeys::One(rows.map(|r| r * 10).collect()),
+                SlotKeys::Many { offsets: offsets.clone(), keys: keys.clone() },
+                SlotKeys::Weighted { offsets, keys, weights: value_weights },
+            ],
             kept: None,
         }
     }
@@ -223,6 +273,9 @@ mod tests {
         let some = batch(0..7).select(&[6, 0, 5, 2]);
         assert_eq!(some.slots[0], SlotKeys::One(vec![60, 0, 50, 20]));
         assert_eq!(some.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
+        let weights = vec![5.0, 6.0, 2.0, 3.0];
+        assert_eq!(some.slots[2].weights(3, 4), Some(&weights[2..]));
+        assert_eq!(some.slots[2], SlotKeys::Weighted { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2], weights });
         assert_eq!(some.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
         assert_eq!(some.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
         assert_eq!(some.labels, [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);

@@ -33,6 +33,7 @@ impl ReadyBatch {
             unique_rows: &self.rows,
             inverse: &self.train.inverse,
             offsets: self.train.offsets.as_deref(),
+            value_weights: self.train.value_weights(),
         }
     }
 }

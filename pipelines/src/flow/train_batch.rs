@@ -45,6 +45,8 @@ pub struct TrainBatch {
     pub offsets: Option<Vec<u32>>,
     /// `[slots]`: what each slot has. Empty if `batch` does not count it: in evaluation, prediction and serving.
     pub slots: Vec<SlotCounts>,
+    /// `[values]`: the weight of each value, in the order of `inverse`, 1 in slots without weights; empty if no slot has weights.
+    pub value_weights: Vec<f32>,
     /// What a prediction writes beside the scores: pieces of `n` rows together. Empty in training, and not sent between
     /// processes.
     pub kept: Vec<KeptRows>,
@@ -54,6 +56,11 @@ impl TrainBatch {
     /// The weights of the rows, `[n]`; `None` if every row weighs 1.
     pub fn weights(&self) -> Option<&[f32]> {
         (!self.weights.is_empty()).then_some(&self.weights)
+    }
+
+    /// The weights of the values, `[values]`; `None` if every value weighs 1.
+    pub fn value_weights(&self) -> Option<&[f32]> {
+        (!self.value_weights.is_empty()).then_some(&self.value_weights)
     }
 }
 
@@ -70,6 +77,7 @@ impl Batch for TrainBatch {
             + heap(&self.inverse)
             + self.offsets.as_deref().map_or(0, heap)
             + heap(&self.slots)
+            + heap(&self.value_weights)
             + self.kept.iter().map(KeptRows::bytes).sum::<usize>()
     }
 

@@ -15,8 +15,9 @@ use crate::model::Model;
 use crate::training_summary::TrainingSummary;
 use crate::{signed_json, versioned_json};
 
-/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups.
-const VERSION: u32 = 2;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups. Version 3: slots whose
+/// values have weights.
+const VERSION: u32 = 3;
 const FORMAT: &str = "forebay model";
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
@@ -95,7 +96,11 @@ impl Manifest {
         Self {
             format: FORMAT.into(),
             // What older programs can read stays as they know it.
-            version: if table.config.groups.is_empty() { 1 } else { VERSION },
+            version: match table.config.groups.is_empty() {
+                _ if model.job.columns.has_value_weights() => VERSION,
+                false => 2,
+                true => 1,
+            },
             forebay: env!("CARGO_PKG_VERSION").into(),
             spec: model.model.spec.clone(),
             job: model.job.clone(),

@@ -50,7 +50,8 @@ impl Traffic {
         let columns = &job.columns;
         let fixed = 4.0 * (columns.dense_inputs() + columns.label.len()) as f64 + 8.0 * keys;
         // Lists have offsets, too, which stay as wide as they are: with lists this is a little low.
-        let places = ((batch_bytes - fixed) / 4.0).max(0.0);
+        let bytes_of_value = if columns.has_value_weights() { 8.0 } else { 4.0 };
+        let places = ((batch_bytes - fixed) / bytes_of_value).max(0.0);
         let narrow = if keys * rows <= NARROW { 2.0 * places } else { 0.0 };
         let dense = 4.0 * dense / rows;
         let (asked, down) = match whole_rows {

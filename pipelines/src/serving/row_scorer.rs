@@ -150,6 +150,7 @@ impl RowScorer {
             unique_rows: &self.rows,
             inverse: &batch.inverse,
             offsets: batch.offsets.as_deref(),
+            value_weights: batch.value_weights(),
         };
         self.dense.predict(&dense, &mut self.logits).map_err(model_fault)?;
         self.logits.iter_mut().for_each(|logit| *logit += self.correction);

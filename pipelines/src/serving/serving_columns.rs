@@ -42,8 +42,9 @@ impl ServingColumns {
                 continue;
             }
             let mut slots = columns.slots.iter().filter(|slot| slot.column == name);
-            let is_hex = slots.clone().any(|slot| slot.kind == SlotKind::Hex);
-            let lists = lists.contains(&name) || slots.any(|slot| slot.first.or(slot.last).is_some());
+            let is_hex = slots.any(|slot| slot.kind == SlotKind::Hex);
+            let mut read = columns.slots.iter().filter(|slot| slot.columns().any(|column| *column == name));
+            let lists = lists.contains(&name) || read.any(|slot| slot.first.or(slot.last).is_some());
             // Hexadecimal strings and the integers that they stand for have the same keys.
             let trained = types.get(&name).copied();
             let (kind, told) = (trained.filter(|_| !is_hex), trained.or(is_hex.then_some(ColumnType::Text)));

@@ -217,7 +217,7 @@ fn ship(trainers: u32) -> Ship<TrainBatch> {
         });
     }
     let (_, status) = watch::channel(RunStatus::gathering());
-    Ship::new(send_queue, progress, LostLeases(status), trainers)
+    Ship::new(send_queue, progress, LostLeases(status), trainers, false)
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn received() -> Receive<TrainBatch> {
         let Lineage { split, row, .. } = batch.lineage;
         let (id, term, closes) = (BatchId::of(&batch), batch.window.term, batch.closes);
         let header = Header { id, term, split, row, closes, done_before: 0, urgent: false, labels: 1 };
-        let columns = columns::write(batch, None).unwrap();
+        let columns = columns::write(batch, None, false).unwrap();
         let bytes = columns::bytes(&columns);
         queue.put(channel, header, columns, bytes).unwrap();
     }

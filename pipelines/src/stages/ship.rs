@@ -48,6 +48,8 @@ pub(crate) struct Ship<T> {
     lost: LostLeases,
     /// The number of trainers that take each step together, each with its own queue; otherwise 1.
     trainers: u32,
+    /// Whether slots of the job have weights.
+    weighted: bool,
     /// With several trainers: the batches of the incomplete round.
     round: Vec<T>,
 }
@@ -58,8 +60,9 @@ impl<T: Sendable> Ship<T> {
         progress: Arc<LeaseProgress>,
         lost: LostLeases,
         trainers: u32,
+        weighted: bool,
     ) -> Self {
-        Self { send_queue, progress, lost, trainers, round: Vec::new() }
+        Self { send_queue, progress, lost, trainers, weighted, round: Vec::new() }
     }
 
     async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
@@ -81,7 +84,7 @@ impl<T: Sendable> Ship<T> {
             labels: batch.labels.len().checked_div(batch.rows).unwrap_or(1) as u32,
         };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
-        let columns = columns::write(batch, rows)?;
+        let columns = columns::write(batch, rows, self.weighted)?;
         // All trainers may wait for an earlier batch of a lost lease, which this reader will read after this batch. A blocked
         // source would never ask for that lease, so this batch stops waiting for room as soon as such a lease exists.
         let room = async {

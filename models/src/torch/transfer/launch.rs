@@ -67,6 +67,7 @@ impl TorchBatch {
             unique_rows: unique_rows.f_detach()?.f_set_requires_grad(true)?,
             values: indices(words, &upload.values)?,
             offsets: upload.offsets.as_ref().map(|at| indices(words, at)).transpose()?,
+            value_weights: upload.value_weights.as_ref().map(|at| floats(words, at)).transpose()?,
             training: true,
         })
     }

@@ -20,6 +20,7 @@ pub(super) struct UploadLayout {
     pub(super) unique_rows: Range<usize>,
     pub(super) values: Range<usize>,
     pub(super) offsets: Option<Range<usize>>,
+    pub(super) value_weights: Option<Range<usize>>,
     /// The dense parameters to compute with, instead of the model's own.
     pub(super) params: Option<Range<usize>>,
     pub(super) words: usize,
@@ -59,6 +60,7 @@ impl UploadLayout {
             unique_rows: builder.section(batch.unique_rows.len()),
             values: builder.section(batch.inverse.len()),
             offsets: batch.offsets.map(|offsets| builder.section(offsets.len())),
+            value_weights: batch.value_weights.map(|weights| builder.section(weights.len())),
             params: params.map(|params| builder.section(params.len())),
             words: builder.0,
         }
@@ -75,6 +77,9 @@ impl UploadLayout {
         put(&mut words[self.values.clone()], batch.inverse, |x| x as i32);
         if let (Some(at), Some(offsets)) = (&self.offsets, batch.offsets) {
             put(&mut words[at.clone()], offsets, |x| x as i32);
+        }
+        if let (Some(at), Some(weights)) = (&self.value_weights, batch.value_weights) {
+            put(&mut words[at.clone()], weights, |x| x.to_bits() as i32);
         }
         if let (Some(at), Some(params)) = (&self.params, params) {
             put(&mut words[at.clone()], params, |x| x.to_bits() as i32);
@@ -153,6 +158,7 @@ mod tests {
             unique_rows in prop::collection::vec(any::<f32>(), 0..200),
             inverse in prop::collection::vec(any::<u32>(), 0..200),
             offsets in prop::option::of(prop::collection::vec(any::<u32>(), 0..200)),
+            value_weights in prop::option::of(prop::collection::vec(any::<f32>(), 0..200)),
             params in prop::option::of(prop::collection::vec(any::<f32>(), 0..200)),
         ) {
             let batch = DenseBatch {
@@ -164,6 +170,7 @@ mod tests {
                 unique_rows: &unique_rows,
                 inverse: &inverse,
                 offsets: offsets.as_deref(),
+                value_weights: value_weights.as_deref(),
             };
             let upload = UploadLayout::of(&batch, params.as_deref());
             let mut words = vec![-1; upload.words];
@@ -177,6 +184,7 @@ mod tests {
                 (Some(upload.unique_rows), Some(of_floats(&unique_rows))),
                 (Some(upload.values), Some(of_indices(&inverse))),
                 (upload.offsets, offsets.as_deref().map(of_indices)),
+                (upload.value_weights, value_weights.as_deref().map(of_floats)),
                 (upload.params, params.as_deref().map(of_floats)),
             ];
             let mut end = 0;

@@ -95,6 +95,7 @@ mod tests {
             unique_rows: &[0.1, 0.2],
             inverse: &[0, 1],
             offsets: None,
+            value_weights: None,
         };
         for (in_flight, buffers) in [(1, 1), (3, 3), (2, 3), (3, 3)] {
             for _ in 0..3 {

@@ -10,6 +10,7 @@
 //!  bag:   list<u32>       [n x slots + 1] offsets of the bags in the places; null if every bag holds one value
 //!  slot:  list<u32>       [slots x 3] of each slot its values, the rows without any, and where its keys end; null if not counted
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
+//!  value_weight: list<f32> for each value its weight; null if the batch has no values. Only in jobs whose slots have weights
 //! ```
 //!
 //! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once, so that
@@ -30,13 +31,15 @@ use crate::flow::{SlotCounts, TrainBatch};
 /// The most keys whose places fit into 16 bits.
 const NARROW: usize = 1 << 16;
 
-/// The columns of a batch.
-pub(crate) fn schema() -> SchemaRef {
-    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+const VALUE_WEIGHT: &str = "value_weight";
+
+/// The columns of a batch; `weighted`: of a job in which values have weights.
+pub(crate) fn schema(weighted: bool) -> SchemaRef {
+    static SCHEMAS: LazyLock<[SchemaRef; 2]> = LazyLock::new(|| {
         let list = |name: &str, of: DataType, nullable| {
             Field::new(name, DataType::List(Arc::new(Field::new("item", of, false))), nullable)
         };
-        Arc::new(Schema::new(vec![
+        let mut fields = vec![
             list("label", DataType::Float32, false),
             list("weight", DataType::Float32, true),
             list("dense", DataType::Float32, false),
@@ -46,20 +49,29 @@ pub(crate) fn schema() -> SchemaRef {
             list("bag", DataType::UInt32, true),
             list("slot", DataType::UInt32, true),
             list("row", DataType::Float32, true),
-        ]))
+        ];
+        let plain = Arc::new(Schema::new(fields.clone()));
+        fields.push(list(VALUE_WEIGHT, DataType::Float32, true));
+        [plain, Arc::new(Schema::new(fields))]
     });
-    Arc::clone(&SCHEMA)
+    Arc::clone(&SCHEMAS[usize::from(weighted)])
 }
 
-/// `batch` (and the rows of its keys) as columns.
-pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordBatch, Fault> {
+/// `batch` (and the rows of its keys) as columns; `weighted`: of a job in which values have weights. All batches of a job have one schema,
+/// as a stream has.
+pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>, weighted: bool) -> Result<RecordBatch, Fault> {
+    if !weighted && !batch.value_weights.is_empty() {
+        return Err(Fault::user(
+            "a stage gave weights to values, and the job has no slot with weights: set `weights` of one, so that they are sent",
+        ));
+    }
     // Nearly every batch has fewer keys, and places are half of its bytes.
     let (narrow, wide) = if batch.unique.len() <= NARROW {
         (Some(batch.inverse.iter().map(|&place| place as u16).collect()), None)
     } else {
         (None, Some(batch.inverse))
     };
-    let columns = [
+    let mut columns = vec![
         list::<Float32Type>(Some(batch.labels)),
         list::<Float32Type>(Some(batch.weights).filter(|weights| !weights.is_empty())),
         list::<Float32Type>(Some(batch.dense)),
@@ -70,8 +82,12 @@ pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordB
         list::<UInt32Type>((!batch.slots.is_empty()).then(|| counts(&batch.slots))),
         list::<Float32Type>(rows),
     ];
+    if weighted {
+        columns.push(list::<Float32Type>(Some(batch.value_weights).filter(|weights| !weights.is_empty())));
+    }
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema(), columns).map_err(|e| Fault::internal("a batch does not fit its columns").because(e))
+    RecordBatch::try_new(schema(weighted), columns)
+        .map_err(|e| Fault::internal("a batch does not fit its columns").because(e))
 }
 
 fn counts(slots: &[SlotCounts]) -> Vec<u32> {
@@ -156,8 +172,15 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         inverse,
         offsets: ints("bag")?,
         slots,
+        value_weights: match columns.column_by_name(VALUE_WEIGHT) {
+            Some(_) => floats(VALUE_WEIGHT)?.unwrap_or_default(),
+            None => Vec::new(),
+        },
         kept: Vec::new(),
     };
+    if !batch.value_weights.is_empty() && batch.value_weights.len() != batch.inverse.len() {
+        return Err(wrong(format!("{} weights for {} values", batch.value_weights.len(), batch.inverse.len())));
+    }
     if !batch.weights.is_empty() && batch.weights.len() != batch.rows {
         return Err(wrong(format!("{} weights for {} rows", batch.weights.len(), batch.rows)));
     }
@@ -205,6 +228,7 @@ mod tests {
         fn a_batch_is_the_same_after_encoding_and_decoding(
             labels in prop::collection::vec(0f32..1.0, 0..9), per_row in 1u32..4, unique in prop::collection::vec(any::<u64>(), 1..9),
             places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool, slots in 0usize..4,
+            value_weights: bool,
         ) {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
             let header = Header { labels: per_row, ..header(5, end) };
@@ -217,13 +241,16 @@ mod tests {
                 lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(),
                 weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() },
                 rows: rows_of_batch, labels: all_labels,
-                offsets: bags.then(|| vec![0, inverse.len() as u32]), inverse,
+                offsets: bags.then(|| vec![0, inverse.len() as u32]),
                 slots: unique.iter().take(slots).map(|&n| SlotCounts { values: n as u32, empty: 7, keys_end: 9 }).collect(), unique,
+                value_weights: if value_weights { inverse.iter().map(|&place| place as f32).collect() } else { Vec::new() },
+                inverse,
                 kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
-            let columns = write(batch.clone(), rows.clone()).unwrap();
-            let values = batch.labels.len() + batch.rows + batch.weights.len() + batch.unique.len() * 2
+            let columns = write(batch.clone(), rows.clone(), value_weights).unwrap();
+            prop_assert_eq!(columns.num_columns(), 9 + usize::from(value_weights), "no column more without weights");
+            let values = batch.value_weights.len() + batch.labels.len() + batch.rows + batch.weights.len() + batch.unique.len() * 2
                 + batch.offsets.as_ref().map_or(0, Vec::len) + 3 * batch.slots.len() + rows.as_ref().map_or(0, Vec::len);
             prop_assert_eq!(bytes(&columns), (values * 4 + batch.inverse.len() * 2) as u64);
             prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
@@ -241,7 +268,7 @@ mod tests {
                 window: WindowMark { window: 7, term: 2, closes: false },
                 ..TrainBatch::default()
             };
-            let columns = write(batch.clone(), None).unwrap();
+            let columns = write(batch.clone(), None, false).unwrap();
             assert_eq!(bytes(&columns), keys as u64 * 8 + 3 * bytes_of_a_place);
             assert_eq!(read(&header(0, None), &columns).unwrap().0, batch);
         }
@@ -252,27 +279,31 @@ mod tests {
         let good =
             || TrainBatch { rows: 1, labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
         let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
-        let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None).unwrap();
+        let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None, false).unwrap();
         assert!(
             refused(&beyond).contains("batch 0 of window 7 of epoch 1")
                 && refused(&beyond).contains("beyond its 1 keys")
         );
         for labels in [0, 2] {
             let header = Header { labels, ..header(0, None) };
-            let said = read(&header, &write(good(), None).unwrap()).unwrap_err().to_string();
+            let said = read(&header, &write(good(), None, false).unwrap()).unwrap_err().to_string();
             assert!(said.contains(&format!("1 labels, and {labels} of them a row")), "{said}");
         }
-        let weighted = write(TrainBatch { weights: vec![1.0; 2], ..good() }, None).unwrap();
+        let weighted = write(TrainBatch { weights: vec![1.0; 2], ..good() }, None, false).unwrap();
         assert!(refused(&weighted).contains("2 weights for 1 rows"), "{}", refused(&weighted));
-        let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3])).unwrap();
+        let values = write(TrainBatch { value_weights: vec![1.0; 2], ..good() }, None, true).unwrap();
+        assert!(refused(&values).contains("2 weights for 1 values"), "{}", refused(&values));
+        let unexpected = write(TrainBatch { value_weights: vec![1.0], ..good() }, None, false).unwrap_err().to_string();
+        assert!(unexpected.contains("the job has no slot with weights"), "{unexpected}");
+        let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3]), false).unwrap();
         assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
         let keys: Vec<u64> = (0..=NARROW as u64).collect();
         let beyond = TrainBatch { inverse: vec![keys.len() as u32], unique: keys, ..good() };
-        let beyond = refused(&write(beyond, None).unwrap());
+        let beyond = refused(&write(beyond, None, false).unwrap());
         assert!(beyond.contains("beyond its 65537 keys"), "{beyond}");
-        let none = write(TrainBatch { unique: vec![], ..good() }, None).unwrap();
+        let none = write(TrainBatch { unique: vec![], ..good() }, None, false).unwrap();
         assert!(refused(&none).contains("beyond its 0 keys"), "{}", refused(&none));
-        let columns = write(good(), None).unwrap();
+        let columns = write(good(), None, false).unwrap();
         let there = columns.project(&[0, 2, 4]).unwrap();
         assert!(refused(&there).contains("no column `key`, there are: label, dense, place"), "{}", refused(&there));
         for (places, word) in [(Some(vec![0]), "both columns"), (None, "both null")] {
@@ -281,12 +312,12 @@ mod tests {
                 list::<UInt16Type>(places.clone()).unwrap(),
                 list::<UInt32Type>(places.map(|p: Vec<u16>| p.into_iter().map(u32::from).collect())).unwrap(),
             );
-            let columns = RecordBatch::try_new(schema(), columns).unwrap();
+            let columns = RecordBatch::try_new(schema(false), columns).unwrap();
             assert!(refused(&columns).contains(word), "{}", refused(&columns));
         }
         let mut typed = columns.columns().to_vec();
         typed[3] = Arc::new(UInt64Array::from(vec![1]));
-        let mut fields: Vec<_> = schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        let mut fields: Vec<_> = schema(false).fields().iter().map(|f| f.as_ref().clone()).collect();
         fields[3] = Field::new("key", DataType::UInt64, false);
         let typed = RecordBatch::try_new(Arc::new(Schema::new(fields)), typed).unwrap();
         assert!(refused(&typed).contains("column `key` is UInt64"), "{}", refused(&typed));
@@ -313,9 +344,10 @@ mod tests {
             unique,
             offsets: None,
             slots: Vec::new(),
+            value_weights: Vec::new(),
             kept: Vec::new(),
         };
-        let columns = write(batch, None).unwrap();
+        let columns = write(batch, None, false).unwrap();
         let nanoseconds = |mut once: Box<dyn FnMut() -> usize + '_>| {
             let begun = std::time::Instant::now();
             let sum: usize = (0..2000).map(|_| once()).sum();

@@ -213,7 +213,12 @@ mod tests {
     fn queued(window: u64, index: u32, bytes: u64) -> QueuedBatch {
         let id = BatchId { epoch: 0, window, index };
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 };
-        QueuedBatch { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
+        QueuedBatch {
+            header,
+            columns: RecordBatch::new_empty(super::super::columns::schema(false)),
+            bytes,
+            _ticket: None,
+        }
     }
 
     fn next(send_queue: &SendQueue, channel: usize) -> Option<u32> {

@@ -200,7 +200,7 @@ impl Batches<'_> {
         batch.kept = pieces.iter().filter_map(Piece::kept).collect();
         let keys = self.assembler.de_duplicate(&pieces, rows, None).pop_front().unwrap_or_default();
         (batch.unique, batch.slots) = (keys.unique, keys.slots);
-        (batch.inverse, batch.offsets) = self.assembler.places.rows(0, rows);
+        (batch.inverse, batch.offsets, batch.value_weights) = self.assembler.places.rows(0, rows);
         batch
     }
 
@@ -221,7 +221,7 @@ impl Batches<'_> {
                 rows_of_labels
             }
         };
-        let (inverse, offsets) = places.rows(self.made, rows);
+        let (inverse, offsets, value_weights) = places.rows(self.made, rows);
         TrainBatch {
             rows,
             labels,
@@ -231,6 +231,7 @@ impl Batches<'_> {
             inverse,
             offsets,
             slots,
+            value_weights,
             kept: shuffled.kept.iter().map(|kept| kept.slice(range.start, range.end)).collect(),
             lineage: self.part.lineage.clone(),
             ..TrainBatch::default()

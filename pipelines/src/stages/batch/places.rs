@@ -1,6 +1,7 @@
 //! Where the keys of each value are in the list of keys of its batch: filled in slot by slot, read row by row.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 
 use super::part::Piece;
 use super::transpose::Transpose;
@@ -16,7 +17,11 @@ pub(super) struct Places {
     slots: usize,
     /// Whether a slot may hold any number of keys.
     bags: bool,
+    /// Whether the keys of a slot have weights.
+    weighted: bool,
     places: Vec<u32>,
+    /// The weight of each of `places`, 1 in slots without weights; empty if no slot has some.
+    weights: Vec<f32>,
     ends: Vec<u32>,
     /// One for each batch and slot.
     runs: Vec<Run>,
@@ -37,6 +42,8 @@ pub(super) struct Staged {
     keys: Vec<u64>,
     /// As in [`SlotKeys::Many`]; empty if each row has one key.
     offsets: Vec<u32>,
+    /// As in [`SlotKeys::Weighted`]; empty if keys have no weights.
+    weights: Vec<f32>,
 }
 
 impl Staged {
@@ -44,21 +51,30 @@ impl Staged {
     pub(super) fn fill(&mut self, pieces: &VecDeque<Piece>, slot: usize) {
         self.keys.clear();
         self.offsets.clear();
+        self.weights.clear();
         let bags = has_bags(pieces, slot);
+        let weighted = pieces.iter().any(|piece| has_weights(&piece.batch.slots[slot]));
         for piece in pieces {
             if bags {
                 self.offsets.extend(offsets_of(piece, slot).map(|offset| self.keys.len() as u32 + offset));
             }
             self.keys.extend_from_slice(keys_of(piece, slot));
+            if weighted {
+                self.weights.extend_from_slice(weights_of(piece, slot));
+                self.weights.resize(self.keys.len(), 1.0);
+            }
         }
         if bags {
             self.offsets.push(self.keys.len() as u32);
         }
     }
 
+    fn range(&self, row: u32) -> Range<usize> {
+        self.offsets[row as usize] as usize..self.offsets[row as usize + 1] as usize
+    }
+
     fn bag(&self, row: u32) -> &[u64] {
-        let row = row as usize;
-        &self.keys[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+        &self.keys[self.range(row)]
     }
 
     /// Number of keys of these rows.
@@ -71,17 +87,26 @@ fn keys_of(piece: &Piece, slot: usize) -> &[u64] {
     piece.batch.slots[slot].keys(piece.from, piece.to)
 }
 
+/// The weights of the keys; empty if they have none.
+fn weights_of(piece: &Piece, slot: usize) -> &[f32] {
+    piece.batch.slots[slot].weights(piece.from, piece.to).unwrap_or_default()
+}
+
 /// Where the bag of each row begins within the keys of the piece.
 fn offsets_of(piece: &Piece, slot: usize) -> impl Iterator<Item = u32> {
-    let (first, offsets) = match &piece.batch.slots[slot] {
-        SlotKeys::One(_) => (0, None),
-        SlotKeys::Many { offsets, .. } => (offsets[piece.from], Some(&offsets[piece.from..piece.to])),
+    let (first, offsets) = match piece.batch.slots[slot].offsets() {
+        None => (0, None),
+        Some(offsets) => (offsets[piece.from], Some(&offsets[piece.from..piece.to])),
     };
     (0..piece.rows()).map(move |row| offsets.map_or(row as u32, |offsets| offsets[row] - first))
 }
 
+fn has_weights(keys: &SlotKeys) -> bool {
+    matches!(keys, SlotKeys::Weighted { .. })
+}
+
 fn has_bags(pieces: &VecDeque<Piece>, slot: usize) -> bool {
-    pieces.iter().any(|piece| matches!(piece.batch.slots[slot], SlotKeys::Many { .. }))
+    pieces.iter().any(|piece| piece.batch.slots[slot].offsets().is_some())
 }
 
 /// Number of keys of a slot in these rows.
@@ -93,7 +118,9 @@ impl Places {
     /// Starts anew, for `batches` batches of the rows of `pieces`.
     pub(super) fn start(&mut self, pieces: &VecDeque<Piece>, batches: usize, slots: usize) {
         (self.slots, self.bags) = (slots, (0..slots).any(|slot| has_bags(pieces, slot)));
+        self.weighted = pieces.iter().any(|piece| piece.batch.slots.iter().any(has_weights));
         self.places.clear();
+        self.weights.clear();
         self.ends.clear();
         self.runs.clear();
         self.runs.resize(batches * slots, Run::default());
@@ -113,6 +140,15 @@ impl Places {
                 }));
             }
             pass.add(keys_of(piece, slot), &mut self.places);
+            self.weights.extend_from_slice(weights_of(piece, slot));
+            self.fill_weights();
+        }
+    }
+
+    /// The places that are new and have no weights weigh 1, if others have weights.
+    fn fill_weights(&mut self) {
+        if self.weighted {
+            self.weights.resize(self.places.len(), 1.0);
         }
     }
 
@@ -135,7 +171,7 @@ impl Places {
                 }
                 pass.add(&keys[..rows.len()], &mut self.places);
             }
-            return;
+            return self.fill_weights();
         }
         let mut end = 0;
         for &row in order {
@@ -144,6 +180,10 @@ impl Places {
             self.ends.push(end);
             pass.add(keys, &mut self.places);
         }
+        if !staged.weights.is_empty() {
+            order.iter().for_each(|&row| self.weights.extend_from_slice(&staged.weights[staged.range(row)]));
+        }
+        self.fill_weights();
     }
 
     /// The counts of a slot that was just added, but for the end of its keys. `missing` is the place of its missing value.
@@ -168,19 +208,36 @@ impl Places {
         Run { start: self.places.len(), ends_start: bags.then_some(self.ends.len()) }
     }
 
-    /// The places of the values of `batch`, bag by bag, and the offsets of the bags if there are bags.
-    pub(super) fn rows(&mut self, batch: usize, rows: usize) -> (Vec<u32>, Option<Vec<u32>>) {
+    /// The places of the values of `batch`, bag by bag, the offsets of the bags if there are bags, and the weights of the values if some
+    /// have weights.
+    pub(super) fn rows(&mut self, batch: usize, rows: usize) -> (Vec<u32>, Option<Vec<u32>>, Vec<f32>) {
         let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         if self.bags {
-            return self.bags(runs, rows);
+            let (inverse, offsets) = self.bags(runs, rows);
+            let weights = if self.weighted { self.weights_of_bags(runs, rows, inverse.len()) } else { Vec::new() };
+            return (inverse, Some(offsets), weights);
         }
         let columns: Vec<&[u32]> = runs.iter().map(|run| &self.places[run.start..run.start + rows]).collect();
         let mut inverse = Vec::with_capacity(rows * self.slots);
         self.transpose.append(&columns, &mut inverse);
-        (inverse, None)
+        (inverse, None, Vec::new())
     }
 
-    fn bags(&self, runs: &[Run], rows: usize) -> (Vec<u32>, Option<Vec<u32>>) {
+    /// The weights of the values of these runs, bag by bag, as their places in [`Places::bags`].
+    fn weights_of_bags(&self, runs: &[Run], rows: usize, values: usize) -> Vec<f32> {
+        let mut weights = Vec::with_capacity(values);
+        let mut next: Vec<usize> = runs.iter().map(|run| run.start).collect();
+        for row in 0..rows {
+            for (run, next) in runs.iter().zip(&mut next) {
+                let end = run.ends_start.map_or(*next + 1, |start| run.start + self.ends[start + row] as usize);
+                weights.extend_from_slice(&self.weights[*next..end]);
+                *next = end;
+            }
+        }
+        weights
+    }
+
+    fn bags(&self, runs: &[Run], rows: usize) -> (Vec<u32>, Vec<u32>) {
         let values = |run: &Run| match run.ends_start {
             Some(start) if rows > 0 => self.ends[start + rows - 1] as usize,
             Some(_) => 0,
@@ -207,6 +264,6 @@ impl Places {
                 offsets.push(inverse.len() as u32);
             }
         }
-        (inverse, Some(offsets))
+        (inverse, offsets)
     }
 }

@@ -41,7 +41,7 @@ impl CrossParser {
                 (crossed, other) => self.product(&crossed, other, bad),
             };
         }
-        let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = &mut crossed;
+        let keys = crossed.all_mut();
         keys.iter_mut().for_each(|key| *key = self.hasher.int(*key as i64));
         if let Some(buckets) = self.buckets {
             into_buckets(keys, &self.hasher, buckets);

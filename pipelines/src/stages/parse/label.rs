@@ -173,7 +173,7 @@ fn is_number(kind: &DataType) -> bool {
 }
 
 /// The values as numbers; a missing one is 0.
-fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Vec<f64>, Fault> {
+pub(super) fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Vec<f64>, Fault> {
     if !is_number(array.data_type()) {
         return Err(wrong_type(name, array, expected));
     }

@@ -13,6 +13,7 @@ mod label;
 mod negatives;
 mod slot;
 mod type_check;
+mod value_weights;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -22,7 +23,7 @@ use forebay_job::{Columns, SlotKind, check_key_spaces};
 use forebay_ps::{SlotHasher, in_group};
 
 use crate::column_type::{ColumnType, feature_types};
-use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
+use crate::flow::{ExampleBatch, KeptRows};
 use crate::labels_seen::LabelsSeen;
 use bad_rows::{BadRows, Reject};
 use column::column;
@@ -156,10 +157,11 @@ impl Parse {
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
-            slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
+            let weights = spec.weights.as_ref().map(|name| column(&rows.batch, name)).transpose()?;
+            slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, weights, bad)?);
         }
         for &slot in &self.single {
-            let SlotKeys::Many { offsets, .. } = &slots[slot] else { continue };
+            let Some(offsets) = slots[slot].offsets() else { continue };
             for (row, pair) in offsets.windows(2).enumerate().filter(|(_, pair)| pair[1] - pair[0] > 1) {
                 bad.add(row, SEVERAL_VALUES, || {
                     let (name, count) = (&self.columns.slots[slot].column, pair[1] - pair[0]);
@@ -173,8 +175,7 @@ impl Parse {
         }
         // After the crosses: which keys they have does not depend on the tables of their slots.
         for (keys, &table) in slots.iter_mut().zip(&self.tables) {
-            let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = keys;
-            keys.iter_mut().for_each(|key| *key = in_group(*key, table as u8));
+            keys.all_mut().iter_mut().for_each(|key| *key = in_group(*key, table as u8));
         }
         Ok(ExampleBatch {
             lineage: rows.lineage.clone(),

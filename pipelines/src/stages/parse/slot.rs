@@ -15,6 +15,7 @@ use forebay_ps::SlotHasher;
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::{lists, wrong_type};
+use super::value_weights;
 use crate::flow::SlotKeys;
 
 const NOT_HEX: &str = "category is not hexadecimal";
@@ -35,13 +36,22 @@ impl SlotParser {
         Self { slot: slot.clone(), boundaries, hasher, dictionary: None }
     }
 
-    pub(super) fn parse(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
+    /// The keys of `array`, and their weights if the slot has some, from the column `weights`.
+    pub(super) fn parse(
+        &mut self,
+        name: &str,
+        array: &ArrayRef,
+        weights: Option<&ArrayRef>,
+        bad: &mut BadRows,
+    ) -> Result<SlotKeys, Fault> {
         let mut keys = self.all(name, array, bad)?;
         if let Some(buckets) = self.slot.buckets {
-            let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = &mut keys;
-            into_buckets(keys, &self.hasher, buckets);
+            into_buckets(keys.all_mut(), &self.hasher, buckets);
         }
-        Ok(keys)
+        match weights {
+            None => Ok(keys),
+            Some(weights) => value_weights::weighted(&self.slot, keys, array, weights, bad),
+        }
     }
 
     fn all(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {

@@ -21,7 +21,7 @@ fn last(id: BatchId) -> Header {
 }
 
 fn columns() -> RecordBatch {
-    RecordBatch::new_empty(super::super::columns::schema())
+    RecordBatch::new_empty(super::super::columns::schema(false))
 }
 
 struct Reader {

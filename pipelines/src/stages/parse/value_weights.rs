@@ -1,0 +1,98 @@
+//! Parses the weights of a slot's values: a column beside that of the slot, with a number for each of its values.
+
+use arrow::array::{Array, ArrayRef, ListArray};
+use arrow::datatypes::DataType;
+use forebay_actors::Fault;
+use forebay_job::Slot;
+
+use super::bad_rows::BadRows;
+use super::column::lists;
+use super::label::numbers;
+use crate::flow::SlotKeys;
+
+const ANOTHER_NUMBER: &str = "weights of another number than values";
+const BAD_WEIGHT: &str = "weight of a value is not a number of at least 0";
+
+/// Where the values of each row stand in a column of lists, or of single values.
+enum Rows {
+    Lists(ListArray),
+    Single(ArrayRef),
+}
+
+impl Rows {
+    fn of(name: &str, array: &ArrayRef) -> Result<Self, Fault> {
+        Ok(lists(name, array)?.map_or_else(|| Self::Single(array.clone()), Self::Lists))
+    }
+
+    /// The first place and the number of the values of a row. Arrow allows a null list to have values; they do not count.
+    fn values(&self, row: usize) -> (usize, usize) {
+        match self {
+            Self::Lists(lists) if lists.is_null(row) => (0, 0),
+            Self::Lists(lists) => (lists.value_offsets()[row] as usize, lists.value_length(row) as usize),
+            Self::Single(_) => (row, 1),
+        }
+    }
+}
+
+/// The keys of `slot` with their weights. `keys` are those of `array` that count: the first or the last values of each list, of whose
+/// weights the others count nowhere, too. A row is bad if it has weights of another number than values, or a weight that is missing, not
+/// finite or negative.
+pub(super) fn weighted(
+    slot: &Slot,
+    keys: SlotKeys,
+    array: &ArrayRef,
+    column: &ArrayRef,
+    bad: &mut BadRows,
+) -> Result<SlotKeys, Fault> {
+    let name = slot.weights.as_deref().unwrap_or_default();
+    let (values, rows) = (Rows::of(&slot.column, array)?, Rows::of(name, column)?);
+    let inner = match &rows {
+        Rows::Lists(lists) => lists.values(),
+        Rows::Single(array) => array,
+    };
+    let found = match inner.data_type() {
+        DataType::Null => vec![0.0; inner.len()],
+        _ => numbers(name, inner, "numbers, for the weights of the values of a slot")?,
+    };
+    let (mut offsets, mut weights) = (Vec::with_capacity(array.len() + 1), Vec::with_capacity(found.len()));
+    offsets.push(0);
+    for row in 0..array.len() {
+        let ((_, count), (begin, mut weighted)) = (values.values(row), rows.values(row));
+        // A row without values needs no weight, where rows have a weight each, too.
+        if count != 1 && matches!(rows, Rows::Single(_)) && column.is_null(row) {
+            weighted = 0;
+        }
+        let kept = slot.kept_of(count);
+        let end = weights.len() + keys.keys(row, row + 1).len();
+        if count == weighted {
+            for at in kept {
+                let weight = found[begin + at] as f32;
+                if inner.is_null(begin + at) || !(weight.is_finite() && weight >= 0.0) {
+                    bad.add(row, BAD_WEIGHT, || {
+                        let found = match inner.is_null(begin + at) {
+                            true => "no value".to_owned(),
+                            false => found[begin + at].to_string(),
+                        };
+                        format!("column `{name}` has {found} at place {at}, expected a finite number of at least 0")
+                    });
+                    break;
+                }
+                weights.push(weight);
+            }
+        } else {
+            bad.add(row, ANOTHER_NUMBER, || {
+                format!(
+                    "column `{name}` has {weighted} values, expected {count}: a weight for each value of `{}`",
+                    slot.column
+                )
+            });
+        }
+        // Those of a bad row are meaningless.
+        weights.resize(end, 0.0);
+        offsets.push(end as u32);
+    }
+    let keys = match keys {
+        SlotKeys::One(keys) | SlotKeys::Many { keys, .. } | SlotKeys::Weighted { keys, .. } => keys,
+    };
+    Ok(SlotKeys::Weighted { offsets, keys, weights })
+}
