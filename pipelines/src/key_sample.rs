@@ -49,9 +49,9 @@ impl KeySample {
     fn insert(&mut self, key: u64) -> bool {
         let mask = self.places.len() - 1;
         // The bits behind the leading zeros.
-        let mut at = (hash(key) << self.level) as u128 * self.places.len() as u128 >> 64;
+        let mut at = ((hash(key) << self.level) >> (64 - self.places.len().ilog2())) as usize;
         loop {
-            match &mut self.places[at as usize & mask] {
+            match &mut self.places[at & mask] {
                 known if *known == key => return false,
                 free @ 0 => {
                     *free = key;
@@ -66,11 +66,11 @@ impl KeySample {
     /// Goes on to a level of which the keys fit.
     fn rise(&mut self) {
         while self.kept > self.most && self.level < 63 {
-            self.to_level(self.level + 1);
+            self.rise_to(self.level + 1);
         }
     }
 
-    fn to_level(&mut self, level: u32) {
+    fn rise_to(&mut self, level: u32) {
         let keys = self.keys();
         (self.level, self.kept) = (level, 0);
         self.places.fill(0);
@@ -93,7 +93,7 @@ impl KeySample {
     /// Adds a sample of this level of another process. Keys that are not of it are left out.
     pub(crate) fn merge(&mut self, level: u32, keys: &[u64]) {
         if level.min(63) > self.level {
-            self.to_level(level.min(63));
+            self.rise_to(level.min(63));
         }
         self.add(keys);
     }
