@@ -117,7 +117,7 @@ fn weights_have_the_same_bits_in_one_process_and_in_several_and_from_every_forma
     let alone = version("train", &[]);
     for settings in [
         &["placement.readers=1", "placement.ps=2"][..],
-        &["placement.readers=2", "placement.ps=1", "placement.lookup_at=reader"],
+        &["placement.readers=1", "placement.ps=1", "placement.lookup_at=reader"],
     ] {
         assert_eq!(version("launch", settings), alone, "{settings:?}");
     }
