@@ -370,7 +370,10 @@ fn integer_lists(rows: Vec<Option<Vec<Option<i64>>>>) -> ArrayRef {
     Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows))
 }
 
-fn weighted(text: &str, columns: Vec<(&str, ArrayRef)>) -> (Vec<u32>, Vec<u64>, Vec<f32>, Vec<(String, u64)>) {
+/// Offsets, keys and weights of a slot, and the reasons of bad rows.
+type Weighted = (Vec<u32>, Vec<u64>, Vec<f32>, Vec<(String, u64)>);
+
+fn weighted(text: &str, columns: Vec<(&str, ArrayRef)>) -> Weighted {
     let (mut batch, bad) = parse(text, columns).unwrap();
     let SlotKeys::Weighted { offsets, keys, weights } = batch.slots.pop().unwrap() else { panic!() };
     (offsets, keys, weights, bad)
