@@ -11,7 +11,7 @@ use crate::csv::{CsvOptions, CsvSource};
 use crate::format::{FileColumn, Format};
 use crate::input::Input;
 use crate::json_lines::JsonLinesSource;
-use crate::lease::Leases;
+use crate::lease::{Leases, PlanCheck};
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::partition_columns::folders_of_text;
@@ -96,6 +96,18 @@ impl FileSource {
             Self::Csv(source) => Self::Csv(source.leasing(leases)),
             Self::JsonLines(source) => Self::JsonLines(source.leasing(leases)),
             Self::Arrow(source) => Self::Arrow(source.leasing(leases)),
+        }
+    }
+
+    /// Tells `check` what there is to read, of text without leases: see [`TextSource::checking`](crate::text::TextSource::checking). Other
+    /// formats leave it alone.
+    #[must_use]
+    pub fn checking(self, check: PlanCheck) -> Self {
+        match self {
+            Self::Parquet(_) | Self::Arrow(_) => self,
+            Self::Criteo(source) => Self::Criteo(source.checking(check)),
+            Self::Csv(source) => Self::Csv(source.checking(check)),
+            Self::JsonLines(source) => Self::JsonLines(source.checking(check)),
         }
     }
 

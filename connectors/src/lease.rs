@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, commas};
 use futures::Stream;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -20,11 +20,29 @@ pub struct DataPlan {
     pub epochs: u32,
     /// Rows of an epoch; 0 if they are not known before they are parsed.
     pub rows: u64,
-    /// Windows of an epoch.
+    /// Windows of an epoch; 0 if the source has none, as one of text without leases.
     pub windows: u64,
     /// A hash of the files (their places within the data set, sizes, parts), the columns, and the options that change the order of
     /// the rows. With the same fingerprint, windows of the same number hold the same rows.
     pub fingerprint: u64,
+}
+
+/// Is told what there is to read before the first row is. A fault ends the source.
+pub type PlanCheck = Arc<dyn Fn(&DataPlan) -> Result<(), Fault> + Send + Sync>;
+
+impl DataPlan {
+    /// What differs from the rows that were `expected`, in words; `None` if they are the same. Epochs do not count.
+    pub fn difference(&self, expected: &Self) -> Option<String> {
+        let (found, expected) = (self, expected);
+        if found.rows != expected.rows {
+            return Some(format!("{} rows, expected {}", commas(found.rows), commas(expected.rows)));
+        }
+        if (found.windows, found.fingerprint) == (expected.windows, expected.fingerprint) {
+            return None;
+        }
+        let same = if found.rows > 0 { "the same number of rows, but " } else { "" };
+        Some(format!("{same}other names or sizes of files"))
+    }
 }
 
 /// Some windows of one epoch, to be read by one source.
@@ -80,9 +98,10 @@ impl Leases for LocalLeases {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let (expected, epoch, window) = given.get_or_insert_with(|| (data.clone(), 0, 0));
         if expected != data {
+            let what = data.difference(expected);
+            let what = what.unwrap_or_else(|| format!("{} epochs, expected {}", data.epochs, expected.epochs));
             return Err(Fault::user(format!(
-                "sources that share a data set must read the same data with the same options: expected {expected:?}, \
-                 found {data:?}"
+                "sources that share a data set must read the same data with the same options: found {what}"
             )));
         }
         if *window == data.windows {
@@ -130,4 +149,23 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
 /// Whether a source goes on with these rows.
 pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
     leases.is_none_or(|leases| leases.wants(rows.lineage.epoch, rows.window.window))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_rows_are_told_in_words() {
+        let plan = DataPlan { epochs: 1, rows: 120_000, windows: 2, fingerprint: 5 };
+        let said = |found: DataPlan, expected: &DataPlan| found.difference(expected);
+        assert_eq!(said(DataPlan { epochs: 7, ..plan.clone() }, &plan), None);
+        let more = said(DataPlan { rows: 180_000, fingerprint: 6, ..plan.clone() }, &plan);
+        assert_eq!(more.as_deref(), Some("180,000 rows, expected 120,000"));
+        let renamed = said(DataPlan { fingerprint: 6, ..plan.clone() }, &plan);
+        assert_eq!(renamed.as_deref(), Some("the same number of rows, but other names or sizes of files"));
+        let text = DataPlan { rows: 0, windows: 0, ..plan };
+        let other = said(DataPlan { fingerprint: 6, ..text.clone() }, &text);
+        assert_eq!(other.as_deref(), Some("other names or sizes of files"));
+    }
 }

@@ -75,7 +75,7 @@ pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, Integers, ValueKind};
 pub use input::Input;
 pub use json_lines::JsonLinesSource;
-pub use lease::{DataPlan, Lease, Leases, LocalLeases};
+pub use lease::{DataPlan, Lease, Leases, LocalLeases, PlanCheck};
 pub use options::ReadOptions;
 pub use parquet::ParquetSource;
 pub use partition::Predicate;

@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{
-    FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, ReadOptions, ValueKind,
+    FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, PlanCheck, ReadOptions, ValueKind,
 };
 use forebay_job::{Job, Paths};
 
@@ -34,7 +34,8 @@ pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Lease
 }
 
 /// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
-/// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on.
+/// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on. Files of text must be those of
+/// the checkpoint all the same.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
     read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
@@ -56,23 +57,32 @@ enum Windows {
 }
 
 impl Windows {
-    /// The leases of a source; `numbered`: it knows its windows before it reads them.
+    /// What a source is leased, or who is told what it reads; `numbered`: it knows its windows before it reads them.
     ///
     /// # Errors
     /// A user fault if the run goes on from a checkpoint of other windows.
-    fn leases(self, numbered: bool) -> Result<Option<Arc<dyn Leases>>, Fault> {
+    fn granted(self, numbered: bool) -> Result<Granted, Fault> {
         Ok(match self {
-            Self::Leased(leases) => Some(leases),
-            Self::Remaining(cut_point) if numbered => Some(Arc::new(RemainingWindows::new(cut_point))),
+            Self::Leased(leases) => Granted::Leases(leases),
+            Self::Remaining(cut_point) if numbered => Granted::Leases(Arc::new(RemainingWindows::new(cut_point))),
             Self::Remaining(cut_point) if cut_point.is_numbered() => {
                 return Err(Fault::user(
                     "the checkpoint was made by a run of several processes, which cuts text into other batches than one \
                      process does: go on with the same kind of placement",
                 ));
             }
-            Self::Remaining(_) | Self::All => None,
+            Self::Remaining(cut_point) => Granted::AllOf(Arc::new(move |data| cut_point.reads(data))),
+            Self::All => Granted::All,
         })
     }
+}
+
+/// What a source is told to read.
+enum Granted {
+    All,
+    /// All, if this check finds that it is what was read before.
+    AllOf(PlanCheck),
+    Leases(Arc<dyn Leases>),
 }
 
 /// Rows of a window: the rows that are shuffled together, rounded up to whole steps. A step has a batch for each of the
@@ -147,7 +157,10 @@ fn read(
     let options = read_options(job, window_rows);
     let paths = match (&job.data.source, paths) {
         (Some(name), paths) => {
-            let leases = windows.leases(false)?;
+            let leases = match windows.granted(false)? {
+                Granted::Leases(leases) => Some(leases),
+                Granted::AllOf(_) | Granted::All => None,
+            };
             let paths = paths.map(|paths| paths.0.clone()).unwrap_or_default();
             let request = SourceRequest { paths, columns, options, leases };
             return context.registry.read(name, request);
@@ -156,11 +169,15 @@ fn read(
         (None, None) => return Err(Fault::internal("files are read without a path")),
     };
     let (input, format) = input(job, context, paths)?;
-    let leases = windows.leases(format.format.tells_rows())?;
+    let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, kept)?, Some(format.format));
     let mut read = read_from(move || {
         let source = FileSource::new(input, options, format, columns);
-        if let Some(leases) = leases { source.leasing(leases) } else { source }
+        match granted {
+            Granted::All => source,
+            Granted::AllOf(check) => source.checking(check),
+            Granted::Leases(leases) => source.leasing(leases),
+        }
     });
     read.format = told;
     Ok(read)

@@ -69,7 +69,7 @@ impl Job {
         job
     }
 
-    fn set(&mut self, settings: &[&str]) {
+    pub(crate) fn set(&mut self, settings: &[&str]) {
         self.settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
     }
 

@@ -31,12 +31,77 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
     assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None, "{}", ended.said);
 }
 
-/// One process reads text from its start and skips what it has trained on: nothing tells the rows but their path.
+/// Earlier programs did not say which text one process reads: nothing tells its rows but their path.
 #[test]
-fn text_must_stay_where_it_is() {
+fn text_of_an_earlier_program_must_stay_where_it_is() {
     let job = Job::new("criteo", &[]);
     job.kill_after(1, &[]);
+    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let mut old: serde_json::Value = serde_json::from_str(&text).unwrap();
+    old["position"].as_object_mut().unwrap().remove("data").expect("what is read");
+    old.as_object_mut().unwrap().remove("checksum");
+    std::fs::write(&manifest, serde_json::to_string_pretty(&old).unwrap()).unwrap();
     let ended = job.start_with(&["--resume"], &["data.train=/elsewhere"]).end();
     assert_eq!(ended.code, Some(2), "{}", ended.said);
     assert!(ended.said.contains("data.train is "), "{}", ended.said);
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("criteo", &[])), None, "{}", ended.said);
+}
+
+/// Files `p0` to `p2` of `rows` lines each.
+fn text_files(folder: &std::path::Path, format: &str, rows: u64) {
+    std::fs::create_dir_all(folder).unwrap();
+    for file in 0..3 {
+        let mut text = if format == "csv" { "label,a,b\n".to_owned() } else { String::new() };
+        for row in file * rows..(file + 1) * rows {
+            let (label, a, b) = (row % 7 % 2, row % 101, row * 31 % 977);
+            match format {
+                "csv" => text += &format!("{label},{a},{b}\n"),
+                _ => text += &format!("{{\"label\":{label},\"a\":{a},\"b\":{b}}}\n"),
+            }
+        }
+        std::fs::write(folder.join(format!("p{file}.{format}")), text).unwrap();
+    }
+}
+
+/// One process reads text from its start and skips the batches that it has trained on, so other files would be other batches.
+#[test]
+fn text_of_one_process_must_be_the_same_files() {
+    for format in ["csv", "jsonl"] {
+        let mut job =
+            Job::without_checkpoints(&["checkpoint.rows=10000", "columns.dense=['a']", "columns.slots=['b']"]);
+        let rows = job.folder.path().join("rows");
+        text_files(&rows, format, 60_000);
+        let (train, to) =
+            (format!("data.train={}", rows.display()), format!("checkpoint.to={}", job.checkpoints().display()));
+        job.set(&[&train, &to]);
+        job.kill_after(2, &[]);
+        let path = |name: &str| rows.join(format!("{name}.{format}"));
+        let refused = |what: &str| {
+            let ended = job.run(&["--resume"]);
+            assert_eq!(ended.code, Some(2), "{what}: {}", ended.said);
+            let words = "the rows are not those of the checkpoint: other names or sizes of files";
+            assert!(ended.said.contains(words), "{what}: {}", ended.said);
+        };
+        std::fs::copy(path("p0"), path("p3")).unwrap();
+        refused("a file more");
+        std::fs::remove_file(path("p3")).unwrap();
+        std::fs::rename(path("p1"), path("zz")).unwrap();
+        refused("another name");
+        std::fs::rename(path("zz"), path("p1")).unwrap();
+        let whole = std::fs::read(path("p2")).unwrap();
+        std::fs::remove_file(path("p2")).unwrap();
+        refused("a file less");
+        let last = whole[..whole.len() - 1].iter().rposition(|&byte| byte == b'\n').unwrap();
+        std::fs::write(path("p2"), [&whole[..], &whole[last + 1..]].concat()).unwrap();
+        refused("a line more");
+        std::fs::write(path("p2"), &whole).unwrap();
+        let moved = job.folder.path().join("moved");
+        std::fs::rename(&rows, &moved).unwrap();
+        let ended = job.start_with(&["--resume"], &[&format!("data.train={}", moved.display())]).end();
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        assert!(ended.said.contains("trained on 180,000 rows"), "{}", ended.said);
+    }
 }

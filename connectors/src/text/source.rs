@@ -2,6 +2,7 @@
 //! stream. Rows come in file order unless shuffled. `next` blocks only to append rejected rows to a local file, if asked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::identity;
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint, wanted};
+use crate::lease::{DataPlan, Leases, PlanCheck, fingerprint, wanted};
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::Rows;
@@ -41,6 +42,7 @@ pub struct TextSource<F> {
     input: Input,
     options: ReadOptions,
     leases: Option<Arc<dyn Leases>>,
+    check: Option<PlanCheck>,
     policy: OnBadRow,
     range_bytes: u64,
     files: Vec<DataFile>,
@@ -91,6 +93,7 @@ impl<F: LineFormat> TextSource<F> {
             input: input.into(),
             options: options.sane(),
             leases: None,
+            check: None,
             policy: OnBadRow::Fail,
             range_bytes: RANGE_BYTES,
             files: Vec::new(),
@@ -138,6 +141,14 @@ impl<F: LineFormat> TextSource<F> {
         self
     }
 
+    /// Tells `check` what there is to read, when it is opened and has no leases, which are told themselves. The plan has neither rows nor
+    /// windows, and its fingerprint knows the files alone: not the columns or how they are written.
+    #[must_use]
+    pub fn checking(mut self, check: PlanCheck) -> Self {
+        self.check = Some(check);
+        self
+    }
+
     /// The files; empty before `open`.
     pub(crate) fn files(&self) -> &[DataFile] {
         &self.files
@@ -157,9 +168,23 @@ impl<F: LineFormat> TextSource<F> {
         let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
         fingerprint(|text| {
             write!(text, "{} {shuffle} {seed} {window_rows} {}", self.format.identity(), self.range_bytes)?;
-            let files: Vec<(&str, u64)> = self.files.iter().map(|file| (file.path.as_ref(), file.size)).collect();
-            identity::write(text, &files, |_| String::new())
+            self.write_files(text)
         })
+    }
+
+    /// What is read without leases: all files, split by split.
+    fn plan_without_windows(&self) -> DataPlan {
+        let ReadOptions { shuffle, seed, epochs, .. } = self.options;
+        let fingerprint = fingerprint(|text| {
+            write!(text, "{shuffle} {seed} {}", self.range_bytes)?;
+            self.write_files(text)
+        });
+        DataPlan { epochs: epochs as u32, rows: 0, windows: 0, fingerprint }
+    }
+
+    fn write_files(&self, text: &mut dyn fmt::Write) -> fmt::Result {
+        let files: Vec<(&str, u64)> = self.files.iter().map(|file| (file.path.as_ref(), file.size)).collect();
+        identity::write(text, &files, |_| String::new())
     }
 
     fn reject(&mut self, file: usize, rejected: &[Rejected]) -> Result<(), Fault> {
@@ -223,6 +248,9 @@ impl<F: LineFormat> Source for TextSource<F> {
                 }
                 _ => self.splits.push((number as u32, 0..file.size)),
             }
+        }
+        if let (Some(check), None) = (&self.check, &self.leases) {
+            check(&self.plan_without_windows())?;
         }
         let heads = self.format.heads(&self.files).await?;
         if let OnBadRow::WriteTo(folder) = &self.policy {

@@ -152,12 +152,12 @@ impl CutPoint {
 
     /// Whether the source of the run knew its windows before it read them.
     pub(crate) fn is_numbered(&self) -> bool {
-        self.state().position.data.is_some()
+        self.state().position.is_numbered()
     }
 
     /// Whether a position means something: in a cluster, a reader has said what there is to read.
     pub(crate) fn is_ready(&self) -> bool {
-        self.order == BatchOrder::Data || self.is_numbered()
+        self.order == BatchOrder::Data || self.state().position.data.is_some()
     }
 
     /// What was trained on before this process began.

@@ -68,12 +68,20 @@ pub(crate) struct TrainPosition {
     pub(crate) rows: u64,
     /// A random number of the run, which all its processes and attempts keep. 0: the run has none yet.
     pub(crate) run: u64,
-    /// What is read, if the source knows it before it reads.
+    /// What is read; not of custom sources, which do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,
     /// The evaluations while it trained.
     #[serde(with = "crate::evaluations::points", skip_serializing_if = "Vec::is_empty")]
     pub(crate) evaluations: Vec<EvaluationPoint>,
+}
+
+impl TrainPosition {
+    /// Whether the source knew its windows before it read them. One process reads text without windows; earlier programs did not say of it what
+    /// they read.
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.windows > 0)
+    }
 }
 
 /// The rows of a table: all rows of one checkpoint, then the rows that changed up to each later one.
@@ -201,14 +209,11 @@ impl CheckpointManifest {
 /// Fails if the rows that are found `now` are not those of the checkpoint. More or fewer epochs of the same rows are fine.
 ///
 /// # Errors
-/// A user fault with both.
+/// A user fault that says how they differ.
 pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault> {
-    if (DataPlan { epochs: now.epochs, ..before.clone() }) == *now {
-        return Ok(());
-    }
+    let Some(what) = now.difference(before) else { return Ok(()) };
     Err(Fault::user(format!(
-        "the rows are not those of the checkpoint: {now:?}, expected {before:?}; go on with the same files, or begin a new run \
-         with another checkpoint.to"
+        "the rows are not those of the checkpoint: {what}; go on with the same files, or begin a new run with another checkpoint.to"
     )))
 }
 

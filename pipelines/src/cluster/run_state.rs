@@ -240,7 +240,8 @@ impl RunState {
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
         }
         let (settings, origin) = (&self.settings, &self.origin);
-        if origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some() && origin.data.is_none()) {
+        let numbered = |data: &Option<DataPlan>| data.as_ref().is_some_and(|data| data.windows > 0);
+        if origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some() && !numbered(&origin.data)) {
             return Err(Fault::user(
                 "the checkpoint was made by one process, which cuts text into other batches than several processes do: go on \
                  with one process",
@@ -251,9 +252,11 @@ impl RunState {
         }
         let expected = self.data.get_or_insert_with(|| data.clone());
         if *expected != data {
+            let what = data.difference(expected);
+            let what = what.unwrap_or_else(|| format!("{} epochs, expected {}", data.epochs, expected.epochs));
             return Err(Fault::user(format!(
-                "{} {} finds other data than the first reader: {data:?}, expected {expected:?}. All readers must find the \
-                 same files, unchanged during the run",
+                "{} {} finds other data than the first reader: {what}. All readers must find the same files, unchanged during \
+                 the run",
                 member.role, member.rank,
             )));
         }
