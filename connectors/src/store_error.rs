@@ -45,13 +45,19 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
             Ok(explained) => explained.into_fault(what),
             Err(source) => Fault::external(what).because(source),
         },
+        other if other.to_string().contains(NUMBERED) => {
+            Fault::user(format!("{what}: the name of a file must not end in `#` and digits on a local disk: rename it"))
+        }
         other if may_not(&other) => Fault::user(what).because(other),
         other => Fault::external(what).retryable().because(other),
     }
 }
 
+/// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
+const NUMBERED: &str = "Filenames containing trailing";
+
 /// Whether the system refuses it for ever: the local store says so as a general error.
-fn may_not(error: &(dyn Error + 'static)) -> bool {
+pub(crate) fn may_not(error: &(dyn Error + 'static)) -> bool {
     let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -83,5 +89,18 @@ mod tests {
         for errno in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG] {
             assert_eq!(of(errno).domain, Domain::User);
         }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_the_local_store_does_not_take_is_the_users() {
+        use object_store::ObjectStoreExt;
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("part#1"), "x").unwrap();
+        let store = object_store::local::LocalFileSystem::new_with_prefix(dir.path()).unwrap();
+        let fault = store_fault(
+            "cannot read `part#1`",
+            store.head(&object_store::path::Path::parse("part#1").unwrap()).await.unwrap_err(),
+        );
+        assert!(fault.domain == Domain::User && fault.to_string().contains("rename it"), "{fault}");
     }
 }

@@ -41,7 +41,12 @@ pub(super) async fn list(
         if root == "/" {
             refuse_special(&LocalPath::new("/").join(path.as_ref()), text)?;
         }
-        match store.head(path).await {
+        // The local store does not look at such a name. It is that of a folder then, or of nothing.
+        let head = match root == "/" && path.filename().is_some_and(is_numbered) {
+            true => Err(object_store::Error::NotFound { path: path.to_string(), source: text.into() }),
+            false => store.head(path).await,
+        };
+        match head {
             Ok(meta) if meta.size == 0 => {
                 return Err(Fault::user(format!("`{text}` is an empty file: no rows to read")));
             }
@@ -71,7 +76,7 @@ pub(super) async fn list(
         Err(e) => return Err(cannot_list(text, e)),
     };
     if root == "/" {
-        search.refuse_what_is_no_file()?;
+        search.refuse_what_is_left_out()?;
     }
     let mut folder = (String::new(), Partitions::default().below_path(search.root.as_ref()));
     let mut files = Vec::new();
@@ -119,16 +124,34 @@ pub(super) async fn list(
     }))
 }
 
+/// Whether the store for local disks hides a file of this name, in listings too: it keeps names that end in `#` and digits for itself.
+fn is_numbered(name: &str) -> bool {
+    name.split_once('#')
+        .is_some_and(|(_, digits)| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn numbered(name: &str) -> Fault {
+    Fault::user(format!(
+        "`{name}` has a name that ends in `#` and digits, which is not read on a local disk: rename the file"
+    ))
+}
+
 /// What Spark does not read either: hidden names, what is not data (`_SUCCESS`, `_temporary`), copies under way. A
 /// partition column's name may begin with `_`.
 fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 
-/// Refuses a local path that is neither a file nor a folder: a pipe or a device, which opening may wait for, and which has no size.
+/// Refuses a local path that is neither a file nor a folder: a pipe or a device, which opening may wait for, and which has no size. And a
+/// file of a name that the store does not read.
 fn refuse_special(path: &LocalPath, text: &str) -> Result<(), Fault> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(special(text)),
+        Ok(metadata)
+            if metadata.is_file() && path.file_name().and_then(|name| name.to_str()).is_some_and(is_numbered) =>
+        {
+            Err(numbered(text))
+        }
         _ => Ok(()),
     }
 }
@@ -226,24 +249,29 @@ impl Search<'_> {
     }
 
     /// Refuses what lies below the local folder that was searched, may be wanted or hold what is, and is no file: a link that leads
-    /// nowhere, a pipe, a device. Listings of a local disk leave them out.
-    fn refuse_what_is_no_file(&mut self) -> Result<(), Fault> {
+    /// nowhere, a pipe, a device; and files whose names end in `#` and digits. Listings of a local disk leave them out.
+    fn refuse_what_is_left_out(&mut self) -> Result<(), Fault> {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {
-            let Ok(entries) = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())) else { return Ok(()) };
+            let Ok(entries) = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())) else { continue };
             for entry in entries.flatten() {
-                let Ok(kind) = entry.file_type() else { return Ok(()) };
+                let Ok(kind) = entry.file_type() else { continue };
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-                if kind.is_file() || left_out(&name) {
+                let hidden = is_numbered(&name);
+                if (kind.is_file() && !hidden) || left_out(&name) {
                     continue;
                 }
-                let path = folder.clone().join(name);
+                // Not `join`, which encodes some characters.
+                let Ok(path) = Path::parse(format!("{folder}/{name}")) else { continue };
                 let selects = |pattern| glob::selects(pattern, path.as_ref());
                 let wanted = self.pattern.is_none_or(selects);
                 match std::fs::metadata(entry.path()) {
                     Ok(metadata) if metadata.is_dir() => folders.extend(self.enters(path.as_ref()).then_some(path)),
                     Ok(metadata) if !metadata.is_file() && wanted => {
                         return Err(special(&entry.path().display().to_string()));
+                    }
+                    Ok(metadata) if hidden && wanted && metadata.len() > 0 => {
+                        return Err(numbered(&entry.path().display().to_string()));
                     }
                     Err(e) if e.kind() == ErrorKind::NotFound => {
                         let reaches = |pattern| glob::reaches(pattern, path.as_ref());

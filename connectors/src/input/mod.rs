@@ -23,7 +23,7 @@ use twice::Seen;
 /// A path is a file, a folder (with all below it) or a glob of files and folders: `*` and `?` stay within a name, `**` spans folders. Below a
 /// folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`,
 /// copies under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a
-/// device are faults: their rows are lost.
+/// device are faults: their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
 pub struct Input(Vec<Part>);
 
@@ -267,6 +267,27 @@ mod tests {
         }
         assert!(said("/dev/zero").await.contains("`/dev/zero` is a pipe, a socket or a device"));
         assert_eq!(Input::from(format!("{root}/rows/a*")).list().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_name_that_ends_in_a_hash_and_digits_is_refused_and_not_left_out() {
+        let (_dir, root) = folder(&["rows/a.csv", "rows/part#1", "rows/b#x.csv", "more#2/a.csv", "rows/_x/part#1"]);
+        let said = async |path: String| {
+            let fault = Input::from(path).list().await.unwrap_err();
+            assert_eq!(fault.domain, forebay_actors::Domain::User);
+            fault.to_string()
+        };
+        for path in ["rows/part#1", "rows", "rows/p*", "**"] {
+            let said = said(format!("{root}/{path}")).await;
+            assert!(said.contains("rows/part#1` has a name that ends in `#` and digits"), "{path}: {said}");
+            assert!(said.contains("rename the file"), "{path}: {said}");
+        }
+        for (path, file) in [("rows/b*", "rows/b#x.csv"), ("more#2", "more#2/a.csv"), ("rows/b#x.csv", "rows/b#x.csv")]
+        {
+            let files = Input::from(format!("{root}/{path}")).list().await.unwrap();
+            assert_eq!(names(&files, &root), [file], "{path}");
+        }
+        assert!(said(format!("{root}/rows/none#1")).await.contains("there is nothing at"));
     }
 
     #[tokio::test]
