@@ -112,6 +112,7 @@ pub(super) async fn list(
         (Some(filter), _) if !search.seen.is_empty() => {
             format!("no file of `{text}` is selected by where = {:?}: {}", filter.to_string(), search.seen())
         }
+        (_, Some(_)) if is_unexpanded(text) => format!("no file or folder matches `{text}`: {UNEXPANDED}"),
         (_, Some(_)) => {
             format!("no file or folder matches `{text}`: `*` and `?` stay within a name, `**` spans folders")
         }
@@ -120,8 +121,17 @@ pub(super) async fn list(
                 "the folder `{text}` holds no data: files whose names begin with `_` or `.` and empty files are left out"
             )
         }
+        (_, None) if is_unexpanded(text) => format!("there is nothing at `{text}`: {UNEXPANDED}"),
         (_, None) => format!("there is nothing at `{text}`: check the path"),
     }))
+}
+
+const UNEXPANDED: &str = "the shell has not made your home folder of `~`, which it does only at the beginning of a word and \
+     outside of quotes; write $HOME in place of it, in double quotes";
+
+/// Whether a path begins with a home folder that no shell has filled in.
+fn is_unexpanded(text: &str) -> bool {
+    text == "~" || text.starts_with("~/")
 }
 
 /// Whether the store for local disks hides a file of this name, in listings too: it keeps names that end in `#` and digits for itself.
