@@ -16,7 +16,7 @@ use crate::file::DataFile;
 use crate::format::Format;
 use crate::names::{did_you_mean, listed};
 use crate::partition::{Partitions, Predicate};
-use crate::store_error::store_fault;
+use crate::store_error::{may_not, store_fault};
 
 /// Folders that are listed at once.
 const AT_ONCE: usize = 16;
@@ -223,7 +223,11 @@ impl Search<'_> {
     /// Everything that may be wanted.
     async fn run(&mut self) -> object_store::Result<Vec<ObjectMeta>> {
         if self.pattern.is_none() && self.filter.is_none() {
-            return self.store.list(Some(&self.root)).try_collect().await;
+            match self.store.list(Some(&self.root)).try_collect().await {
+                // Perhaps of a folder that is left out, such as `_temporary`: it is not entered below.
+                Err(e) if may_not(&e) => {}
+                listed => return listed,
+            }
         }
         let mut found = Vec::new();
         let mut level = vec![self.root.clone()];

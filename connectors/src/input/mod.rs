@@ -298,6 +298,82 @@ mod tests {
         }
     }
 
+    /// A store whose listing of a whole folder fails, as that of a disk does at a folder that may not be read. `root` may read all.
+    #[derive(Debug)]
+    struct NotReadable(object_store::local::LocalFileSystem);
+
+    impl fmt::Display for NotReadable {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("NotReadable")
+        }
+    }
+
+    #[async_trait::async_trait]
+    impl ObjectStore for NotReadable {
+        async fn put_opts(
+            &self,
+            path: &Path,
+            payload: object_store::PutPayload,
+            options: object_store::PutOptions,
+        ) -> object_store::Result<object_store::PutResult> {
+            self.0.put_opts(path, payload, options).await
+        }
+
+        async fn put_multipart_opts(
+            &self,
+            path: &Path,
+            options: object_store::PutMultipartOptions,
+        ) -> object_store::Result<Box<dyn object_store::MultipartUpload>> {
+            self.0.put_multipart_opts(path, options).await
+        }
+
+        async fn get_opts(
+            &self,
+            path: &Path,
+            options: object_store::GetOptions,
+        ) -> object_store::Result<object_store::GetResult> {
+            self.0.get_opts(path, options).await
+        }
+
+        fn delete_stream(
+            &self,
+            paths: futures::stream::BoxStream<'static, object_store::Result<Path>>,
+        ) -> futures::stream::BoxStream<'static, object_store::Result<Path>> {
+            self.0.delete_stream(paths)
+        }
+
+        fn list(
+            &self,
+            _: Option<&Path>,
+        ) -> futures::stream::BoxStream<'static, object_store::Result<object_store::ObjectMeta>> {
+            let source = Box::new(std::io::Error::from(std::io::ErrorKind::PermissionDenied));
+            let error = object_store::Error::Generic { store: "LocalFileSystem", source };
+            Box::pin(futures::stream::iter([Err(error)]))
+        }
+
+        async fn list_with_delimiter(&self, path: Option<&Path>) -> object_store::Result<object_store::ListResult> {
+            assert!(!path.is_some_and(|path| path.as_ref().contains("_temporary")), "it may not be read");
+            self.0.list_with_delimiter(path).await
+        }
+
+        async fn copy_opts(
+            &self,
+            from: &Path,
+            to: &Path,
+            options: object_store::CopyOptions,
+        ) -> object_store::Result<()> {
+            self.0.copy_opts(from, to, options).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_left_out_need_not_be_readable() {
+        let (_dir, root) = folder(&["rows/a.csv", "rows/_temporary/0/b.csv", "rows/day=1/c.csv"]);
+        let store = NotReadable(object_store::local::LocalFileSystem::new_with_prefix(&root).unwrap());
+        let files = Input::in_store(Arc::new(store), Path::from("rows")).list().await.unwrap();
+        assert_eq!(names(&files, ""), ["rows/a.csv", "rows/day=1/c.csv"]);
+    }
+
     #[tokio::test]
     async fn a_predicate_selects_folders() {
         let (_dir, root) = folder(&LOGS);
