@@ -1,5 +1,6 @@
 //! The stores that a program opened, by URL: object stores for local paths, HDFS and S3.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Component, Path as LocalPath, PathBuf};
@@ -46,8 +47,8 @@ impl Stores {
     /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing.
     pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
         let local = match url_or_path.split_once("://") {
-            None => url_or_path,
-            Some(("file", rest)) => rest,
+            None => Cow::Borrowed(url_or_path),
+            Some(("file", rest)) => file_url_path(rest),
             Some(("hdfs" | "viewfs", rest)) => {
                 let path = rest.split_once('/').map_or("", |(_, path)| path);
                 let root = Self::root(url_or_path);
@@ -75,8 +76,8 @@ impl Stores {
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
         }
-        let absolute =
-            std::path::absolute(local).map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
+        let absolute = std::path::absolute(local.as_ref())
+            .map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
         let path = Path::from_absolute_path(without_dots(&absolute))
             .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
         Ok((Arc::new(LocalFileSystem::new()), path))
@@ -125,6 +126,33 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
 }
 
+/// The path of a URL `file://`, without the scheme: `%20` is a space, as in RFC 3986. A `%` that no two hexadecimal digits follow is itself.
+pub(crate) fn file_url_path(rest: &str) -> Cow<'_, str> {
+    if !rest.contains('%') {
+        return Cow::Borrowed(rest);
+    }
+    percent_decoded(rest).map_or(Cow::Borrowed(rest), Cow::Owned)
+}
+
+/// `None` if what comes out is not UTF-8.
+fn percent_decoded(text: &str) -> Option<String> {
+    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
+    let (text, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while at < text.len() {
+        match (text[at], digit(text.get(at + 1)), digit(text.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                decoded.push((high * 16 + low) as u8);
+                at += 3;
+            }
+            (byte, ..) => {
+                decoded.push(byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(decoded).ok()
+}
+
 /// `/a/./b/../c` is `/a/c`.
 fn without_dots(path: &LocalPath) -> PathBuf {
     let mut clean = PathBuf::new();
@@ -138,4 +166,20 @@ fn without_dots(path: &LocalPath) -> PathBuf {
         }
     }
     clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_files_are_decoded_and_paths_are_not() {
+        let stores = Stores::default();
+        let path = |of: &str| stores.open(of).unwrap().1;
+        assert_eq!(path("file:///a/b%20c/%C3%A4%231.csv"), path("/a/b c/\u{e4}#1.csv"));
+        assert_ne!(path("/a/b%20c"), path("/a/b c"));
+        for kept in ["/a/100%", "/a/5%zz", "/a/%f", "/a/%ff"] {
+            assert_eq!(path(&format!("file://{kept}")), path(kept), "{kept}");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! A folder in any store: how a user names it, and once opened, what is in it. Everything here blocks on the disk or the
 //! store.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
@@ -22,7 +23,7 @@ use super::fail_points::pass;
 use super::stop::Stop;
 use crate::input::Input;
 use crate::store_error::store_fault;
-use crate::stores::Stores;
+use crate::stores::{Stores, file_url_path};
 
 /// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
 /// caller holds. Nothing is opened yet.
@@ -116,8 +117,8 @@ impl Folder {
             Location::Url(url, stores) => (url, stores),
         };
         let local = match url.split_once("://") {
-            None => url,
-            Some(("file", path)) => path,
+            None => Cow::Borrowed(url.as_str()),
+            Some(("file", path)) => file_url_path(path),
             Some((scheme, _)) => {
                 let (store, path) = stores.open(url)?;
                 let renames = matches!(scheme, "hdfs" | "viewfs");
@@ -129,7 +130,7 @@ impl Folder {
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
         }
-        Ok(Opened::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?))
+        Ok(Opened::Local(std::path::absolute(local.as_ref()).map_err(|e| fault(&local, "cannot resolve", e))?))
     }
 }
 
