@@ -74,7 +74,7 @@ impl StagedFolder {
         }
         if !replace && folder.holds_anything()? {
             return Err(Fault::user(format!(
-                "`{folder}` holds files already: name another folder, or ask to replace it"
+                "`{folder}` holds files already: name another folder, or replace it with --replace"
             )));
         }
         let staged = match folder.at.clone() {
