@@ -177,9 +177,14 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        let mut cause = self.source();
+        let (mut cause, mut before) = (self.source(), self.message.clone());
         while let Some(e) = cause {
-            write!(f, ": {e}")?;
+            let text = e.to_string();
+            // Many errors print their cause themselves.
+            if !before.ends_with(&text) {
+                write!(f, ": {text}")?;
+                before = text;
+            }
             // A fault has printed its causes already.
             cause = if e.is::<Self>() { None } else { e.source() };
         }
@@ -217,6 +222,28 @@ mod tests {
         let cause = outer.source().and_then(|e| e.downcast_ref::<Fault>()).unwrap();
         assert_eq!(cause.kind, FaultKind::Timeout);
         assert_eq!(cause.source().unwrap().to_string(), "disk full");
+    }
+
+    #[test]
+    fn a_cause_that_the_text_before_ends_with_is_not_printed_again() {
+        #[derive(Debug)]
+        struct Wrapped(&'static str, std::io::Error);
+        impl fmt::Display for Wrapped {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}: {}", self.0, self.1)
+            }
+        }
+        impl Error for Wrapped {
+            fn source(&self) -> Option<&(dyn Error + 'static)> {
+                Some(&self.1)
+            }
+        }
+        let disk = || std::io::Error::other("disk full");
+        let fault = Fault::external("cannot list `a`").because(Wrapped("error of the store", disk()));
+        assert_eq!(fault.to_string(), "cannot list `a`: error of the store: disk full");
+        let other = std::io::Error::other(Wrapped("error of the store", disk()));
+        let fault = Fault::external("cannot list `a`").because(other);
+        assert_eq!(fault.to_string(), "cannot list `a`: error of the store: disk full");
     }
 
     #[test]
