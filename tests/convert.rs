@@ -21,6 +21,19 @@ fn types(rows: &RecordBatch) -> Vec<(String, DataType)> {
 }
 
 #[test]
+fn booleans_of_json_are_numbers_in_both_commands() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows.jsonl"), dir.path().join("out"));
+    fs::write(&rows, "{\"label\":true,\"x\":1}\n{\"label\":false,\"x\":2}\n").unwrap();
+    let (code, said) = convert(&rows, &out, &[]);
+    assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
+    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
+    let label = said.lines().find(|line| line.starts_with("label")).unwrap();
+    assert!(label.contains("number"), "{said}");
+}
+
+#[test]
 fn csv_has_the_types_of_its_first_rows() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, out) = (dir.path().join("rows.csv"), dir.path().join("out"));

@@ -1,5 +1,6 @@
 //! What one column holds: missing values, distinct values, smallest and largest.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
@@ -28,13 +29,29 @@ pub(super) struct ColumnStats {
     moments: bool,
     /// Whether texts are looked at as numbers: they were all numbers so far.
     texts_are_numbers: bool,
+    /// Whether `true` and `false` among the texts are the numbers 1 and 0 of a column that has nothing else.
+    truths_are_numbers: bool,
+    /// Whether the texts so far were truths, or numbers.
+    truths: Option<bool>,
     /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
     blanks: u64,
+    /// Texts that are NaN, by their hash: values of a column of text, missing in one of numbers.
+    nans: BTreeMap<u64, u64>,
+}
+
+/// What texts may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Texts {
+    /// Texts: the file knows its types.
+    Texts,
+    /// Numbers, if all of them are.
+    Numbers,
+    /// As `Numbers`, or `true` and `false`.
+    NumbersOrTruths,
 }
 
 impl ColumnStats {
-    /// `untyped`: numbers come as texts.
-    pub(super) fn new(untyped: bool) -> Self {
+    pub(super) fn new(texts: Texts) -> Self {
         let distinct = Distinct::new();
         Self {
             rows: 0,
@@ -45,12 +62,15 @@ impl ColumnStats {
             sum: 0.0,
             bins: Bins::default(),
             moments: false,
-            texts_are_numbers: untyped,
+            texts_are_numbers: texts != Texts::Texts,
+            truths_are_numbers: texts == Texts::NumbersOrTruths,
+            truths: None,
             blanks: 0,
+            nans: BTreeMap::new(),
         }
     }
 
-    /// Counts one array. An empty text is a value, as it is in a slot.
+    /// Counts one array. An empty text is a value, as it is in a slot, and NaN is none.
     pub(super) fn add(&mut self, array: &ArrayRef) -> Result<(), Fault> {
         self.rows += array.len() as u64;
         let missing = self.values(array)?;
@@ -78,8 +98,10 @@ impl ColumnStats {
                 let array = as_type(&DataType::Float64)?;
                 for value in array.as_primitive::<Float64Type>() {
                     match value {
-                        Some(value) => self.number(mix64(value.to_bits().wrapping_add(GOLDEN_GAMMA)), value),
-                        None => missing += 1,
+                        Some(value) if !value.is_nan() => {
+                            self.number(mix64(value.to_bits().wrapping_add(GOLDEN_GAMMA)), value);
+                        }
+                        _ => missing += 1,
                     }
                 }
             }
@@ -107,6 +129,9 @@ impl ColumnStats {
                 for value in array.as_string::<i32>() {
                     match value {
                         Some(text) if text.trim_ascii().is_empty() => self.blanks += 1,
+                        Some(text) if self.is_nan(text) => {
+                            *self.nans.entry(xxhash_rust::xxh3::xxh3_64(text.as_bytes())).or_default() += 1;
+                        }
                         Some(text) => {
                             self.bytes(text.as_bytes());
                             self.text(text);
@@ -148,20 +173,43 @@ impl ColumnStats {
         self.distinct.add(xxhash_rust::xxh3::xxh3_64(bytes));
     }
 
+    /// Whether a text is NaN in a column that has had numbers alone so far.
+    fn is_nan(&self, text: &str) -> bool {
+        let letters = text.trim_ascii().trim_start_matches(['+', '-']);
+        self.texts_are_numbers && letters.eq_ignore_ascii_case("nan")
+    }
+
     fn text(&mut self, text: &str) {
-        if self.texts_are_numbers {
-            match text.trim_ascii().parse::<f64>() {
-                Ok(value) => self.range_of(value),
-                Err(_) => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
-            }
+        if !self.texts_are_numbers {
+            return;
+        }
+        let truth = self.truths_are_numbers && matches!(text, "true" | "false");
+        let number = if truth { Ok(f64::from(u8::from(text == "true"))) } else { text.trim_ascii().parse() };
+        match number {
+            Ok(number) if *self.truths.get_or_insert(truth) == truth => self.range_of(number),
+            _ => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
         }
     }
 
-    /// Counts blanks, once all arrays are counted, as what they are in a column of text or of numbers.
+    /// Counts blanks and NaN, once all arrays are counted, as what they are in a column of text or of numbers.
     pub(super) fn finish(&mut self) {
+        let numbers = self.texts_are_numbers && self.range.is_some();
+        // With truths, NaN is a text like any other: then the column has no numbers.
+        if numbers && self.truths == Some(true) && !self.nans.is_empty() {
+            (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default());
+        }
+        let numbers = self.texts_are_numbers && self.range.is_some();
+        for (hash, count) in std::mem::take(&mut self.nans) {
+            if numbers {
+                self.missing += count;
+            } else {
+                self.values += count;
+                self.distinct.add(hash);
+            }
+        }
         match std::mem::take(&mut self.blanks) {
             0 => {}
-            blanks if self.texts_are_numbers && self.range.is_some() => self.missing += blanks,
+            blanks if numbers => self.missing += blanks,
             blanks => {
                 self.values += blanks;
                 self.distinct.add(xxhash_rust::xxh3::xxh3_64(b""));
@@ -193,11 +241,7 @@ impl ColumnStats {
         self.range_of(value);
     }
 
-    /// NaN is a value that is neither small nor large.
     fn range_of(&mut self, value: f64) {
-        if value.is_nan() {
-            return;
-        }
         self.sum += value;
         self.bins.add(value);
         let (low, high) = self.range.unwrap_or((value, value));
@@ -217,7 +261,7 @@ fn moment(kind: &DataType) -> DataType {
 mod tests {
     use arrow::array::{
         BinaryArray, Date32Array, Date64Array, FixedSizeBinaryArray, FixedSizeListArray, Float64Array, NullArray,
-        TimestampMillisecondArray, UInt64Array,
+        StringArray, TimestampMillisecondArray, UInt64Array,
     };
     use arrow::datatypes::Float32Type;
 
@@ -225,7 +269,7 @@ mod tests {
 
     #[test]
     fn unsigned_integers_beyond_those_with_a_sign_are_values() {
-        let mut stats = ColumnStats::new(false);
+        let mut stats = ColumnStats::new(Texts::Texts);
         stats
             .add(&(Arc::new(UInt64Array::from(vec![Some(u64::MAX), None, Some(1 << 63), Some(5)])) as ArrayRef))
             .unwrap();
@@ -234,14 +278,40 @@ mod tests {
     }
 
     #[test]
-    fn nan_is_a_value_outside_of_the_range_and_the_sum() {
-        let mut stats = ColumnStats::new(false);
+    fn nan_is_missing_as_it_is_in_training() {
+        let mut stats = ColumnStats::new(Texts::Texts);
         stats.add(&(Arc::new(Float64Array::from(vec![f64::NAN, 2.0, -1.0])) as ArrayRef)).unwrap();
-        assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (0, 3, Some((-1.0, 2.0)), 1.0));
+        assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (1, 2, Some((-1.0, 2.0)), 1.0));
+    }
+
+    fn of_texts(texts: &[&str], kind: Texts) -> ColumnStats {
+        let mut stats = ColumnStats::new(kind);
+        stats.add(&(Arc::new(StringArray::from(texts.to_vec())) as ArrayRef)).unwrap();
+        stats.finish();
+        stats
+    }
+
+    #[test]
+    fn nan_in_text_is_missing_among_numbers_and_a_value_among_texts() {
+        let numbers = of_texts(&["1", "nan", "NaN", "", "2"], Texts::Numbers);
+        assert_eq!((numbers.missing, numbers.values, numbers.range), (3, 2, Some((1.0, 2.0))));
+        assert_eq!(numbers.distinct.estimate(), 2);
+        let texts = of_texts(&["nan", "x", "nan"], Texts::Numbers);
+        assert_eq!((texts.missing, texts.values, texts.range, texts.distinct.estimate()), (0, 3, None, 2));
+    }
+
+    #[test]
+    fn truths_of_json_are_the_numbers_1_and_0_as_a_conversion_writes_them() {
+        let truths = of_texts(&["true", "false", "true"], Texts::NumbersOrTruths);
+        assert_eq!((truths.range, truths.sum, truths.distinct.estimate()), (Some((0.0, 1.0)), 2.0, 2));
+        for texts in [["true", "1"], ["1", "false"], ["true", "x"], ["nan", "true"]] {
+            assert_eq!(of_texts(&texts, Texts::NumbersOrTruths).range, None, "{texts:?}");
+        }
+        assert_eq!(of_texts(&["true"], Texts::Numbers).range, None, "CSV has no booleans");
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {
-        let (mut stats, kind) = (ColumnStats::new(false), array.data_type().clone());
+        let (mut stats, kind) = (ColumnStats::new(Texts::Texts), array.data_type().clone());
         stats.add(&(Arc::new(array) as ArrayRef)).unwrap();
         (stats, kind)
     }

@@ -14,7 +14,7 @@ use arrow::datatypes::{FieldRef, SchemaRef};
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
-use self::column_stats::ColumnStats;
+use self::column_stats::{ColumnStats, Texts};
 pub use self::histogram::Histogram;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
@@ -56,10 +56,10 @@ pub struct Inspection {
 pub struct ColumnReport {
     /// Its name.
     pub name: String,
-    /// Its Arrow type; for CSV `number` or `text`.
+    /// Its Arrow type; for CSV and JSON lines `number` or `text`. `true` and `false` of JSON are the numbers 1 and 0.
     pub kind: String,
-    /// Share of rows without a value, 0 to 1: null, and in a column of numbers of JSON lines an empty string. In other columns an empty
-    /// string is a value.
+    /// Share of rows without a value, 0 to 1: null, NaN, and in a column of numbers of JSON lines an empty string. In other columns an
+    /// empty string is a value.
     pub missing: f64,
     /// Distinct values, within about 1%.
     pub distinct: u64,
@@ -135,7 +135,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
-            stats(&mut source, false, &mut report).await?;
+            stats(&mut source, Texts::Texts, &mut report).await?;
         }
         Format::Arrow => {
             let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
@@ -145,22 +145,22 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.record_batches();
-            stats(&mut source, false, &mut report).await?;
+            stats(&mut source, Texts::Texts, &mut report).await?;
         }
         Format::Criteo => {
             let mut source = CriteoSource::new(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, false, &mut report).await?;
+            stats(&mut source, Texts::Texts, &mut report).await?;
         }
         Format::Csv => {
             let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, true, &mut report).await?;
+            stats(&mut source, Texts::Numbers, &mut report).await?;
         }
         Format::JsonLines => {
             let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, true, &mut report).await?;
+            stats(&mut source, Texts::NumbersOrTruths, &mut report).await?;
         }
     }
     report.rejected = cx.ledger().snapshot().rejected;
@@ -178,14 +178,14 @@ fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<Str
     })
 }
 
-/// `untyped`: all columns are text, and those that hold only numbers are reported as numbers.
-async fn stats<S: Source<Out = Rows>>(source: &mut S, untyped: bool, report: &mut Inspection) -> Result<(), Fault> {
+/// `texts`: what the columns of text may be; those that hold only numbers are reported as numbers.
+async fn stats<S: Source<Out = Rows>>(source: &mut S, texts: Texts, report: &mut Inspection) -> Result<(), Fault> {
     let mut columns: Vec<(FieldRef, ColumnStats)> = Vec::new();
     while let Some(rows) = source.next().await? {
         report.rows += rows.batch.num_rows() as u64;
         if columns.is_empty() {
             let fields = rows.batch.schema_ref().fields().iter();
-            columns = fields.map(|field| (Arc::clone(field), ColumnStats::new(untyped))).collect();
+            columns = fields.map(|field| (Arc::clone(field), ColumnStats::new(texts))).collect();
         }
         for ((_, stats), column) in columns.iter_mut().zip(rows.batch.columns()) {
             stats.add(column)?;
@@ -196,10 +196,10 @@ async fn stats<S: Source<Out = Rows>>(source: &mut S, untyped: bool, report: &mu
     report.positive_rate = label.map(|(_, stats)| stats.sum / report.rows as f64);
     let report_of = |(field, stats): (FieldRef, ColumnStats)| ColumnReport {
         name: field.name().clone(),
-        kind: match (untyped, stats.range) {
-            (false, _) => field.data_type().to_string(),
-            (true, Some(_)) => "number".to_owned(),
-            (true, None) => "text".to_owned(),
+        kind: match (texts, stats.range) {
+            (Texts::Texts, _) => field.data_type().to_string(),
+            (_, Some(_)) => "number".to_owned(),
+            (_, None) => "text".to_owned(),
         },
         missing: if stats.rows == 0 { 0.0 } else { stats.missing as f64 / stats.rows as f64 },
         distinct: stats.distinct.estimate().min(stats.values),
