@@ -20,6 +20,27 @@ fn types(rows: &RecordBatch) -> Vec<(String, DataType)> {
     rows.schema_ref().fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
 }
 
+/// As the logs of UserBehavior come.
+#[test]
+fn csv_without_a_header_is_refused_and_inspect_warns() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("UserBehavior.csv"), dir.path().join("out"));
+    fs::write(&rows, "837575,2520377,4145813,pv,1511657927\n1,2268318,2520377,buy,1511544070\n").unwrap();
+    let (code, said) = convert(&rows, &out, &[]);
+    assert_eq!(code, Some(2), "{said}");
+    for words in ["UserBehavior.csv` has the number 837575", "write the names in front of the rows", "--job"] {
+        assert!(said.contains(words), "no `{words}` in: {said}");
+    }
+    assert!(!out.exists());
+    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("has the number 837575") && said.contains("1 rows"), "{said}");
+    // They may be names all the same, as the years of a pivoted table.
+    let job = dir.path().join("job.toml");
+    fs::write(&job, "[columns]\nlabel = \"1511657927\"\ndense = [\"837575\"]\nslots = [\"pv\"]\n").unwrap();
+    let (code, said) = convert(&rows, &out, &["--job", job.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn booleans_of_json_are_numbers_in_both_commands() {
     let dir = tempfile::tempdir().unwrap();

@@ -69,7 +69,7 @@ pub mod throttle;
 
 pub use arrow_ipc::ArrowSource;
 pub use criteo::{Categories, CriteoSource};
-pub use csv::{CsvOptions, CsvSource};
+pub use csv::{CsvOptions, CsvSource, number_among};
 pub use file::DataFile;
 pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, Integers, ValueKind};

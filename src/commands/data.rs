@@ -9,6 +9,7 @@ use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
     ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
     JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
+    number_among,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
@@ -327,14 +328,21 @@ const SAMPLE: u64 = 10_000;
 
 /// The columns of text files with the types of their first rows; `text`: names of columns that are text. Tells them.
 fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
-    let (input, read) = (input.clone(), ReadOptions::default());
+    let read = ReadOptions::default();
     let mut columns = if format == FileFormat::Csv {
-        let mut source = CsvSource::csv(input, read).written(csv.clone()).on_bad_row(OnBadRow::Skip);
+        let mut source = CsvSource::csv(input.clone(), read).written(csv.clone()).on_bad_row(OnBadRow::Skip);
         block_on(infer_columns(&mut source, SAMPLE, false))?
     } else {
-        let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
+        let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
         block_on(infer_columns(&mut source, SAMPLE, true))?
     };
+    let names = columns.iter().map(|column| column.name.as_str());
+    if let Some(number) = number_among(names).filter(|_| format == FileFormat::Csv) {
+        return Err(Fault::user(format!(
+            "{}; if these are names all the same, give --job with a job that has them in its columns",
+            without_header(input, number)
+        )));
+    }
     for name in text {
         let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
             let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
@@ -355,6 +363,14 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
         }
     }
     Ok(columns)
+}
+
+/// That the first line of CSV is no header, because it has this number, and how the file gets one.
+fn without_header(input: &Input, number: &str) -> String {
+    format!(
+        "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: write the names in \
+         front of the rows, as in (echo user,item,label; cat rows.csv) > named.csv"
+    )
 }
 
 fn input(path: String, filter: Option<&Predicate>) -> Input {
@@ -398,7 +414,12 @@ impl Inspect {
             InspectedFormat::Arrow => FileFormat::Arrow,
         });
         let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
-        let found = block_on(inspect(input(self.path, self.filter.as_ref()), options))?;
+        let input = input(self.path, self.filter.as_ref());
+        let found = block_on(inspect(input.clone(), options))?;
+        let names = found.columns.iter().map(|column| column.name.as_str());
+        if let Some(number) = number_among(names).filter(|_| found.format == "csv") {
+            tracing::warn!("{}; here it counts as the names", without_header(&input, number));
+        }
         if self.json || logs.is_json() { out::print(serde_json::json!(found)) } else { out::print(found) }
     }
 }

@@ -146,6 +146,11 @@ fn layout(
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
 }
 
+/// The first of the names of a header that is a number: then the line is a row, most likely, and the file has no header.
+pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
+}
+
 fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions) -> Fault {
     let near = did_you_mean(column, names.iter().map(String::as_str));
     let other =
@@ -155,7 +160,7 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
             ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
             options.delimiter
         ),
-        _ if names.iter().any(|name| name.parse::<f64>().is_ok()) => {
+        _ if number_among(names.iter().map(String::as_str)).is_some() => {
             ": the first line has numbers, expected a header with the names of columns".to_owned()
         }
         _ => String::new(),

@@ -11,4 +11,5 @@ mod options;
 mod split;
 
 pub use format::{Csv, CsvSource};
+pub use header::number_among;
 pub use options::CsvOptions;
