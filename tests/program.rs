@@ -31,13 +31,15 @@ fn completions_of_every_shell_name_commands_and_options() {
 fn every_command_has_a_manual_page() {
     assert!(stdout(&run(&["man"])).contains(".TH forebay 1"));
     let folder = tempfile::tempdir().unwrap();
-    stdout(&run(&["man", folder.path().to_str().unwrap()]));
+    // A new account has none of these folders.
+    let pages = folder.path().join("man/man1");
+    stdout(&run(&["man", pages.to_str().unwrap()]));
     for page in ["forebay", "forebay-train", "forebay-data-inspect", "forebay-completions"] {
-        let path = folder.path().join(format!("{page}.1"));
+        let path = pages.join(format!("{page}.1"));
         assert!(path.is_file(), "{} is missing", path.display());
     }
-    let missing = folder.path().join("missing");
-    let output = run(&["man", missing.to_str().unwrap()]);
+    let file = pages.join("forebay.1");
+    let output = run(&["man", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Completions {
   forebay man | man -l -
   forebay man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder, which must exist.
+    /// The folder. It is made if it is not there.
     folder: Option<PathBuf>,
 }
 
@@ -40,7 +40,8 @@ impl Completions {
 impl Man {
     pub(crate) fn run(self, program: Command) -> Result<(), Fault> {
         if let Some(folder) = self.folder {
-            return clap_mangen::generate_to(program, &folder)
+            return std::fs::create_dir_all(&folder)
+                .and_then(|()| clap_mangen::generate_to(program, &folder))
                 .map_err(|e| Fault::external(format!("cannot write manual pages to {}", folder.display())).because(e));
         }
         let mut page = Vec::new();
