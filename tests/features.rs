@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray};
 use arrow::datatypes::Int32Type;
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
@@ -86,6 +86,52 @@ fn a_feature_without_any_value_and_a_job_without_features_are_refused_by_name() 
     };
     assert!(refused("['I1', 'nowhere']").contains("`nowhere` has no value in any of 300 rows"));
     assert!(refused("[]").contains("columns.dense"));
+}
+
+#[test]
+fn statistics_of_a_job_that_training_refuses_are_not_computed() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 300);
+    let file = dir.path().join("job.toml");
+    let slot =
+        |quantiles: &str| format!("dense = ['I1']\nslots = [{{ column = 'I2', kind = 'boundaries', {quantiles} }}]");
+    for (columns, words) in [
+        (slot("quantiles = 1"), "quantiles is 1, expected 2 to 1000"),
+        (slot("quantiles = 100000"), "quantiles is 100000, expected 2 to 1000"),
+        ("dense = ['I1', 'I1']\nslots = ['C1']".to_owned(), "`I1`"),
+    ] {
+        let text = format!("[data]\ntrain = {rows:?}\n[columns]\n{columns}\n");
+        fs::write(&file, &text).unwrap();
+        let (code, said) = common::run(&["data", "stats", file.to_str().unwrap(), "--write"]);
+        assert!(code == Some(2) && said.contains(words), "{columns}: {said}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+}
+
+#[test]
+fn quantiles_take_infinity_as_training_does_and_text_is_told_as_that_of_a_slot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, rows) = (dir.path().join("job.toml"), dir.path().join("rows.parquet"));
+    let stats = |x: ArrayRef| {
+        let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..x.len() as i32).map(|row| row % 2)));
+        let batch = RecordBatch::try_from_iter_with_nullable([("label", labels, true), ("x", x, true)]).unwrap();
+        let mut writer = ArrowWriter::try_new(fs::File::create(&rows).unwrap(), batch.schema(), None).unwrap();
+        writer.write(&batch).unwrap();
+        writer.close().unwrap();
+        common::run(&["data", "stats", file.to_str().unwrap(), "--write"])
+    };
+    let columns = "dense = []\nslots = [{ column = 'x', kind = 'boundaries', quantiles = 2 }]\n[model]\nkind = 'lr'\n";
+    fs::write(&file, format!("[data]\ntrain = {rows:?}\n[columns]\n{columns}")).unwrap();
+    let (infinite, nan) = (f64::INFINITY, f64::NAN);
+    let values = [Some(1.0), Some(infinite), Some(nan), Some(2.0), None, Some(3.0), Some(-infinite), Some(4.0)];
+    let (code, said) = stats(Arc::new(Float64Array::from(values.to_vec())));
+    assert_eq!(code, Some(0), "{said}");
+    let found = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
+    assert_eq!(found["x"], [3.0], "of -inf, 1, 2, 3, 4, inf");
+    let (code, said) = common::run(&["train", file.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said) = stats(Arc::new(StringArray::from(vec!["a", "b"])));
+    assert!(code == Some(2) && said.contains("`x` is Utf8, expected") && said.contains("for a slot"), "{said}");
 }
 
 #[test]

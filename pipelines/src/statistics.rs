@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology};
 use forebay_base::mix64;
 use forebay_connectors::OnBadRow;
-use forebay_job::{Columns, DataOptions, DenseColumn, DenseStatistics, Job, Slot, SlotKind, Transform};
+use forebay_job::{Clip, Columns, DataOptions, DenseColumn, DenseStatistics, Job, Slot, SlotKind, Transform};
 
 use crate::context::Context;
 use crate::flow::ExampleBatch;
@@ -28,7 +28,7 @@ pub struct ColumnStatistics {
 /// columns need statistics or quantiles must not have them for this. Blocks until it is done.
 ///
 /// # Errors
-/// A user fault if the job has neither dense features nor slots with quantiles, or no rows, or if a column has no value at all; the first fault
+/// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, or no rows, or if a column has no value at all; the first fault
 /// of the run.
 pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistics, Fault> {
     let (features, cut) = (features(&job.columns), cut_slots(&job.columns));
@@ -37,6 +37,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
             "the job has no dense features (columns.dense) and no slots with quantiles, so there are no statistics to compute",
         ));
     }
+    with_any_statistics(job, &features, &cut).check()?;
     let columns = measured(job, &features, &cut);
     let data = DataOptions { epochs: 1, shuffle: false, ..job.data.clone() };
     let job = &Job { columns, data, ..job.clone() };
@@ -47,7 +48,8 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let rows = read.begin(Topology::new("stats")).link(links.to_parse());
     let rows = context.registry.after_read_of(rows, job, true)?;
     let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
-    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
+    let of_slots = features.len();
+    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone()).dense_of_slots(of_slots);
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let measure = Measure::of(features.len(), cut.len());
@@ -93,6 +95,19 @@ fn features(columns: &Columns) -> Vec<&DenseColumn> {
     features
 }
 
+/// The job with statistics and quantiles of all that may need some, in place of those that it has: what a run of it checks, before they are
+/// known.
+fn with_any_statistics(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Job {
+    let statistics = |feature: &&DenseColumn| {
+        let (transform, clip) = (feature.transform, feature.clip);
+        (feature.column.clone(), DenseStatistics { transform, clip, ..DenseStatistics::default() })
+    };
+    let mut job = job.clone();
+    job.columns.statistics = Some(features.iter().map(statistics).collect());
+    job.columns.quantiles = Some(cut.iter().map(|slot| (slot.column.clone(), vec![0.0])).collect());
+    job
+}
+
 /// Columns for reading the features, and then the slots as numbers, each with an indicator, which says where it is missing.
 fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     let columns = &job.columns;
@@ -103,9 +118,12 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
         // Stages may use any column of the job.
         extra.extend(columns.slots.iter().flat_map(Slot::columns).cloned());
     }
+    // A slot takes infinity, and a dense feature does not.
+    let (min, max) = (Some(f64::from(f32::MIN)), Some(f64::from(f32::MAX)));
     let as_number = |slot: &&Slot| DenseColumn {
         transform: Transform::None,
         indicator: true,
+        clip: Some(Clip { min, max }),
         ..DenseColumn::from(slot.column.clone())
     };
     // A job needs at least one slot.

@@ -8,6 +8,10 @@ use forebay_actors::{Fault, FaultKind};
 /// What a dense feature may be.
 pub(super) const NUMBERS: &str = "integers, floating-point numbers, decimals or booleans for a dense feature";
 
+/// What a slot with quantiles may be.
+pub(super) const SLOT_NUMBERS: &str =
+    "integers, floating-point numbers or decimals for a slot of the kind \"boundaries\"";
+
 pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
 pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {

@@ -9,7 +9,7 @@ use forebay_actors::Fault;
 use forebay_job::{Columns, DenseColumn, Transform};
 
 use super::bad_rows::BadRows;
-use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
+use super::column::{NOT_FINITE, NUMBERS, SLOT_NUMBERS, number, wrong_type};
 use super::dense_options::OptionsParser;
 use super::dense_vector::VectorParser;
 
@@ -29,6 +29,13 @@ impl DenseParser {
             Some(length) => Self::Vector(VectorParser::new(length, column, columns)),
             None if column.is_plain() => Self::Plain(column.transform),
             None => Self::Options(OptionsParser::new(column, columns)),
+        }
+    }
+
+    /// The column is that of a slot, which is read as a number.
+    pub(super) fn is_of_slot(&mut self) {
+        if let Self::Options(options) = self {
+            options.expected = SLOT_NUMBERS;
         }
     }
 

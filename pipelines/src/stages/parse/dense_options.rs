@@ -18,6 +18,8 @@ pub(super) struct OptionsParser {
     /// What is subtracted from transformed values, and what they are then multiplied with.
     shift: f64,
     factor: f64,
+    /// What the column may be, for faults.
+    pub(super) expected: &'static str,
 }
 
 impl OptionsParser {
@@ -30,7 +32,7 @@ impl OptionsParser {
             Some(Scale::ZScore) => (mean, inverse(std)),
             Some(Scale::MinMax) => (min, inverse(max - min)),
         };
-        Self { column: column.clone(), shift, factor }
+        Self { column: column.clone(), shift, factor, expected: NUMBERS }
     }
 
     pub(super) fn parse(
@@ -109,7 +111,7 @@ impl OptionsParser {
         }
         let kind = array.data_type();
         if !(kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null)) {
-            return Err(wrong_type(name, array, NUMBERS));
+            return Err(wrong_type(name, array, self.expected));
         }
         let logs = match self.column.transform {
             Transform::Auto => kind.is_integer(),

@@ -110,6 +110,13 @@ impl Parse {
         Self { after_click, ..self }
     }
 
+    /// From this one on, the dense features are the numbers of slots with quantiles, so that faults say so.
+    #[must_use]
+    pub(crate) fn dense_of_slots(mut self, from: usize) -> Self {
+        self.dense.iter_mut().skip(from).for_each(DenseParser::is_of_slot);
+        self
+    }
+
     /// Rows with a list of several values in one of these slots are bad rows.
     #[must_use]
     pub fn one_value_in(self, single: Vec<usize>) -> Self {
