@@ -136,6 +136,16 @@ pub enum PositiveRule {
     OneOf(Vec<String>),
 }
 
+impl Positive {
+    /// A value that comes a second time: the same text, or if all values are numbers the same number.
+    fn twice(&self) -> Option<&str> {
+        let PositiveRule::OneOf(values) = &self.0 else { return None };
+        let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse().ok()).collect();
+        let same = |a: usize, b: usize| values[a] == values[b] || numbers.as_ref().is_some_and(|of| of[a] == of[b]);
+        (0..values.len()).find(|&at| (0..at).any(|before| same(before, at))).map(|at| values[at].as_str())
+    }
+}
+
 /// As a job file has it.
 impl fmt::Display for Positive {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,6 +210,12 @@ impl LabelColumn {
             return Err(Fault::user(
                 "columns.label has both `positive`, which makes labels of 0 and 1, and `soft`, for labels between them: leave one out",
             ));
+        }
+        if let Some(twice) = self.positive.as_ref().and_then(Positive::twice) {
+            return Err(Fault::user(format!(
+                "columns.label: positive has the value {twice:?} of `{}` twice, expected each value once",
+                self.column
+            )));
         }
         // The loss is in f32, where small numbers are 0 and large ones infinite.
         let weight = self.weight as f32;
@@ -366,5 +382,17 @@ mod tests {
         let said = read("{ column = 'y', positiv = '> 1' }").unwrap_err().to_string();
         assert!(said.contains("unknown field `positiv`"), "{said}");
         assert!(read("{ column = 'y', positive = '> 1', soft = true }").unwrap().check().is_err());
+    }
+
+    #[test]
+    fn a_positive_value_comes_once() {
+        let check = |rule: &str| read(&format!("{{ column = 'y', positive = {rule} }}")).unwrap().check();
+        for rule in ["['1', '1']", "[4, 5, 4]", "['1', '1.0']", "['a', 'b', 'a']"] {
+            let said = check(rule).unwrap_err().to_string();
+            assert!(said.contains("of `y` twice, expected each value once"), "{rule}: {said}");
+        }
+        for rule in ["['1', '2']", "['1', '1.0', 'a']"] {
+            check(rule).unwrap();
+        }
     }
 }
