@@ -124,7 +124,8 @@ fn what_is_wrong_with_a_batch_is_told_and_the_next_exchange_is_answered() {
         "no column `city`",
         "no column `city` (`cty` is no feature of the model)",
         "column `city` has integers in these rows, and the model was trained on strings",
-        "column `history` is Int64, expected lists",
+        // Each number is a list of one.
+        "3 rows, 3 good",
         "3 rows, 3 good",
         "3 rows, 2 good",
         "two columns `city`",

@@ -1,7 +1,11 @@
 //! The columns of the model out of a record batch that a client sent.
 
-use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::DataType;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, ListArray, RecordBatch};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::compute::{filter, is_not_null};
+use arrow::datatypes::{DataType, Field};
 use forebay_actors::Fault;
 use forebay_base::nearest;
 
@@ -12,8 +16,7 @@ use super::serving_columns::{ServingColumn, ServingColumns};
 /// The columns of the model in `batch`; `None` if it has no rows. Other columns of the batch are left out.
 ///
 /// # Errors
-/// A user fault: a column that is not there, with the nearest one, or is there twice, or has values where training had lists, or
-/// more rows than a request may have.
+/// A user fault: a column that is not there, with the nearest one, or is there twice, or more rows than a request may have.
 pub(super) fn select(columns: &ServingColumns, batch: &RecordBatch) -> Result<Option<RecordBatch>, Fault> {
     let (rows, most) = (batch.num_rows(), columns.most_rows);
     if rows == 0 {
@@ -48,11 +51,20 @@ fn array(column: &ServingColumn, batch: &RecordBatch) -> Result<ArrayRef, Fault>
     match array.data_type() {
         DataType::Null => nulls(column, batch.num_rows()),
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => Ok(array.clone()),
-        found if column.lists => {
-            Err(Fault::user(format!("column `{name}` is {found}, expected lists: the model was trained on lists")))
-        }
+        _ if column.lists => lists_of_one(array),
         _ => Ok(array.clone()),
     }
+}
+
+/// Each value as a list of one; null is no list.
+fn lists_of_one(array: &ArrayRef) -> Result<ArrayRef, Fault> {
+    let cannot = |e| Fault::internal("values cannot be made lists").because(e);
+    let there = is_not_null(array).map_err(cannot)?;
+    let values = filter(array, &there).map_err(cannot)?;
+    let field = Arc::new(Field::new("element", values.data_type().clone(), true));
+    let offsets = OffsetBuffer::from_lengths(there.values().iter().map(usize::from));
+    let lists = ListArray::try_new(field, offsets, values, Some(NullBuffer::new(there.values().clone())));
+    Ok(Arc::new(lists.map_err(cannot)?))
 }
 
 /// A column without values, as the rows of a request that do not have it.
@@ -64,9 +76,8 @@ fn nulls(column: &ServingColumn, rows: usize) -> Result<ArrayRef, Fault> {
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
-    use std::sync::Arc;
 
-    use arrow::array::{Array as _, AsArray as _, Int64Array, ListArray, NullArray, RecordBatchOptions, StringArray};
+    use arrow::array::{Array as _, AsArray as _, Int64Array, NullArray, RecordBatchOptions, StringArray};
     use arrow::datatypes::{Int64Type, Schema};
 
     use super::super::serving_columns::MOST_VALUES;
@@ -118,6 +129,16 @@ mod tests {
     }
 
     #[test]
+    fn a_single_value_is_a_list_of_one_and_null_is_no_list() {
+        let tags: ArrayRef = Arc::new(Int64Array::from(vec![Some(5), None, Some(6)]));
+        let sent = batch(vec![("tags", tags), ("city", cities(3)), ("count", of(&[7, 8, 9]))]);
+        let selected = select(&columns(), &sent).unwrap().unwrap();
+        let lists = selected["tags"].as_list::<i32>();
+        let of_row = |row: usize| lists.value(row).as_primitive::<Int64Type>().values().to_vec();
+        assert_eq!((of_row(0), lists.is_null(1), of_row(2)), (vec![5], true, vec![6]));
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_the_nearest_name() {
         let said = |sent: &RecordBatch| select(&columns(), sent).unwrap_err().to_string();
         let good = [("tags", lists()), ("city", cities(2)), ("count", of(&[7, 8]))];
@@ -129,8 +150,6 @@ mod tests {
         select(&columns(), &batch(good.to_vec())).unwrap();
         let missing = said(&but(1, ("cty", cities(2))));
         assert!(missing.contains("no column `city` (`cty` is no feature of the model)"), "{missing}");
-        let single = said(&but(0, ("tags", of(&[1, 2]))));
-        assert!(single.contains("column `tags` is Int64, expected lists"), "{single}");
         let twice = said(&batch(good.iter().cloned().chain([("count", of(&[1, 2]))]).collect()));
         assert!(twice.contains("two columns `count`"), "{twice}");
         // Rows without columns take no bytes on the wire, so their number must be bounded by itself.
