@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
@@ -20,6 +21,9 @@ pub(super) enum JsonCell<'a> {
     List(Vec<JsonCell<'a>>),
 }
 
+/// Integers of 64 bits lie in it. Larger ones come as numbers.
+const FITS: Range<f64> = i64::MIN as f64..u64::MAX as f64;
+
 impl JsonCell<'_> {
     /// What it is, for messages.
     pub(super) fn kind(&self) -> &'static str {
@@ -27,6 +31,7 @@ impl JsonCell<'_> {
             Self::Absent | Self::Null => "null",
             Self::Boolean(_) => "a boolean",
             Self::Integer(_) | Self::Unsigned(_) => "an integer",
+            Self::Number(number) if !FITS.contains(number) => "a number of more than 64 bits",
             Self::Number(_) => "a number with a fraction or an exponent",
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
