@@ -126,7 +126,8 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
 }
 
-/// The path of a URL `file://`, without the scheme: `%20` is a space, as in RFC 3986. A `%` that no two hexadecimal digits follow is itself.
+/// The path of a URL `file://`, without the scheme: `%20` is a space, as in RFC 3986. A `%` that no two hexadecimal digits follow is
+/// itself.
 pub(crate) fn file_url_path(rest: &str) -> Cow<'_, str> {
     if !rest.contains('%') {
         return Cow::Borrowed(rest);

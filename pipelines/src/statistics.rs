@@ -28,8 +28,8 @@ pub struct ColumnStatistics {
 /// columns need statistics or quantiles must not have them for this. Blocks until it is done.
 ///
 /// # Errors
-/// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, or no rows, or if a column has no value at all; the first fault
-/// of the run.
+/// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, or
+/// no rows, or if a column has no value at all; the first fault of the run.
 pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistics, Fault> {
     let (features, cut) = (features(&job.columns), cut_slots(&job.columns));
     if features.is_empty() && cut.is_empty() {

@@ -77,8 +77,8 @@ pub(crate) struct TrainPosition {
 }
 
 impl TrainPosition {
-    /// Whether the source knew its windows before it read them. One process reads text without windows; earlier programs did not say of it what
-    /// they read.
+    /// Whether the source knew its windows before it read them. One process reads text without windows; earlier programs did not say of
+    /// it what they read.
     pub(crate) fn is_numbered(&self) -> bool {
         self.data.as_ref().is_some_and(|data| data.windows > 0)
     }
