@@ -43,7 +43,7 @@ pub(super) struct ColumnStats {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Texts {
     /// Texts: the file knows its types.
-    Texts,
+    Typed,
     /// Numbers, if all of them are.
     Numbers,
     /// As `Numbers`, or `true` and `false`.
@@ -62,7 +62,7 @@ impl ColumnStats {
             sum: 0.0,
             bins: Bins::default(),
             moments: false,
-            texts_are_numbers: texts != Texts::Texts,
+            texts_are_numbers: texts != Texts::Typed,
             truths_are_numbers: texts == Texts::NumbersOrTruths,
             truths: None,
             blanks: 0,
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn unsigned_integers_beyond_those_with_a_sign_are_values() {
-        let mut stats = ColumnStats::new(Texts::Texts);
+        let mut stats = ColumnStats::new(Texts::Typed);
         stats
             .add(&(Arc::new(UInt64Array::from(vec![Some(u64::MAX), None, Some(1 << 63), Some(5)])) as ArrayRef))
             .unwrap();
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn nan_is_missing_as_it_is_in_training() {
-        let mut stats = ColumnStats::new(Texts::Texts);
+        let mut stats = ColumnStats::new(Texts::Typed);
         stats.add(&(Arc::new(Float64Array::from(vec![f64::NAN, 2.0, -1.0])) as ArrayRef)).unwrap();
         assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (1, 2, Some((-1.0, 2.0)), 1.0));
     }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {
-        let (mut stats, kind) = (ColumnStats::new(Texts::Texts), array.data_type().clone());
+        let (mut stats, kind) = (ColumnStats::new(Texts::Typed), array.data_type().clone());
         stats.add(&(Arc::new(array) as ArrayRef)).unwrap();
         (stats, kind)
     }

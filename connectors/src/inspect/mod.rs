@@ -135,7 +135,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
-            stats(&mut source, Texts::Texts, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report).await?;
         }
         Format::Arrow => {
             let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
@@ -145,12 +145,12 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.record_batches();
-            stats(&mut source, Texts::Texts, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report).await?;
         }
         Format::Criteo => {
             let mut source = CriteoSource::new(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::Texts, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report).await?;
         }
         Format::Csv => {
             let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
@@ -197,7 +197,7 @@ async fn stats<S: Source<Out = Rows>>(source: &mut S, texts: Texts, report: &mut
     let report_of = |(field, stats): (FieldRef, ColumnStats)| ColumnReport {
         name: field.name().clone(),
         kind: match (texts, stats.range) {
-            (Texts::Texts, _) => field.data_type().to_string(),
+            (Texts::Typed, _) => field.data_type().to_string(),
             (_, Some(_)) => "number".to_owned(),
             (_, None) => "text".to_owned(),
         },
