@@ -61,7 +61,8 @@ impl TrainingSummary {
     pub(crate) fn at_checkpoint(manifest: &CheckpointManifest) -> Self {
         let position = &manifest.position;
         let windows = position.data.as_ref().map_or(0, |data| data.windows);
-        let is_done = |epoch: &u32| windows > 0 && position.batches.windows_of(*epoch) == [0..windows];
+        let is_done =
+            |epoch: &u32| matches!(position.batches.windows_of(*epoch), [done] if windows > 0 && *done == (0..windows));
         let epochs = (0..u32::MAX).take_while(is_done).count() as u64;
         Self::new(manifest.rows_trained(), position.steps, epochs, RunEnd::StoppedEarly)
     }
