@@ -138,7 +138,7 @@ fn a_server_applies_deltas_one_after_the_other_while_it_answers() {
     fs::create_dir(&deltas).unwrap();
     let server = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
     let (data, mut rows_before) = (rows(dir.path(), 4000, 150), 0);
-    let asked = json_rows(&data);
+    let asked = json_rows(&server, &data);
     for (at, day) in days.iter().enumerate() {
         if at > 0 {
             delta(&days[at - 1], day, &deltas.join(names[at]));

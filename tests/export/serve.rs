@@ -38,7 +38,8 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 700));
         let expected: Vec<u32> =
             predict(&model, &data, &dir.path().join("scores")).iter().map(|s| s.to_bits()).collect();
-        let (server, rows) = (Server::start(&model, &["--threads", "2"]), json_rows(&data));
+        let server = Server::start(&model, &["--threads", "2"]);
+        let rows = json_rows(&server, &data);
         // Rows alone, too: some have null for a list, and nothing in the request says that the column has lists.
         let alone = (0..40).map(|row| (row, row + 1));
         for (from, to) in alone.chain([(0, 700), (699, 700), (3, 5), (10, 13), (50, 150), (100, 357), (2, 10), (0, 16)])
@@ -62,7 +63,8 @@ fn several_labels_have_the_scores_of_predict_under_their_names() {
         let names = ["score_label", "score_top", "score_top_given_label"];
         let names = if kind == "esmm" { &names[..] } else { &names[..2] };
         let expected = predict(&model, &data, &dir.path().join("scores"));
-        let (server, rows) = (Server::start(&model, &["--threads", "2"]), json_rows(&data));
+        let server = Server::start(&model, &["--threads", "2"]);
+        let rows = json_rows(&server, &data);
         for (from, to) in [(0, 300), (0, 1), (3, 5), (10, 130)] {
             let body = json!({ "rows": rows[from..to] }).to_string();
             let (status, answer) = server.send("POST", "/v1/score", body.as_bytes());
@@ -106,7 +108,8 @@ fn the_example_of_the_page_runs() {
 fn integers_of_a_column_of_numbers_are_numbers_whatever_stands_around_them() {
     let dir = tempfile::tempdir().unwrap();
     let (model, data) = (model(dir.path(), "lr", &[]), rows(dir.path(), 4000, 2));
-    let (server, mut rows) = (Server::start(&model, &[]), json_rows(&data));
+    let server = Server::start(&model, &[]);
+    let mut rows = json_rows(&server, &data);
     // `price` is a column of floating-point numbers, so 3 is 3.0; as an integer its logarithm would be taken.
     rows[0]["price"] = json!(3.0);
     let expected = server.scores(&rows).1;
@@ -124,7 +127,8 @@ fn integers_of_a_column_of_numbers_are_numbers_whatever_stands_around_them() {
 fn what_is_wrong_with_a_request_is_told_and_the_next_one_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let (model, data) = (model(dir.path(), "wide_deep", &[]), rows(dir.path(), 4000, 3));
-    let (mut server, mut rows) = (Server::start(&model, &[]), json_rows(&data));
+    let mut server = Server::start(&model, &[]);
+    let mut rows = json_rows(&server, &data);
     let deep = format!("{{\"rows\": [{{\"user\": {}", "[".repeat(1_000_000));
     let many = format!("{{\"rows\": [{}{{}}]}}", "{},".repeat(1 << 20));
     let long = vec![b' '; (16 << 20) + 1];
@@ -192,7 +196,8 @@ fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_o
     let other = common::train(job(&rows(dir.path(), 500, 2000), &["model.kind=wide_deep"])).model;
     let versions =
         [forebay::Model::load(&folder, 1).unwrap().version().unwrap(), other.version().unwrap()].map(|v| v.to_string());
-    let (server, rows) = (Server::start(&folder, &["--threads", "2"]), json_rows(&data));
+    let server = Server::start(&folder, &["--threads", "2"]);
+    let rows = json_rows(&server, &data);
     let stop = AtomicBool::new(false);
     let seen = thread::scope(|scope| {
         let ask = || {
@@ -231,7 +236,8 @@ fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_o
 fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, data) = (model(dir.path(), "lr", &[]), rows(dir.path(), 4000, 20));
-    let (mut server, rows) = (Server::start(&folder, &[]), json_rows(&data));
+    let mut server = Server::start(&folder, &[]);
+    let rows = json_rows(&server, &data);
     let before = server.scores(&rows);
     for text in ["{\"format\": \"forebay model\"", "{}", "", "{\"format\": \"forebay model\", \"version\": 99}"] {
         let failures = server.metric("model_failures_total");
@@ -318,7 +324,8 @@ fn requests_under_way_are_answered_after_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, data) =
         (model(dir.path(), "ctr_dnn", &["model.hidden=[512, 512, 512]"]), rows(dir.path(), 4000, 3000));
-    let (server, rows) = (Server::start(&folder, &["--threads", "1"]), json_rows(&data));
+    let server = Server::start(&folder, &["--threads", "1"]);
+    let rows = json_rows(&server, &data);
     let body = json!({ "rows": rows }).to_string();
     thread::scope(|scope| {
         let asking: Vec<_> =

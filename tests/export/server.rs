@@ -85,16 +85,17 @@ pub(crate) struct Answer {
     pub(crate) scores: Vec<Option<f32>>,
 }
 
-/// The feature columns of the rows of a Parquet file as JSON.
-pub(crate) fn json_rows(path: &Path) -> Vec<Value> {
-    let mut rows = Vec::new();
+/// The columns of a model that is served, of the rows of a Parquet file, as JSON.
+pub(crate) fn json_rows(server: &Server, path: &Path) -> Vec<Value> {
+    let (model, mut rows) = (server.model(), Vec::new());
+    let is_asked_for = |name: &str| model["columns"].as_array().unwrap().iter().any(|column| column == name);
     for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap() {
         let batch = batch.unwrap();
         let names = batch.schema();
         for row in 0..batch.num_rows() {
             let mut object = Map::new();
             for (field, column) in
-                names.fields().iter().zip(batch.columns()).filter(|(field, _)| field.name() != "label")
+                names.fields().iter().zip(batch.columns()).filter(|(field, _)| is_asked_for(field.name()))
             {
                 object.insert(field.name().clone(), value(column, row));
             }
