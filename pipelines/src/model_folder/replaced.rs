@@ -1,5 +1,7 @@
 //! Model folders that are replaced while they are read: a run saves its model to the folder that another program loads.
 
+use std::os::unix::fs::MetadataExt as _;
+
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
 
@@ -15,15 +17,20 @@ const TRIES: usize = 10;
 /// Those of `read`; an external fault if the folder was replaced at every try.
 pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Result<T, Fault>) -> Result<T, Fault> {
     for _ in 0..TRIES {
+        let before = identity(&folder);
         let held = folder.clone().held();
-        let manifest = |of: &OpenFolder| Manifest::bytes(of).ok();
-        let before = manifest(&held);
         let model = read(&held);
         // A local folder stays the same one, whatever takes its name: only its files may be removed.
-        if model.is_ok() && held.is_held() || before == manifest(&folder) {
+        if model.is_ok() && held.is_held() || before == identity(&folder) {
             return model;
         }
         tracing::info!("{folder} was replaced while it was read: it is read again");
     }
     Err(Fault::external(format!("{folder} was replaced {TRIES} times while it was read")))
+}
+
+/// What tells a folder from another one that takes its name: the number of a local one, the manifest of one in a store.
+fn identity(folder: &OpenFolder) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
+    let number = std::fs::metadata(folder.to_string()).ok().map(|there| (there.dev(), there.ino()));
+    (number, Manifest::bytes(folder).ok())
 }
