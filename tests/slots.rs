@@ -89,7 +89,7 @@ fn values_empty_rows_and_keys_are_those_of_the_rows() {
     assert!(said.contains("most often empty: `b`, in 25% of the rows"), "{said}");
 }
 
-/// 1,000 keys, of which a third come twice: with `count = 2` only these get a row.
+/// A third of 1,000 keys come twice. With `count = 2`, the table gives a row to these keys alone.
 #[test]
 fn keys_that_were_not_admitted_have_no_row() {
     let dir = tempfile::tempdir().unwrap();

@@ -63,7 +63,7 @@ impl KeySample {
         }
     }
 
-    /// Goes on to a level of which the keys fit.
+    /// Raises the level until the sample holds at most `most` keys.
     fn rise(&mut self) {
         while self.kept > self.most && self.level < 63 {
             self.rise_to(self.level + 1);

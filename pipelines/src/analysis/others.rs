@@ -53,7 +53,8 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
     Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
 }
 
-/// The reader that trainers wait for, if it is the same one most of the time and there are others; or [`LOST_READERS`](crate::process_report::LOST_READERS).
+/// The reader that trainers wait for, if it is the same one most of the time and there are others; or
+/// [`LOST_READERS`](crate::process_report::LOST_READERS).
 pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
     let waits = merged(processes, "receive").by_process;
     let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();

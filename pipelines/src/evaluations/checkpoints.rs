@@ -90,8 +90,8 @@ impl CheckpointEvaluations {
     /// A damaged checkpoint is logged and passed over; one that the run removes meanwhile, too.
     ///
     /// # Errors
-    /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be saved. A fault of the kind
-    /// [`FaultKind::Stopped`] once `stopped` returns true.
+    /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
+    /// saved. A fault of the kind [`FaultKind::Stopped`] once `stopped` returns true.
     pub fn next(
         &mut self,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,

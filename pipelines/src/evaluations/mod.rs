@@ -8,7 +8,8 @@
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
 //! Read in this order: `stopping.rs` (the rules, without IO), `points.rs` (what checkpoints store), `evaluations.rs` (what the
-//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run). `checkpoints.rs` evaluates beside a run.
+//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run).
+//! `checkpoints.rs` evaluates checkpoints in a process beside the run.
 
 mod best_models;
 mod checkpoints;
