@@ -31,14 +31,20 @@ pub struct DataPlan {
 pub type PlanCheck = Arc<dyn Fn(&DataPlan) -> Result<(), Fault> + Send + Sync>;
 
 impl DataPlan {
-    /// What differs from the rows that were `expected`, in words; `None` if they are the same. Epochs do not count.
+    /// Whether the source knows its windows before it reads them.
+    pub fn has_windows(&self) -> bool {
+        self.windows > 0
+    }
+
+    /// What differs from what was `expected`, in words; `None` if it is the same.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let (found, expected) = (self, expected);
         if found.rows != expected.rows {
             return Some(format!("{} rows, expected {}", commas(found.rows), commas(expected.rows)));
         }
         if (found.windows, found.fingerprint) == (expected.windows, expected.fingerprint) {
-            return None;
+            let epochs = || format!("{} epochs, expected {}", found.epochs, expected.epochs);
+            return (found.epochs != expected.epochs).then(epochs);
         }
         let same = if found.rows > 0 { "the same number of rows, but " } else { "" };
         Some(format!("{same}other names or sizes of files"))
@@ -97,9 +103,7 @@ impl Leases for LocalLeases {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
         let (expected, epoch, window) = given.get_or_insert_with(|| (data.clone(), 0, 0));
-        if expected != data {
-            let what = data.difference(expected);
-            let what = what.unwrap_or_else(|| format!("{} epochs, expected {}", data.epochs, expected.epochs));
+        if let Some(what) = data.difference(expected) {
             return Err(Fault::user(format!(
                 "sources that share a data set must read the same data with the same options: found {what}"
             )));
@@ -159,7 +163,9 @@ mod tests {
     fn other_rows_are_told_in_words() {
         let plan = DataPlan { epochs: 1, rows: 120_000, windows: 2, fingerprint: 5 };
         let said = |found: DataPlan, expected: &DataPlan| found.difference(expected);
-        assert_eq!(said(DataPlan { epochs: 7, ..plan.clone() }, &plan), None);
+        assert_eq!(said(plan.clone(), &plan), None);
+        let epochs = said(DataPlan { epochs: 7, ..plan.clone() }, &plan);
+        assert_eq!(epochs.as_deref(), Some("7 epochs, expected 1"));
         let more = said(DataPlan { rows: 180_000, fingerprint: 6, ..plan.clone() }, &plan);
         assert_eq!(more.as_deref(), Some("180,000 rows, expected 120,000"));
         let renamed = said(DataPlan { fingerprint: 6, ..plan.clone() }, &plan);

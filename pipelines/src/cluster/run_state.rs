@@ -240,7 +240,7 @@ impl RunState {
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
         }
         let (settings, origin) = (&self.settings, &self.origin);
-        let numbered = |data: &Option<DataPlan>| data.as_ref().is_some_and(|data| data.windows > 0);
+        let numbered = |data: &Option<DataPlan>| data.as_ref().is_some_and(DataPlan::has_windows);
         if origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some() && !numbered(&origin.data)) {
             return Err(Fault::user(
                 "the checkpoint was made by one process, which cuts text into other batches than several processes do: go on \
@@ -251,9 +251,7 @@ impl RunState {
             check_rows(before, &data)?;
         }
         let expected = self.data.get_or_insert_with(|| data.clone());
-        if *expected != data {
-            let what = data.difference(expected);
-            let what = what.unwrap_or_else(|| format!("{} epochs, expected {}", data.epochs, expected.epochs));
+        if let Some(what) = data.difference(expected) {
             return Err(Fault::user(format!(
                 "{} {} finds other data than the first reader: {what}. All readers must find the same files, unchanged during \
                  the run",
