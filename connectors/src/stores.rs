@@ -46,33 +46,7 @@ impl Stores {
     /// # Errors
     /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing.
     pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
-        let local = match url_or_path.split_once("://") {
-            None => Cow::Borrowed(url_or_path),
-            Some(("file", rest)) => file_url_path(rest),
-            Some(("hdfs" | "viewfs", rest)) => {
-                let path = rest.split_once('/').map_or("", |(_, path)| path);
-                let root = Self::root(url_or_path);
-                let open = |root: &str| Ok(Arc::new(HdfsStore::open(root, Arc::clone(&self.0.hdfs))?) as _);
-                return Ok((self.opened(root, open)?, parse(path, url_or_path)?));
-            }
-            #[cfg(feature = "s3")]
-            Some(("s3" | "s3a", rest)) => {
-                let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
-                let store = self.opened(format!("s3://{bucket}/"), |_| crate::s3::open(bucket, &self.0.io))?;
-                return Ok((store, parse(path, url_or_path)?));
-            }
-            #[cfg(not(feature = "s3"))]
-            Some((scheme @ ("s3" | "s3a"), _)) => {
-                return Err(Fault::user(format!(
-                    "cannot open `{url_or_path}`: this program was built without `{scheme}://`, build it with `--features s3`"
-                )));
-            }
-            Some((scheme, _)) => {
-                return Err(Fault::user(format!(
-                    "cannot open `{url_or_path}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
-                )));
-            }
-        };
+        let Some(local) = local_path(url_or_path) else { return self.open_url(url_or_path) };
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
         }
@@ -81,6 +55,31 @@ impl Stores {
         let path = Path::from_absolute_path(without_dots(&absolute))
             .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
         Ok((Arc::new(LocalFileSystem::new()), path))
+    }
+
+    /// As [`open`](Self::open), for what is no local path.
+    fn open_url(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
+        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        match scheme {
+            "hdfs" | "viewfs" => {
+                let path = rest.split_once('/').map_or("", |(_, path)| path);
+                let open = |root: &str| Ok(Arc::new(HdfsStore::open(root, Arc::clone(&self.0.hdfs))?) as _);
+                Ok((self.opened(Self::root(url), open)?, parse(path, url)?))
+            }
+            #[cfg(feature = "s3")]
+            "s3" | "s3a" => {
+                let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+                let store = self.opened(format!("s3://{bucket}/"), |_| crate::s3::open(bucket, &self.0.io))?;
+                Ok((store, parse(path, url)?))
+            }
+            #[cfg(not(feature = "s3"))]
+            "s3" | "s3a" => Err(Fault::user(format!(
+                "cannot open `{url}`: this program was built without `{scheme}://`, build it with `--features s3`"
+            ))),
+            _ => Err(Fault::user(format!(
+                "cannot open `{url}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
+            ))),
+        }
     }
 
     /// What stands before a path in the store to make a name that [`open`](Self::open) takes: `/`, or for instance
@@ -126,13 +125,17 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
 }
 
-/// The path of a URL `file://`, without the scheme: `%20` is a space, as in RFC 3986. A `%` that no two hexadecimal digits follow is
-/// itself.
-pub(crate) fn file_url_path(rest: &str) -> Cow<'_, str> {
-    if !rest.contains('%') {
-        return Cow::Borrowed(rest);
+/// The local path that a path or a URL `file://` means; `None` for other URLs. In a URL `%20` is a space, as in RFC 3986, and a `%` that no
+/// two hexadecimal digits follow is itself.
+pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
+    match url_or_path.split_once("://") {
+        None => Some(Cow::Borrowed(url_or_path)),
+        Some(("file", path)) if path.contains('%') => {
+            Some(percent_decoded(path).map_or(Cow::Borrowed(path), Cow::Owned))
+        }
+        Some(("file", path)) => Some(Cow::Borrowed(path)),
+        Some(_) => None,
     }
-    percent_decoded(rest).map_or(Cow::Borrowed(rest), Cow::Owned)
 }
 
 /// `None` if what comes out is not UTF-8.

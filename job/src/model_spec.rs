@@ -40,7 +40,7 @@ impl Job {
 
     /// Refuses weights of values where the model has no use for them.
     fn check_weights_of_values(&self) -> Result<(), Fault> {
-        if self.columns.slots.iter().all(|slot| slot.weights.is_none()) {
+        if !self.columns.has_value_weights() {
             return Ok(());
         }
         let of_attention = self.attention_pairs()?.into_iter().flat_map(|pair| {

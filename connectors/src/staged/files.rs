@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
-use super::folder::{OpenFolder, Opened, StoreFolder, open_file};
+use super::folder::{OpenFolder, Opened, StoreFolder};
 use super::writer::FileWriter;
 use super::{flat, renamed};
 use crate::store_error::store_fault;
@@ -123,9 +123,7 @@ impl OpenFolder {
         let name = self.name(file);
         match &self.at {
             Opened::Local(path) => {
-                let opened = pass(&path.join(file), "before read");
-                let opened = opened.and_then(|()| open_file(&self.path_to_read(path, file)));
-                let file = opened.map_err(|e| fault(&name, "cannot read", e))?;
+                let file = self.open_to_read(path, file).map_err(|e| fault(&name, "cannot read", e))?;
                 Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
             }
             Opened::Store(folder) => {

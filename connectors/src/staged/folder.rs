@@ -1,13 +1,12 @@
 //! A folder in any store: how a user names it, and once opened, what is in it. Everything here blocks on the disk or the
 //! store.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::future::Future;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +22,7 @@ use super::fail_points::pass;
 use super::stop::Stop;
 use crate::input::Input;
 use crate::store_error::store_fault;
-use crate::stores::{Stores, file_url_path};
+use crate::stores::{Stores, local_path};
 
 /// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
 /// caller holds. Nothing is opened yet.
@@ -116,16 +115,12 @@ impl Folder {
             Location::InStore(folder) => return Ok(Opened::Store(folder.clone())),
             Location::Url(url, stores) => (url, stores),
         };
-        let local = match url.split_once("://") {
-            None => Cow::Borrowed(url.as_str()),
-            Some(("file", path)) => file_url_path(path),
-            Some((scheme, _)) => {
-                let (store, path) = stores.open(url)?;
-                let renames = matches!(scheme, "hdfs" | "viewfs");
-                let (name, stores) = (url.trim_end_matches('/').to_owned(), stores.clone());
-                let url = Some(name.clone());
-                return Ok(Opened::Store(StoreFolder { store, path, stores, renames, name, url }));
-            }
+        let Some(local) = local_path(url) else {
+            let (store, path) = stores.open(url)?;
+            let renames = ["hdfs://", "viewfs://"].iter().any(|scheme| url.starts_with(scheme));
+            let (name, stores) = (url.trim_end_matches('/').to_owned(), stores.clone());
+            let url = Some(name.clone());
+            return Ok(Opened::Store(StoreFolder { store, path, stores, renames, name, url }));
         };
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
@@ -135,7 +130,7 @@ impl Folder {
 }
 
 /// Opens a file to read. Opening a pipe would wait for what writes to it.
-pub(super) fn open_file(path: &LocalPath) -> io::Result<File> {
+fn open_file(path: &LocalPath) -> io::Result<File> {
     let no_wait = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(no_wait).open(path)?;
     match file.metadata()?.is_file() || path.is_dir() {
@@ -193,8 +188,23 @@ impl OpenFolder {
         self.held.is_some()
     }
 
+    /// Opens a file of a local folder.
+    pub(super) fn open_to_read(&self, path: &LocalPath, file: &str) -> io::Result<File> {
+        pass(&path.join(file), "before read").and_then(|()| open_file(&self.path_to_read(path, file)))
+    }
+
+    /// The device and the inode of a local folder, which no other folder has while this one is open; `None` of one in a store, or that is
+    /// not there.
+    #[must_use]
+    pub fn inode(&self) -> Option<(u64, u64)> {
+        match &self.at {
+            Opened::Local(path) => fs::metadata(path).ok().map(|there| (there.dev(), there.ino())),
+            Opened::Store(_) => None,
+        }
+    }
+
     /// The path by which files of a local folder are read.
-    pub(super) fn path_to_read(&self, path: &LocalPath, file: &str) -> PathBuf {
+    fn path_to_read(&self, path: &LocalPath, file: &str) -> PathBuf {
         match &self.held {
             Some(held) => PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(file),
             None => path.join(file),
@@ -252,9 +262,7 @@ impl OpenFolder {
         match &self.at {
             Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
-                let opened = pass(&path.join(file), "before read");
-                let opened = opened.and_then(|()| open_file(&self.path_to_read(path, file)));
-                let mut file = opened.map_err(cannot)?;
+                let mut file = self.open_to_read(path, file).map_err(cannot)?;
                 let mut buffer = vec![0; 1 << 20];
                 loop {
                     match file.read(&mut buffer).map_err(cannot)? {

@@ -1,13 +1,12 @@
 //! Whether one place lies in another, by their paths and URLs; and what a folder to be replaced may hold.
 
-use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use forebay_actors::Fault;
 
 use super::folder::OpenFolder;
-use crate::stores::file_url_path;
+use crate::stores::local_path;
 
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
 pub(super) const SUCCESS: &str = "_SUCCESS";
@@ -19,11 +18,7 @@ pub fn is_in(place: &str, folder: &str) -> bool {
 }
 
 fn resolved(place: &str) -> PathBuf {
-    let local = match place.split_once("://") {
-        None => Cow::Borrowed(place),
-        Some(("file", path)) => file_url_path(path),
-        Some(_) => return PathBuf::from(place),
-    };
+    let Some(local) = local_path(place) else { return PathBuf::from(place) };
     let path = std::path::absolute(local.as_ref()).unwrap_or_else(|_| local.as_ref().into());
     // What is not there yet has no links: those of the folders above count.
     let real = path.ancestors().find_map(|above| {

@@ -1,7 +1,5 @@
 //! Model folders that are replaced while they are read: a run saves its model to the folder that another program loads.
 
-use std::os::unix::fs::MetadataExt as _;
-
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
 
@@ -29,8 +27,10 @@ pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Resu
     Err(Fault::external(format!("{folder} was replaced {TRIES} times while it was read")))
 }
 
-/// What tells a folder from another one that takes its name: the number of a local one, the manifest of one in a store.
+/// What tells a folder from another one that takes its name: the inode of a local one, the manifest of one in a store.
 fn identity(folder: &OpenFolder) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
-    let number = std::fs::metadata(folder.to_string()).ok().map(|there| (there.dev(), there.ino()));
-    (number, Manifest::bytes(folder).ok())
+    match folder.inode() {
+        None => (None, Manifest::bytes(folder).ok()),
+        inode => (inode, None),
+    }
 }
