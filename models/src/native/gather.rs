@@ -4,7 +4,7 @@
 
 use super::bags::{BagView, RowParts, SlotVector, by_width, larger};
 use super::kernels::kernel;
-use super::widths::{gather_weighted_widths, gather_widths, scatter_weighted_widths, scatter_widths};
+use super::widths::{gather_widths, scatter_widths};
 use crate::Pooling;
 
 kernel! {
@@ -14,10 +14,7 @@ kernel! {
     fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
         if !bags.places.is_empty() {
-            return match bags.value_weights {
-                None => gather_widths(bags, parts, unique_rows, logits, x, width),
-                Some(_) => gather_weighted_widths(bags, parts, unique_rows, logits, x, width),
-            };
+            return gather_widths(bags, parts, unique_rows, logits, x, width);
         }
         macro_rules! run {
             ($d:literal) => {
@@ -165,10 +162,7 @@ kernel! {
     fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                    row_grads: &'a mut [f32]) {
         if !bags.places.is_empty() {
-            return match bags.value_weights {
-                None => scatter_widths(bags, parts, g, dx, first, row_grads),
-                Some(_) => scatter_weighted_widths(bags, parts, g, dx, first, row_grads),
-            };
+            return scatter_widths(bags, parts, g, dx, first, row_grads);
         }
         macro_rules! run {
             ($d:literal) => {

@@ -9,15 +9,10 @@ kernel! {
     /// As `gather`.
     fn gather_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                          width: usize) {
-        gather_rows::<false>(bags, parts, unique_rows, logits, x, width);
-    }
-}
-
-kernel! {
-    /// The same of values with weights.
-    fn gather_weighted_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32],
-                                  x: &'a mut [f32], width: usize) {
-        gather_rows::<true>(bags, parts, unique_rows, logits, x, width);
+        match bags.value_weights {
+            None => gather_rows::<false>(bags, parts, unique_rows, logits, x, width),
+            Some(_) => gather_rows::<true>(bags, parts, unique_rows, logits, x, width),
+        }
     }
 }
 
@@ -75,15 +70,10 @@ kernel! {
     /// As `scatter`.
     fn scatter_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                           row_grads: &'a mut [f32]) {
-        scatter_rows::<false>(bags, parts, g, dx, first, row_grads);
-    }
-}
-
-kernel! {
-    /// The same of values with weights.
-    fn scatter_weighted_widths<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
-                                   row_grads: &'a mut [f32]) {
-        scatter_rows::<true>(bags, parts, g, dx, first, row_grads);
+        match bags.value_weights {
+            None => scatter_rows::<false>(bags, parts, g, dx, first, row_grads),
+            Some(_) => scatter_rows::<true>(bags, parts, g, dx, first, row_grads),
+        }
     }
 }
 
