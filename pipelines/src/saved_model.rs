@@ -25,19 +25,54 @@ impl Model {
         if model.has("manifest.json")? || checkpoints.numbers()?.is_empty() {
             return Self::load_with(from, shards, context);
         }
-        let mut damaged = DamagedCheckpoints::default();
+        let newest = Self::of_newest(&checkpoints, &mut None, &mut DamagedCheckpoints::default(), shards, context)?;
+        newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
+    }
+
+    /// Loads the newest checkpoint that is whole and newer than `last`, and puts its number into `last`; `None` if there is none. Those
+    /// that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
+    ///
+    /// # Errors
+    /// As [`Model::load`]; there are checkpoints and none is whole, or another version of the program wrote the newest.
+    pub(crate) fn of_newest(
+        checkpoints: &CheckpointFolder,
+        last: &mut Option<u64>,
+        damaged: &mut DamagedCheckpoints,
+        shards: usize,
+        context: &Context,
+    ) -> Result<Option<Self>, Fault> {
+        let before = *last;
+        let is_new = |number: &u64| before.is_none_or(|before| *number > before);
         loop {
-            let newest = checkpoints.newest(&damaged)?;
-            let manifest = newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))?;
-            let at = OriginCheckpoint::own(manifest.number);
-            match Self::of_checkpoint(&checkpoints, manifest, shards, context) {
-                Err(fault) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
-                loaded => return loaded,
+            let there = checkpoints.numbers()?.last().copied();
+            if !there.as_ref().is_some_and(is_new) {
+                return Ok(None);
+            }
+            let whole = match checkpoints.newest(damaged) {
+                // The run has written one meanwhile, and may have removed what was read here.
+                Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
+                whole => whole?,
+            };
+            let Some(manifest) = whole.filter(|whole| is_new(&whole.number)) else {
+                *last = there;
+                return Ok(None);
+            };
+            let number = manifest.number;
+            match Self::of_checkpoint(checkpoints, manifest, shards, context) {
+                Ok(model) => {
+                    *last = Some(number);
+                    return Ok(Some(model));
+                }
+                Err(_) if !checkpoints.numbers()?.contains(&number) => {
+                    tracing::info!("checkpoint {number} is passed over: the run has removed it meanwhile");
+                }
+                Err(fault) if fault.kind == FaultKind::Damaged => damaged.add(OriginCheckpoint::own(number), fault),
+                Err(fault) => return Err(fault),
             }
         }
     }
 
-    pub(crate) fn of_checkpoint(
+    fn of_checkpoint(
         checkpoints: &CheckpointFolder,
         manifest: CheckpointManifest,
         shards: usize,

@@ -1,12 +1,12 @@
 //! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
 //! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
 
-use forebay_actors::{Fault, FaultKind};
+use forebay_actors::Fault;
 use forebay_job::{EvaluationMetric, EvaluationOptions, Job, Paths};
 
 use super::points::EvaluationPoint;
 use super::stopping;
-use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints, OriginCheckpoint};
+use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints};
 use crate::context::Context;
 use crate::model::Model;
 use crate::model_folder::{check_place, probe_place};
@@ -91,13 +91,18 @@ impl CheckpointEvaluations {
     ///
     /// # Errors
     /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
-    /// saved. A fault of the kind [`FaultKind::Stopped`] once `stopped` returns true.
+    /// saved. A fault of the kind [`FaultKind::Stopped`](forebay_actors::FaultKind::Stopped) once `stopped` returns true.
     pub fn next(
         &mut self,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
-        let Some((number, mut model)) = self.newest()? else { return Ok(None) };
+        let mut last = self.last;
+        let newest = Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context)?;
+        let (Some(mut model), Some(number)) = (newest, last) else {
+            self.last = last;
+            return Ok(None);
+        };
         self.add_types(&mut model)?;
         adapt(&mut model.job)?;
         let evaluation = model.evaluate_unless(self.data.clone(), stopped)?;
@@ -115,38 +120,6 @@ impl CheckpointEvaluations {
             model.save(best.as_str()).map_err(|fault| fault.context("the best model so far cannot be saved"))?;
         }
         Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric: options.metric, is_best, is_enough }))
-    }
-
-    /// The newest whole checkpoint that is newer than the last one.
-    fn newest(&mut self) -> Result<Option<(u64, Model)>, Fault> {
-        loop {
-            let there = self.folder.numbers()?.last().copied();
-            let Some(newest) = there.filter(|newest| self.is_new(*newest)) else { return Ok(None) };
-            let whole = match self.folder.newest(&self.damaged) {
-                // The run has written one meanwhile, and may have removed what was read here.
-                Err(_) if self.folder.numbers()?.last().copied() != there => continue,
-                whole => whole?,
-            };
-            let Some(manifest) = whole.filter(|whole| self.is_new(whole.number)) else {
-                self.last = Some(newest);
-                return Ok(None);
-            };
-            let number = manifest.number;
-            match Model::of_checkpoint(&self.folder, manifest, 1, &self.context) {
-                Ok(model) => return Ok(Some((number, model))),
-                Err(_) if !self.folder.numbers()?.contains(&number) => {
-                    tracing::info!("checkpoint {number} is not evaluated: the run has removed it meanwhile");
-                }
-                Err(fault) if fault.kind == FaultKind::Damaged => {
-                    self.damaged.add(OriginCheckpoint::own(number), fault);
-                }
-                Err(fault) => return Err(fault),
-            }
-        }
-    }
-
-    fn is_new(&self, number: u64) -> bool {
-        self.last.is_none_or(|last| number > last)
     }
 
     /// The types of the columns in training, so that the rows are read alike. They are those of the files that the run reads.

@@ -2,12 +2,11 @@
 
 mod follow;
 
-use crate::Fault;
 use crate::out;
 use crate::pipelines::{Context, Evaluation, Job};
+use crate::{Fault, Model};
 use clap::Args;
 
-use super::job_args;
 use crate::logs::Logs;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
@@ -91,7 +90,7 @@ impl Eval {
         if self.follow {
             return self.follow(context, logs);
         }
-        let mut model = job_args::load_model(&self.model, &[], context)?;
+        let mut model = Model::load_with(self.model.as_str(), 1, context)?;
         self.adapt(&mut model.job)?;
         for path in &self.data {
             let (evaluation, report) = model.evaluate(path)?;
