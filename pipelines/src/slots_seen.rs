@@ -73,6 +73,16 @@ pub(crate) struct SentSlots {
 }
 
 impl SentSlots {
+    /// What several processes sent, together: as large as the largest of them may be. Those that are of other slots than the first are left
+    /// out. `None`: nobody sent anything.
+    pub(crate) fn together<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
+        let mut all = all.into_iter().peekable();
+        let first = all.peek()?;
+        let mut together = State::new(Vec::new(), first.slots.len(), first.samples.len());
+        all.for_each(|sent| together.merge(sent));
+        Some(together.sent())
+    }
+
     /// Whether the counts can be added up, and memory for the keys is bounded.
     pub(crate) fn is_plausible(&self) -> bool {
         let kept = self.samples.iter().map(|(_, keys)| keys.len()).sum::<usize>();
@@ -82,18 +92,39 @@ impl SentSlots {
     }
 }
 
+impl State {
+    /// Nothing so far, of so many slots and key spaces.
+    fn new(key_spaces: Vec<usize>, slots: usize, spaces: usize) -> Self {
+        let most = (MOST_KEYS / spaces.max(1)).clamp(1, MOST_OF_A_SPACE);
+        Self { key_spaces, rows: 0, slots: vec![Counts::default(); slots], samples: vec![KeySample::new(most); spaces] }
+    }
+
+    fn merge(&mut self, other: &SentSlots) {
+        if (other.slots.len(), other.samples.len()) != (self.slots.len(), self.samples.len()) {
+            return;
+        }
+        self.rows += other.rows;
+        for (counts, other) in self.slots.iter_mut().zip(&other.slots) {
+            counts.values += other.values;
+            counts.empty += other.empty;
+        }
+        let samples = self.samples.iter_mut().zip(&other.samples);
+        samples.for_each(|(sample, (level, keys))| sample.merge(*level, keys));
+    }
+
+    fn sent(&self) -> SentSlots {
+        let samples = self.samples.iter().map(|sample| (sample.level(), sample.keys())).collect();
+        SentSlots { rows: self.rows, slots: self.slots.clone(), samples }
+    }
+}
+
 impl SlotsSeen {
     /// Nothing so far, of the slots and crosses of these columns.
     pub(crate) fn new(columns: &Columns) -> Self {
         let key_spaces = columns.key_spaces();
         let spaces = key_spaces.iter().map(|space| space + 1).max().unwrap_or(0);
-        let most = (MOST_KEYS / spaces.max(1)).clamp(1, MOST_OF_A_SPACE);
-        Self(Arc::new(Mutex::new(State {
-            rows: 0,
-            slots: vec![Counts::default(); key_spaces.len()],
-            samples: vec![KeySample::new(most); spaces],
-            key_spaces,
-        })))
+        let slots = key_spaces.len();
+        Self(Arc::new(Mutex::new(State::new(key_spaces, slots, spaces))))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -125,23 +156,12 @@ impl SlotsSeen {
 
     /// Adds what another process sent; nothing if it is of other slots.
     pub(crate) fn merge(&self, other: &SentSlots) {
-        let State { rows, slots, samples, .. } = &mut *self.state();
-        if (other.slots.len(), other.samples.len()) != (slots.len(), samples.len()) {
-            return;
-        }
-        *rows += other.rows;
-        for (counts, other) in slots.iter_mut().zip(&other.slots) {
-            counts.values += other.values;
-            counts.empty += other.empty;
-        }
-        samples.iter_mut().zip(&other.samples).for_each(|(sample, (level, keys))| sample.merge(*level, keys));
+        self.state().merge(other);
     }
 
     /// What this process sends.
     pub(crate) fn sent(&self) -> SentSlots {
-        let State { rows, slots, samples, .. } = &*self.state();
-        let samples = samples.iter().map(|sample| (sample.level(), sample.keys())).collect();
-        SentSlots { rows: *rows, slots: slots.clone(), samples }
+        self.state().sent()
     }
 
     /// What each slot had, and how many of its keys have a row in `table`. Empty if no batch was counted. Blocks on the shards, if
@@ -219,6 +239,12 @@ mod tests {
             sent
         };
         assert_eq!(sorted(&first), sorted(&one));
+        // The coordinator puts together what the others sent.
+        let (both, at_once, one_by_one) = ([one.sent(), sent], SlotsSeen::new(&columns()), SlotsSeen::new(&columns()));
+        at_once.merge(&SentSlots::together(&both).unwrap());
+        both.iter().for_each(|sent| one_by_one.merge(sent));
+        assert_eq!(sorted(&at_once), sorted(&one_by_one));
+        assert_eq!(SentSlots::together([]), None);
         let SentSlots { rows, slots, samples } = sorted(&one);
         assert_eq!((rows, slots[2]), (6, Counts { values: 9, empty: 2 }));
         assert_eq!(samples, [(0, vec![1, 2, 3, 4]), (0, vec![10, 11])]);

@@ -60,9 +60,9 @@ pub(super) struct MetersReply {
     pub(super) others: Vec<ProcessReport>,
     /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
     pub(super) more_to_come: bool,
-    /// What the slots of the other trainers had, with the last reports.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(super) slots: Vec<SentSlots>,
+    /// What the slots of all other trainers had together, with the last reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) slots: Option<SentSlots>,
     /// The coordinator's clock, in nanoseconds since 1970.
     pub(super) now: u64,
 }
@@ -110,9 +110,9 @@ impl MeterBook {
             |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last || sent.member.role == Role::Ps);
         let more_to_come = present.iter().any(|other| *other != place && !complete(other));
         let reports = || self.0.keys().filter(|at| **at != place).filter_map(current);
-        // They are large, and asked for again and again until the run has ended.
-        let slots =
-            if more_to_come || !last { Vec::new() } else { reports().filter_map(|sent| sent.slots.clone()).collect() };
+        // They are large, and meters are asked for again and again until the run has ended.
+        let complete = last && !more_to_come;
+        let slots = complete.then(|| SentSlots::together(reports().filter_map(|sent| sent.slots.as_ref()))).flatten();
         let others = reports()
             .map(|sent| ProcessReport { process: sent.member.to_string(), report: sent.report.clone() })
             .collect();
@@ -168,8 +168,8 @@ pub(crate) struct LastMeters {
     pub(crate) others: Vec<ProcessReport>,
     /// How far the clock of this process is from the coordinator's.
     pub(crate) offset: ClockOffset,
-    /// What the slots of the other trainers had; `None` if not all counts have come.
-    pub(crate) slots: Option<Vec<SentSlots>>,
+    /// What the slots of the other trainers had together, if there are others; `None` if not all counts have come.
+    pub(crate) slots: Option<Option<SentSlots>>,
 }
 
 impl MeterSender {
