@@ -13,7 +13,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
 use arrow::datatypes::{Float32Type, Int32Type};
 use common::{bits, run};
-use forebay::{Job, Model};
+use forebay::Job;
 use parquet::arrow::ArrowWriter;
 
 const SOFTMAX: [&str; 1] = ["model.loss=in_batch_softmax"];
@@ -176,13 +176,8 @@ fn towers_have_the_same_bits_in_one_process_and_in_several() {
 
     let file = dir.path().join("job.toml");
     fs::write(&file, &text).unwrap();
-    let version = |command: &str, settings: &[&str]| {
-        let settings = [&SOFTMAX, settings].concat();
-        let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
-        let (code, said) = run(&[&[command, file.to_str().unwrap()][..], &settings].concat());
-        assert_eq!(code, Some(0), "{said}");
-        Model::load(&model, 1).unwrap().version().unwrap()
-    };
+    let version =
+        |command, settings: &[&str]| common::version_after(command, &file, &[&SOFTMAX, settings].concat(), &model);
     let alone = version("train", &[]);
     assert_eq!(version("launch", &["placement.readers=1", "placement.ps=2"]), alone);
     version("launch", &["placement.readers=1", "placement.ps=1", "placement.trainers=2"]);

@@ -111,12 +111,7 @@ fn weights_have_the_same_bits_in_one_process_and_in_several_and_from_every_forma
 
     let file = dir.path().join("job.toml");
     fs::write(&file, &text).unwrap();
-    let version = |command: &str, settings: &[&str]| {
-        let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
-        let (code, said) = run(&[&[command, file.to_str().unwrap()][..], &settings].concat());
-        assert_eq!(code, Some(0), "{said}");
-        forebay::Model::load(&model, 1).unwrap().version().unwrap()
-    };
+    let version = |command, settings: &[&str]| common::version_after(command, &file, settings, &model);
     let alone = version("train", &[]);
     for settings in [
         &["placement.readers=1", "placement.ps=2"][..],

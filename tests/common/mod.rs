@@ -122,6 +122,14 @@ pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// The exit code, and standard output and error as one text.
+/// The version of the model at `model` after `train` or `launch` with a job file that saves it there.
+pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model: &Path) -> String {
+    let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
+    let (code, said) = run(&[&[command, job.to_str().unwrap()][..], &settings].concat());
+    assert_eq!(code, Some(0), "{said}");
+    forebay::Model::load(model, 1).unwrap().version().unwrap().to_string()
+}
+
 pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)
