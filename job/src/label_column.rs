@@ -23,14 +23,14 @@ pub struct LabelColumn {
     /// Whether the values are soft labels: probabilities from 0 to 1. A soft label y counts as y positive and 1 - y negative rows.
     #[serde(default)]
     pub soft: bool,
-    /// The name of the label in outputs, for instance of its score. Default: that of its column.
+    /// The name of the label in outputs, for instance of its score. Default: the name of its column.
     #[serde(default)]
     pub name: Option<String>,
-    /// Whether a row without a value of this label (null, NaN) is kept for the other labels: it has no part in the loss and the metrics of
-    /// this one. By default it is a bad row. For several labels.
+    /// With several labels: whether a row without a value of this label (null, NaN) still trains the others. The row does not count in the
+    /// loss and the metrics of this label. By default it is a bad row.
     #[serde(default)]
     pub mask_missing: bool,
-    /// What the loss of the label is multiplied by, beside those of other labels: a number above 0.
+    /// The factor of this label's loss in the sum over all labels: a number above 0.
     #[serde(default = "weight_1")]
     pub weight: f64,
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Job};
 
-/// The processes of the run and the links between them. The default is one process that does everything.
+/// The processes of the run and their connections. The default is one process that does everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
-    /// Reader processes, which read, parse and batch. With 0, each trainer reads by itself. More may join during the run.
+    /// Reader processes, which read, parse and batch. With 0, each trainer reads. More readers may join during the run.
     pub readers: usize,
     /// Ps processes, each with `table.shards` shards. With 0, the only trainer holds the shards.
     pub ps: usize,
@@ -43,7 +43,7 @@ pub struct Placement {
     pub compress: Option<Compression>,
     /// Rows of a lease, rounded to whole windows.
     pub lease_rows: usize,
-    /// Seconds after its last heartbeat when a reader's leases go to another reader.
+    /// Seconds after the last heartbeat of a reader until its leases go to another reader.
     pub lease_seconds: f64,
     /// Seconds to wait for a peer that does not answer, at the start and later.
     pub timeout_seconds: f64,

@@ -38,7 +38,7 @@ pub struct SlotTable {
     /// Which keys get a row. Default: `table.admission`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionOptions>,
-    /// Which rows are removed, of the rows of this table alone. Default: `table.eviction`, which must not have a cap then.
+    /// Which rows of this table are removed. Default: `table.eviction`, which must not have a cap then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionOptions>,
 }

@@ -77,16 +77,14 @@ pub enum Storage {
     /// Two bytes per weight, rounded to nearest after each update; arithmetic is f32.
     ///
     /// A weight beyond ±65504 is kept as ±65504 and counted
-    /// ([`ShardStats::saturated`](crate::ShardStats::saturated)): an error would come after some rows of the batch
-    /// changed already. An update of less than 1/4096 of its weight is rounded away, so late in training a small
-    /// learning rate stands still: f16 suits serving and short runs. State stays f32 since sums of squares leave the
-    /// range of f16 within a few steps.
+    /// ([`ShardStats::saturated`](crate::ShardStats::saturated)), because an error would come after some rows of the batch have
+    /// changed. An update below 1/4096 of its weight is lost, so late in training a small learning rate has no effect: f16 suits
+    /// serving and short runs. State stays f32, because sums of squares leave the range of f16 within a few steps.
     F16,
     /// One byte per weight, and four for the scale of each part of a row; a part of one weight (the linear one) is kept exactly.
     ///
-    /// A weight is off by less than 1/63 of the largest magnitude of its part. It is rounded after each update, up or down by a
-    /// chance that follows from the weight itself, so that small updates count on average and the bits depend on the row alone. Arithmetic
-    /// and state are f32.
+    /// A weight is off by less than 1/63 of the largest magnitude of its part. Updates use stochastic rounding, so small updates count
+    /// on average. The randomness follows from the weight itself, so the bits depend on the row alone. Arithmetic and state are f32.
     Int8,
 }
 

@@ -39,8 +39,8 @@ pub struct Columns {
     /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0, unless `fill` says otherwise.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
-    /// What `scale` needs to know about the values of dense features, by column, for instance
-    /// `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 } }`. `forebay data stats JOB --write` writes it.
+    /// The statistics of dense features that `scale` needs, by column, for instance `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 }
+    /// }`. `forebay data stats JOB --write` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
     /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write` writes
@@ -54,7 +54,7 @@ pub struct Columns {
     /// Wide & Deep). They come after `slots`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crosses: Vec<SlotCross>,
-    /// Columns that a file may lack: they are missing in all of its rows. Other columns must be in every file.
+    /// Columns that a file may lack. Their values are then missing in all rows of the file. Other columns must be in every file.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "name_list")]
     pub optional: Vec<String>,
     /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
