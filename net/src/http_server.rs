@@ -133,7 +133,7 @@ impl HttpServer {
         let entrance =
             Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler, flight };
         let builder = tonic::transport::Server::builder();
-        let HttpLimits { connections, opening, unread, .. } = limits;
+        let HttpLimits { connections, opening, unread, .. } = *limits;
         let connections = ConnectionLimits { most: connections, opening, unread: Some(unread) };
         let listener = Listener::start(io, listen, security, connections, builder, entrance)?;
         Ok(Self { io: io.clone(), listener, _cut: cut })

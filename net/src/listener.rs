@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use forebay_actors::{Fault, IoRuntime};
 use http::{Request, Response};
