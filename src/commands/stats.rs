@@ -13,7 +13,7 @@ use crate::out;
 use crate::pipelines::{ColumnStatistics, Context, Job, column_statistics};
 use crate::whole_file;
 
-/// Mean, standard deviation, least and greatest value of the dense features of a job, for their `scale`, and quantiles of its slots
+/// Compute the statistics of a job's dense features, for their `scale`, and the quantiles of its slots
 ///
 /// Reads the rows at data.train once. Prints the sections [columns.statistics] and [columns.quantiles] of a job file; --write puts them
 /// into the file.
