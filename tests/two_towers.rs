@@ -218,7 +218,7 @@ fn what_has_no_vectors_is_refused() {
         said
     };
     let said = refused(&other, &["--tower", "item"]);
-    assert!(said.contains("the model is of the kind \"ctr_dnn\", which makes no vectors"), "{said}");
+    assert!(said.contains("the model is of the kind \"ctr_dnn\", which has no vectors"), "{said}");
     let said = refused(&towers, &["--tower", "items"]);
     assert!(said.contains("expected user or item"), "{said}");
     let said = refused(&towers, &["--tower", "item", "--keep", "item,item"]);

@@ -90,7 +90,7 @@ impl Job {
         match pairs.iter().find(|pair| pairs.iter().any(|other| other.target == pair.history)) {
             None => Ok(pairs),
             Some(pair) => Err(Fault::user(format!(
-                "model.attention: `{}` is the history of one entry and the target of another, expected one of both",
+                "model.attention: `{}` is the history of one entry and the target of another, expected one of them",
                 self.columns.slots[pair.history].column
             ))),
         }

@@ -352,7 +352,7 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
                 continue;
             }
             let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
-            return Err(Fault::user(format!("--text names `{name}`, which is no column{near}")));
+            return Err(Fault::user(format!("--text names `{name}`, which is not a column{near}")));
         };
         column.kind = ValueKind::Text;
     }

@@ -83,8 +83,8 @@ impl RunArgs {
                 let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
                 if is_in(&place, &model) {
                     return Err(Fault::user(format!(
-                        "{argument} is {place}, in the folder of the model, {model}, which is written as a whole at the end: name a \
-                         place outside of it"
+                        "{argument} is {place}, in the folder of the model, {model}, which the run replaces at the \
+                         end: name a place outside of it"
                     )));
                 }
             }

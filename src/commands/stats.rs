@@ -69,8 +69,9 @@ impl Stats {
         });
         if !is_right {
             return Err(Fault::user(format!(
-                "the section [columns.statistics] cannot be put into {path}, perhaps because `columns`, `statistics` or `quantiles` stand \
-                 in one line there: put it in by hand, as `forebay data stats` prints it without --write"
+                "cannot write the section [columns.statistics] into {path}, perhaps because `columns`, `statistics` or \
+                 `quantiles` is an inline table there: insert it by hand, as `forebay data stats` prints it without \
+                 --write"
             )));
         }
         whole_file::write(&self.job, new.as_bytes()).map_err(|e| cannot("replace", e))

@@ -275,7 +275,7 @@ fn a_full_disk_says_which_model_could_not_be_kept() {
     let job = few(&["evaluation.every.rows=2000", "evaluation.keep=best", "model.hidden=[512, 512]"]);
     let ended = job.start_limited(900).end();
     assert_ne!(ended.code, Some(0), "{}", ended.said);
-    assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be kept at "), "{}", ended.said);
+    assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be saved to "), "{}", ended.said);
     assert!(ended.said.contains("model.best-0"), "{}", ended.said);
     nothing_beside(&job);
 }

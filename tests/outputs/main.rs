@@ -124,7 +124,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     let text = refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), 2);
     assert!(text.contains("in the folder of the model"), "{text}");
     let text = refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), 2);
-    assert!(text.contains("which is no folder"), "{text}");
+    assert!(text.contains("which is not a folder"), "{text}");
     let again = dir.path().join("again");
     fs::write(&again, "").unwrap();
     for _ in 0..2 {
