@@ -267,7 +267,7 @@ fn what_cannot_be_evaluated_is_found_before_the_first_row() {
     let taken = few(&[every, "evaluation.keep=best"]);
     std::fs::create_dir(taken.folder.path().join("model.best-1")).unwrap();
     std::fs::write(taken.folder.path().join("model.best-1/notes"), "mine").unwrap();
-    refused(&taken, &["model.best-1", "something is there that is not a model"]);
+    refused(&taken, &["model.best-1", "it holds something that is not a model"]);
 }
 
 #[test]
