@@ -72,7 +72,7 @@ impl Identity {
             && theirs != PROTOCOL.to_string()
         {
             return Err(Fault::user(format!(
-                "this process speaks protocol {PROTOCOL}, and the caller speaks {}: run the same version of Forebay \
+                "the server speaks protocol {PROTOCOL}, and the caller speaks {}: run the same version of Forebay \
                  everywhere",
                 theirs.escape_debug()
             )));

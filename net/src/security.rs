@@ -155,7 +155,7 @@ pub fn is_loopback(host: &str) -> bool {
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
     let Some(sent) = sent else {
-        return Err(Fault::user("this process asks for a token, and the caller sent none: give token_file"));
+        return Err(Fault::user("the server asks for a token, and the caller sent none: give token_file"));
     };
     match bool::from(sent.ct_eq(token.as_bytes())) {
         true => Ok(()),

@@ -32,7 +32,7 @@ fn wrong_processes_are_refused_and_the_run_goes_on() {
             "reader 0",
             "none",
             refs(&all)[2..].to_vec(),
-            "this process asks for a token, and the caller sent none: give token_file",
+            "the server asks for a token, and the caller sent none: give token_file",
         ),
         ("reader 0", "run", with(["--run", "monday"]), "this is run `forebay`, and the caller belongs to run `monday`"),
         ("reader 0", "job", with(["--set", "train.staleness=3"]), "has another job than the coordinator"),

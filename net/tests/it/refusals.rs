@@ -31,7 +31,7 @@ async fn a_token_that_is_wrong_or_missing() {
     let toys = Toys::start(&files.token("open-sesame"), &Limits::default()).await;
     let peer = |security: &Security| dial(&toys.address(), security, &Limits::default());
     let said = refusal(&peer(&Security::none())).await;
-    assert!(said.contains("this process asks for a token, and the caller sent none: give token_file"), "{said}");
+    assert!(said.contains("the server asks for a token, and the caller sent none: give token_file"), "{said}");
     for wrong in ["open-barley", "open-sesam", "open-sesame2"] {
         let said = refusal(&peer(&files.token(wrong))).await;
         assert!(said.contains("the caller's token is not the one of this server"), "{said}");
@@ -52,10 +52,7 @@ async fn another_run_or_protocol() {
         Dialer::speaking(PROTOCOL + 1, &io(), &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
     let said = refusal(&dialer.peer(&toys.address()).unwrap()).await;
     let other = PROTOCOL + 1;
-    assert!(
-        said.contains(&format!("this process speaks protocol {PROTOCOL}, and the caller speaks {other}")),
-        "{said}"
-    );
+    assert!(said.contains(&format!("the server speaks protocol {PROTOCOL}, and the caller speaks {other}")), "{said}");
 }
 
 #[tokio::test]
