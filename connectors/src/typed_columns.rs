@@ -47,7 +47,7 @@ pub(crate) fn find(
     in_batches: impl Fn(&FieldRef) -> FieldRef,
 ) -> Result<FoundColumns, Fault> {
     if wanted.is_empty() {
-        return Err(Fault::user(format!("no column of `{}` is selected: name at least one", file.name)));
+        return Err(Fault::user(format!("no column of `{}` is read: the file has none, or none was named", file.name)));
     }
     let mut places = Vec::new();
     let mut fields = Vec::with_capacity(wanted.len());

@@ -80,7 +80,8 @@ impl std::str::FromStr for Interval {
 impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let millis = self.0.as_millis() as u64;
-        let (name, unit) = UNITS.into_iter().find(|(_, unit)| millis.is_multiple_of(*unit)).unwrap_or(("ms", 1));
+        let fits = |(_, unit): &(_, u64)| millis > 0 && millis.is_multiple_of(*unit);
+        let (name, unit) = UNITS.into_iter().find(fits).unwrap_or(("ms", 1));
         write!(f, "{}{name}", millis / unit)
     }
 }

@@ -104,6 +104,7 @@ impl Job {
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
         self.check_saved()?;
+        self.train.optimizer.validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
         self.check_dense_l2()
     }
 

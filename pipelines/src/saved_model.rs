@@ -13,6 +13,20 @@ use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
 
+/// A checkpoint that was loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadedCheckpoint {
+    /// The random number of its run.
+    pub(crate) run: u64,
+    pub(crate) number: u64,
+}
+
+impl LoadedCheckpoint {
+    fn is_before(&self, other: &CheckpointManifest) -> bool {
+        other.position.run != self.run || other.number > self.number
+    }
+}
+
 impl Model {
     /// Loads a model folder, or, if the folder has checkpoints, the newest one that is whole. Starts the table with `shards` shards.
     /// Blocks until all rows are in it.
@@ -29,23 +43,21 @@ impl Model {
         newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
     }
 
-    /// Loads the newest checkpoint that is whole and newer than `last`, and puts its number into `last`; `None` if there is none. Those
-    /// that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
+    /// Loads the newest checkpoint that is whole and newer than the one that was loaded `last`, or of another run, and says so there; `None`
+    /// if there is none. Those that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
     ///
     /// # Errors
     /// As [`Model::load`]; there are checkpoints and none is whole, or another version of the program wrote the newest.
     pub(crate) fn of_newest(
         checkpoints: &CheckpointFolder,
-        last: &mut Option<u64>,
+        last: &mut Option<LoadedCheckpoint>,
         damaged: &mut DamagedCheckpoints,
         shards: usize,
         context: &Context,
     ) -> Result<Option<Self>, Fault> {
-        let before = *last;
-        let is_new = |number: &u64| before.is_none_or(|before| *number > before);
         loop {
             let there = checkpoints.numbers()?.last().copied();
-            if !there.as_ref().is_some_and(is_new) {
+            if there == last.map(|last| last.number) || there.is_none() {
                 return Ok(None);
             }
             let whole = match checkpoints.newest(damaged) {
@@ -53,14 +65,14 @@ impl Model {
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
                 whole => whole?,
             };
-            let Some(manifest) = whole.filter(|whole| is_new(&whole.number)) else {
-                *last = there;
+            let Some(manifest) = whole.filter(|whole| last.is_none_or(|last| last.is_before(whole))) else {
+                *last = last.map(|last| LoadedCheckpoint { number: last.number.max(there.unwrap_or(0)), ..last });
                 return Ok(None);
             };
-            let number = manifest.number;
+            let (number, run) = (manifest.number, manifest.position.run);
             match Self::of_checkpoint(checkpoints, manifest, shards, context) {
                 Ok(model) => {
-                    *last = Some(number);
+                    *last = Some(LoadedCheckpoint { run, number });
                     return Ok(Some(model));
                 }
                 Err(_) if !checkpoints.numbers()?.contains(&number) => {

@@ -308,12 +308,14 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
-                    return Err(Fault::user(format!(
-                        "`{}` holds no usable row: {} rows were rejected{}",
-                        self.input,
-                        self.seen.1,
-                        self.why.said(&self.files)
-                    )));
+                    return Err(Fault::user(match self.seen.1 {
+                        0 => format!("`{}` holds no row", self.input),
+                        rejected => format!(
+                            "`{}` holds no usable row: {rejected} rows were rejected{}",
+                            self.input,
+                            self.why.said(&self.files)
+                        ),
+                    }));
                 }
                 return Ok(None);
             };

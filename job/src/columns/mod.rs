@@ -96,15 +96,27 @@ impl Columns {
 
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub fn names_with(&self, first: &[String]) -> Vec<String> {
-        let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
-        let features = dense.chain(self.slots.iter().flat_map(Slot::columns));
         let mut names: Vec<String> = Vec::new();
-        for column in first.iter().chain(features).chain(&self.extra) {
+        for column in first.iter().chain(self.features()).chain(&self.extra) {
             if !names.contains(column) {
                 names.push(column.clone());
             }
         }
         names
+    }
+
+    /// The columns of the features, as often as they are used.
+    fn features(&self) -> impl Iterator<Item = &String> {
+        let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
+        dense.chain(self.slots.iter().flat_map(Slot::columns))
+    }
+
+    /// A label whose column is a feature, too: the model then learns to read the label from it, and not to predict.
+    pub fn label_as_feature(&self) -> Option<&str> {
+        self.label
+            .iter()
+            .map(|label| label.column.as_str())
+            .find(|label| self.features().any(|feature| feature == label))
     }
 
     /// Every column that is read, without repetition, and what its values are where files of this format do not say: numbers for the
@@ -167,7 +179,19 @@ impl Columns {
         let text = self.has_only_slots_of(SlotKind::String, &column.name);
         let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
         let integers = if keys { Integers::Wrapping } else { Integers::Signed };
-        column.optional(optional).folder_text(text).integers(integers)
+        let list = self.has_lists(&column.name);
+        column.optional(optional).folder_text(text).integers(integers).list(list)
+    }
+
+    /// Whether an option of a feature says that a column holds lists.
+    fn has_lists(&self, name: &str) -> bool {
+        let vectors = self.dense.iter().any(|dense| dense.column == name && dense.length.is_some());
+        let of_lists = |slot: &Slot| [slot.first, slot.last].iter().any(Option::is_some) || slot.pooling.is_some();
+        let bags = self.slots.iter().any(|slot| match &slot.weights {
+            Some(weights) => slot.column == name || weights == name,
+            None => slot.column == name && of_lists(slot),
+        });
+        vectors || bags
     }
 
     /// Whether a column is read as slots of this kind and as nothing else, but perhaps for custom stages.
@@ -332,6 +356,21 @@ mod tests {
         assert_eq!(columns.dense[3].transform, Transform::None);
         assert_eq!(columns.slots[2].kind, SlotKind::Hex);
         assert_eq!(columns.key_spaces(), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn columns_of_lists_are_those_whose_options_say_so() {
+        let columns: Columns = toml::from_str(
+            r#"
+            label = "y"
+            dense = ["a", { column = "vector", length = 4 }]
+            slots = ["b", { column = "c", last = 5 }, { column = "d", pooling = "mean" }, { column = "e", weights = "w" }, { column = "f", first = 5 }]
+            "#,
+        )
+        .unwrap();
+        let files = columns.in_files(Format::JsonLines).unwrap();
+        let lists: Vec<_> = files.iter().filter(|column| column.list).map(|column| column.name.as_str()).collect();
+        assert_eq!(lists, ["vector", "c", "d", "e", "f", "w"]);
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
     let files = folder.files().unwrap_or_default();
     let has_checkpoints = files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some());
     let instead = if has_checkpoints {
-        "it has checkpoints, from which `forebay train` goes on to a model with --resume"
+        "it has checkpoints: `forebay eval --follow` evaluates them, and `forebay train --resume` goes on to a model"
     } else {
         "such a folder has manifest.json, dense.safetensors and tables/, and `forebay train` writes it to output.model"
     };
