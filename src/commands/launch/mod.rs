@@ -64,8 +64,8 @@ pub(crate) struct Launch {
     /// trained for ten minutes after a restart. Processes that end within 5 s count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
-    /// Do not bind processes to the NUMA nodes of the machine. They are bound if every node has as many cores and as many trainers; each
-    /// then trains with the memory and the cores of one node.
+    /// Do not bind processes to NUMA nodes. By default `launch` binds each process to one node if all nodes have the same number of cores
+    /// and of trainers.
     #[arg(long)]
     no_numa: bool,
 }
