@@ -103,7 +103,7 @@ impl EvaluationOptions {
             return refuse(format!("evaluation.slices has `{slice}` twice"));
         }
         if !(self.min_delta.is_finite() && self.min_delta >= 0.0) {
-            return refuse(format!("evaluation.min_delta is {}, expected a number from 0 on", self.min_delta));
+            return refuse(format!("evaluation.min_delta is {}, expected a number of at least 0", self.min_delta));
         }
         if self.patience == Some(0) {
             return refuse("evaluation.patience is 0, expected at least 1".into());
@@ -131,7 +131,7 @@ impl EvaluationOptions {
         }
         if self.min_delta > 0.0 && self.patience.is_none() {
             return refuse(format!(
-                "evaluation.min_delta is {}, but evaluation.patience is not set, which it is for",
+                "evaluation.min_delta is {}, but evaluation.patience is not set: set patience, or leave min_delta out",
                 self.min_delta
             ));
         }
@@ -145,8 +145,8 @@ impl EvaluationOptions {
         }
         if !job.placement.is_one_process() {
             return refuse(
-                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates while it \
-                 trains; leave it out, and the model is evaluated at the end"
+                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates \
+                 during training; leave it out, and evaluate the checkpoints with `forebay eval --follow`"
                     .into(),
             );
         }

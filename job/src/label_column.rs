@@ -66,8 +66,8 @@ impl Labels {
             && one.weight != 1.0
         {
             return Err(Fault::user(format!(
-                "columns.label has the weight {}, but it is the only label, and a weight says what several labels count beside each \
-                 other: leave it out",
+                "columns.label has the weight {}, but it is the only label, and weights are for several labels: leave \
+                 it out",
                 one.weight
             )));
         }
@@ -75,8 +75,8 @@ impl Labels {
             && one.mask_missing
         {
             return Err(Fault::user(
-                "columns.label has mask_missing, but it is the only label, without which a row trains nothing: leave it out, and set \
-                 data.on_bad_row = \"skip\" to leave such rows out",
+                "columns.label has mask_missing, but it is the only label, and mask_missing is for several: leave it \
+                 out, and set data.on_bad_row = \"skip\" to leave out rows without a label",
             ));
         }
         for (at, label) in self.0.iter().enumerate() {

@@ -224,7 +224,8 @@ impl ModelOptions {
     pub(super) fn check(&self) -> Result<(), Fault> {
         if (self.kind == ModelKind::Own) != self.name.is_some() {
             return Err(Fault::user(
-                "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
+                "model.kind = \"own\" and model.name must be set together: the name is that of a model in the \
+                 program's registry",
             ));
         }
         if !(0.0..1.0).contains(&self.dropout) {

@@ -74,8 +74,8 @@ impl OutputOptions {
             for (field, place) in others {
                 if let Some(place) = place.as_ref().filter(|place| is_in(place, &model)) {
                     return Err(Fault::user(format!(
-                        "{field} is {place}, in the folder of the model (output.model), which is written as a whole at the end: name a \
-                         folder outside of {model}"
+                        "{field} is {place}, in the folder of the model (output.model), which the run replaces at the \
+                         end: name a folder outside of {model}"
                     )));
                 }
             }

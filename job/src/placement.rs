@@ -177,7 +177,7 @@ impl Placement {
         }
         if job.train.sync && trainers > 1 && readers == 0 {
             return refuse(
-                "train.sync deals the batches of a window to all trainers, so it takes readers of their own: set \
+                "train.sync needs separate readers, which deal the batches of a window to all trainers: set \
                  placement.readers to at least 1"
                     .into(),
             );
@@ -185,14 +185,14 @@ impl Placement {
         let staleness = job.train.staleness;
         if job.train.sync && trainers > 1 && !staleness.is_sequential() {
             return refuse(format!(
-                "train.sync with train.staleness = {staleness}: the trainers of a step see the same rows, set it to 0 or to \
-                 {{ exactly = {staleness} }}"
+                "train.sync needs the same rows for all trainers of a step, but train.staleness is {staleness}: set it \
+                 to 0 or to {{ exactly = {staleness} }}"
             ));
         }
         if staleness.exactly && trainers > 1 && !job.train.sync {
             return refuse(format!(
-                "train.staleness is {staleness}, but the {trainers} trainers step by themselves, and no order of their batches \
-                 is the same in every run: set train.sync, or train.staleness to {}",
+                "train.staleness is {staleness}, which needs one order of all batches, but the {trainers} trainers \
+                 step independently: set train.sync, or train.staleness to {}",
                 staleness.batches
             ));
         }

@@ -204,15 +204,15 @@ impl Job {
         }
         if table.embedding_dim.is_some() && self.model.kind == ModelKind::Own {
             return Err(Fault::user(format!(
-                "tables.{name}.embedding_dim is for built-in models, but model.kind is \"own\", which says itself how wide rows are: \
-                 leave it out"
+                "tables.{name}.embedding_dim is for built-in models, but model.kind is \"own\", which sets the width \
+                 of rows itself: leave it out"
             )));
         }
         let cap = &self.table.eviction;
         if table.eviction.is_none() && (cap.max_rows.is_some() || cap.max_bytes.is_some()) {
             return Err(Fault::user(format!(
-                "tables.{name} has no eviction, and table.eviction has a cap, which is for the slots without a table alone: say what holds \
-                 for `{name}`, for instance with [tables.{name}.eviction] and max_rows"
+                "tables.{name} has no eviction, and the cap of table.eviction is only for slots without a table: set \
+                 one for `{name}`, for instance with [tables.{name}.eviction] and max_rows"
             )));
         }
         table.options(&self.table).check().map_err(|fault| of_table(name, &fault))

@@ -150,7 +150,7 @@ impl Accepting {
                     match Arc::clone(&self.slots).try_acquire_owned() {
                         Ok(slot) => return (socket, address, slot),
                         Err(_) => self.warn(&format!(
-                            "{} connections are open, the most that are accepted: that of {address} is closed",
+                            "{} connections are open, which is the limit: closed the one of {address}",
                             self.most
                         )),
                     }

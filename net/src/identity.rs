@@ -72,7 +72,8 @@ impl Identity {
             && theirs != PROTOCOL.to_string()
         {
             return Err(Fault::user(format!(
-                "protocol {PROTOCOL} is spoken here, and the caller speaks {}: run the same version of Forebay everywhere",
+                "the server speaks protocol {PROTOCOL}, and the caller speaks {}: run the same version of Forebay \
+                 everywhere",
                 theirs.escape_debug()
             )));
         }

@@ -13,11 +13,11 @@ use crate::{exit, out};
 
 /// Write a model for other runtimes: forebay export --model FOLDER --to FOLDER
 ///
-/// Writes the dense part as ONNX (dense.onnx), and the rows of the table as Parquet and as numpy arrays, by ascending key. See
-/// docs/export.md for the inputs of the dense part, and docs/model-folder.md for the keys of values.
+/// Writes the dense part as ONNX (dense.onnx), and the rows of the table as Parquet and as numpy arrays, sorted by key. See docs/export.md
+/// for the inputs of the dense part, and docs/model-folder.md for the keys of values.
 ///
-/// With --delta-from OLD it writes what makes the model of an older one instead: the rows that changed, the keys that have no row
-/// any more, and the dense parameters. `forebay serve --deltas` applies it without a pause; --apply merges it into a model folder.
+/// With --delta-from OLD it writes a delta instead, which turns the older model into this one: changed rows, removed keys and the dense
+/// parameters. `forebay serve --deltas` applies a delta without a pause; --apply merges it into a model folder.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
@@ -27,16 +27,16 @@ use crate::{exit, out};
   forebay export --model rows/tuesday --delta-from rows/monday --to rows/deltas/tuesday
   forebay export --model rows/monday --apply rows/deltas/tuesday --to rows/tuesday-merged")]
 pub(crate) struct Export {
-    /// The model folder: a path or a URL (hdfs://, s3://, file://). Or a folder of checkpoints, for the newest one.
+    /// The model folder, or a folder of checkpoints for the newest one: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
     /// The folder to write, a path or a URL; it appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     to: String,
-    /// Write the rows of the table alone, without the dense part: for own models, whose code is not in the model folder.
+    /// Write only the rows of the table, without the dense part: for own models, whose code is not in the model folder.
     #[arg(long, conflicts_with_all = ["delta_from", "apply"])]
     tables_only: bool,
-    /// Write a delta: what makes the model of this older one. A model folder, or a folder of checkpoints.
+    /// Write a delta from this older model, a model folder or a folder of checkpoints.
     #[arg(long, value_name = "FOLDER", conflicts_with = "apply")]
     delta_from: Option<String>,
     /// Apply a delta, and write a model folder; may be repeated, in order.

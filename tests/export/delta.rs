@@ -109,7 +109,7 @@ fn old_and_delta_make_new(settings: &[&str]) {
     let (from, to_version) = (before.version().unwrap().to_string(), after.version().unwrap().to_string());
     fs::write(to.join("manifest.json"), manifest.replace(&to_version, &from.replace(|c: char| c != '0', "1"))).unwrap();
     let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
-    assert!(code == Some(2) && said.contains("and says that it gives"), "{said}");
+    assert!(code == Some(2) && said.contains("but its manifest says"), "{said}");
     assert!(!dir.path().join("wrong").exists());
 }
 

@@ -175,8 +175,8 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));
     Fault::user(format!(
-        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; name a column that is seldom \
-         there as optional",
+        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; add a \
+         column that is rare to columns.optional",
         listed(shown)
     ))
 }

@@ -168,7 +168,7 @@ impl DenseColumn {
         let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{name}`: {what}")));
         match &self.at {
             None if self.transform.is_age() => {
-                return refuse("an age needs at: the column of the moment at which it is measured, or a moment".into());
+                return refuse("an age needs `at`: set it to a column of dates or timestamps, or to a moment".into());
             }
             Some(_) if !self.transform.is_age() => {
                 return refuse("at is for transform = \"age_days\" or \"age_hours\": set one, or leave it out".into());
@@ -229,7 +229,7 @@ impl DenseColumn {
         let compute = "`forebay data stats JOB --write` computes them";
         let Some(statistics) = columns.statistics_of(name) else {
             return Err(Fault::user(format!(
-                "columns.dense: `{name}` has a scale, but columns.statistics says nothing about it: {compute}"
+                "columns.dense: `{name}` has a scale, but columns.statistics has no entry for it: {compute}"
             )));
         };
         let DenseStatistics { mean, std, min, max, transform, clip, .. } = *statistics;
@@ -240,8 +240,8 @@ impl DenseColumn {
         }
         if transform != self.transform || clip != self.clip {
             return Err(Fault::user(format!(
-                "columns.statistics.{name} is of other values: transform or clip differ from those of `{name}` in columns.dense: \
-                 {compute}"
+                "columns.statistics.{name} was computed with another transform or clip than `{name}` has in \
+                 columns.dense: {compute}"
             )));
         }
         Ok(())
@@ -319,16 +319,16 @@ mod tests {
             ("{ column = 'x', clip = { min = 3, max = 2 } }", "clip.min is above clip.max"),
             ("{ column = 'x', transform = 'hour', clip = { min = 3 } }", "timestamps"),
             ("{ column = 'x', transform = 'weekday', fill = 3 }", "indicator = true"),
-            ("{ column = 'x', transform = 'age_days' }", "an age needs at"),
+            ("{ column = 'x', transform = 'age_days' }", "an age needs `at`"),
             ("{ column = 'x', at = 'y' }", "at is for transform = \"age_days\""),
             (
                 "{ column = 'x', transform = 'age_hours', at = '2026-02-30' }",
                 "at is `2026-02-30`, expected a moment such as",
             ),
             ("{ column = 'x', transform = 'age_hours', at = 'y', length = 2 }", "an age is of one moment"),
-            ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics says nothing"),
-            ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x is of other values"),
-            ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "of other values"),
+            ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics has no entry"),
+            ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x was computed with another transform"),
+            ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "another transform"),
         ] {
             let said = check(&format!("dense = [{dense}]\nslots = []\n{statistics}")).unwrap_err().to_string();
             assert!(said.contains(words), "no {words:?} in: {said}");

@@ -221,7 +221,7 @@ impl Columns {
             Some(unknown) => {
                 let near = nearest(unknown, names.iter().map(String::as_str));
                 let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
-                Err(Fault::user(format!("columns.optional has `{unknown}`, which is no column of the job{near}")))
+                Err(Fault::user(format!("columns.optional has `{unknown}`, which is not a column of the job{near}")))
             }
         }
     }
@@ -326,7 +326,7 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
         let weights = expand(weights);
         if weights.len() != columns.len() {
             return Err(serde::de::Error::custom(format!(
-                "`{}` is {} slots, and their weights {} columns, expected one for each",
+                "`{}` has {} slots and {} columns of weights, expected one for each slot",
                 entry.column,
                 columns.len(),
                 weights.len()

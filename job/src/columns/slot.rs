@@ -147,8 +147,8 @@ impl Slot {
         match columns.crosses.iter().find(|cross| cross.columns.contains(&self.column)) {
             None => Ok(()),
             Some(cross) => refuse(format!(
-                "it has weights, and the cross `{}` would ignore them: leave one of both out, or write the values for the cross as \
-                 another column",
+                "it has weights, and the cross `{}` would ignore them: leave the weights or the cross out, or write \
+                 the values for the cross to another column",
                 cross.key_space()
             )),
         }
@@ -192,7 +192,8 @@ impl Slot {
             (None, Some(found)) => (format!("columns.quantiles.{}", self.column), found),
             (None, None) => {
                 return refuse(
-                    "it has quantiles, but columns.quantiles says nothing about it: `forebay data stats JOB --write` finds them",
+                    "it has quantiles, but columns.quantiles has no entry for it: `forebay data stats JOB --write` \
+                     computes them",
                 );
             }
         };
@@ -217,7 +218,7 @@ impl Slot {
 
 /// Why a slot with weights cannot have the pooling `max`.
 pub(crate) const WEIGHTS_OF_MAX: &str =
-    "it has weights, which go with the pooling \"sum\" or \"mean\", not with \"max\": give it another pooling";
+    "it has weights, which need the pooling \"sum\" or \"mean\", not \"max\": set one of these";
 
 /// One bucket would be one key for all values.
 pub(super) fn check_buckets(buckets: Option<u64>, of: impl Fn() -> String) -> Result<(), Fault> {
@@ -265,7 +266,7 @@ mod tests {
             ("kind = 'boundaries', boundaries = [1, inf]", "boundaries has inf"),
             ("kind = 'boundaries', boundaries = [1], quantiles = 4", "exclude each other"),
             ("kind = 'boundaries', quantiles = 1", "quantiles is 1, expected 2 to 1000"),
-            ("kind = 'boundaries', quantiles = 4", "columns.quantiles says nothing about it: `forebay data stats"),
+            ("kind = 'boundaries', quantiles = 4", "columns.quantiles has no entry for it: `forebay data stats"),
             ("kind = 'int', boundaries = [1]", "for kind = \"boundaries\""),
             ("quantiles = 3", "for kind = \"boundaries\""),
         ] {
@@ -288,7 +289,7 @@ mod tests {
         for (text, words) in [
             (
                 "slots = [{ column = 'x', weights = 'w', pooling = 'max' }]",
-                "`x`: it has weights, which go with the pooling \"sum\"",
+                "`x`: it has weights, which need the pooling \"sum\"",
             ),
             ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['w']", "`w` must not be in columns.optional"),
             ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['x']", "`x` must not be in columns.optional"),
@@ -296,7 +297,7 @@ mod tests {
                 "slots = [{ column = 'x', weights = 'w' }, 'y']\ncrosses = [{ columns = ['y', 'x'] }]",
                 "the cross `y x x` would ignore them",
             ),
-            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` is 3 slots, and their weights 2 columns"),
+            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` has 3 slots and 2 columns of weights"),
         ] {
             let said = check(text).unwrap_err();
             assert!(said.contains(words), "no {words:?} in: {said}");

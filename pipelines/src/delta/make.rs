@@ -36,7 +36,7 @@ impl Model {
         let differences = old.job.differences(&self.job, is_bound);
         if !differences.is_empty() {
             return Err(Fault::user(format!(
-                "there is no delta between models of two structures: {}; give the whole model folder to what serves",
+                "there is no delta between models of two structures: {}; serve the whole model folder",
                 differences.join(", ")
             )));
         }

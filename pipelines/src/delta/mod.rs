@@ -150,7 +150,7 @@ impl Delta {
         if to == version {
             return Ok(());
         }
-        Err(Fault::user(format!("the delta gives version {version}, and says that it gives {to}: make it anew")))
+        Err(Fault::user(format!("the delta gives version {version}, but its manifest says {to}: write it again")))
     }
 
     /// # Errors

@@ -52,7 +52,7 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
     let folder = to.into().with_stores(&context.stores).open()?;
     if folder.is_file()? || folder.holds_anything()? && !Manifest::may_be_in(&folder)? {
         return Err(Fault::user(format!(
-            "cannot write a model to {folder}: something is there that is not a model; name a folder of its own"
+            "cannot write a model to {folder}: it holds something that is not a model; name another folder"
         )));
     }
     Ok(())

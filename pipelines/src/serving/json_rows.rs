@@ -263,7 +263,7 @@ mod tests {
             (r#"{"row": []}"#, "did you mean `rows`?"),
             ("{}", "it has no `rows`"),
             (r#"{"rows": [{"prise": 1}]}"#, "did you mean `price`?"),
-            (r#"{"rows": [{"label": 1}]}"#, "`label` is no feature"),
+            (r#"{"rows": [{"label": 1}]}"#, "`label` is not a feature"),
             (r#"{"rows": [{"price": 1, "price": 2}]}"#, "`price` is there twice"),
             (r#"{"rows": [{"price": {}}]}"#, "an object, expected a number, a string"),
             (r#"{"rows": [{"tags": [[1]]}]}"#, "a list within a list"),

@@ -50,22 +50,22 @@ const RUN: &str = "launch";
 
 /// Run all processes of a job on this machine: forebay launch JOB.toml
 ///
-/// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
-/// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again; so is one that
-/// hangs for placement.lease_seconds, which is killed first. Ctrl-C drains: the run trains on the rows that it has read, then
-/// evaluates and saves; with checkpoint.to it leaves a checkpoint instead. A second Ctrl-C stops at once.
+/// Starts the readers, ps and trainers of the job's [placement], with one merged log. They listen on loopback only, with a token for this
+/// run. Restarts a process that was killed, panicked, lost a disk or a network, or hangs for placement.lease_seconds. Ctrl-C drains: the
+/// run trains on the rows that it has read, then saves and evaluates the model; with checkpoint.to it leaves a checkpoint instead. A second
+/// Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
 pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
-    /// Start processes again that were killed, hang, panicked or ended with exit code 3, at most this many times before the run has
-    /// trained for ten minutes since the last; then it counts anew. Processes that end within 5 s for one cause count once.
+    /// The most restarts of processes that were killed, hang, panicked or ended with exit code 3. The count begins anew when the run has
+    /// trained for ten minutes after a restart. Processes that end within 5 s count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
-    /// Do not bind processes to the NUMA nodes of the machine. They are bound if every node has as many cores and as many trainers; each
-    /// then trains with the memory and the cores of one node.
+    /// Do not bind processes to NUMA nodes. By default `launch` binds each process to one node if all nodes have the same number of cores
+    /// and of trainers.
     #[arg(long)]
     no_numa: bool,
 }
