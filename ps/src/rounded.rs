@@ -25,8 +25,8 @@ pub struct Int8Rows {
     pub bytes: Vec<u8>,
 }
 
-/// Rounds `values`, `[rows x dim]`, to f16. A value of a magnitude of at least 2^-14 is off by at most 2^-11 of it, a smaller one by at most
-/// 2^-25.
+/// Rounds `values`, `[rows x dim]`, to f16. A value of a magnitude of at least 2^-14 is off by at most 2^-11 of it, a smaller one by at
+/// most 2^-25.
 ///
 /// # Errors
 /// The first row with a value that is not finite, or beyond ±65504.

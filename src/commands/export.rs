@@ -42,7 +42,7 @@ pub(crate) struct Export {
     /// Write a delta: what makes the model of this older one. A model folder, or a folder of checkpoints.
     #[arg(long, value_name = "FOLDER", conflicts_with = "apply")]
     delta_from: Option<String>,
-    /// How the delta stores embeddings and other parts of rows that have several values; one value, such as the linear weight, is f32 always.
+    /// How the delta stores embeddings and other parts of rows that have several values; the linear weight is f32 always.
     #[arg(long, value_name = "FORMAT", requires = "delta_from", default_value = "f32")]
     values: Values,
     /// Apply a delta, and write a model folder; may be repeated, in order.

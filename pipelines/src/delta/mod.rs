@@ -166,8 +166,8 @@ impl Delta {
     /// The versions of a model of the versions `before` with this delta, which has `rows` rows and is of this `version`.
     ///
     /// # Errors
-    /// A user fault if the content is not that which the delta names. The content of a model that approximates `from` is not known; it has as
-    /// many rows as the exact one.
+    /// A user fault if the content is not that which the delta names. The content of a model that approximates `from` is not known; it
+    /// has as many rows as the exact one.
     pub(crate) fn check_result(
         &self,
         before: ModelVersions,
