@@ -104,7 +104,7 @@ impl Model {
         checkpoint::load_rows(checkpoints, &manifest, &table)?;
         let training = Some(TrainingSummary::at_checkpoint(&manifest));
         let (job, context) = (manifest.job, context.clone());
-        Ok(Self { job, dense, optimizer: None, table, training, model, host, context })
+        Ok(Self { job, dense, optimizer: None, table, training, approximates: None, model, host, context })
     }
 }
 

@@ -373,6 +373,7 @@ impl RunningTraining {
                     optimizer,
                     table: resources.table,
                     training: Some(training),
+                    approximates: None,
                     model: resources.model,
                     host: resources.host,
                     context: resources.context,

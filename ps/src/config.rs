@@ -2,6 +2,8 @@
 //!
 //! Which keys get a row and which rows go again stands in `lifetime.rs`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
@@ -86,6 +88,16 @@ pub enum Storage {
     /// A weight is off by less than 1/63 of the largest magnitude of its part. Updates use stochastic rounding, so small updates count
     /// on average. The randomness follows from the weight itself, so the bits depend on the row alone. Arithmetic and state are f32.
     Int8,
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+        })
+    }
 }
 
 /// Weights of a new row. They depend on (seed, table, part, key) alone: not on the order in which keys arrive, nor on

@@ -10,19 +10,23 @@ use crate::common;
 use crate::rows::{TABLES, TWO_TOWERS, job, model, predict, rows};
 use crate::server::{Server, json_rows};
 
-fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
+pub(crate) fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
     common::run(&[&arguments[..], more].concat())
 }
 
-fn delta(old: &Path, new: &Path, to: &Path) -> String {
-    let (code, said) = export(new, &["--delta-from", old.to_str().unwrap()], to);
+pub(crate) fn delta(old: &Path, new: &Path, to: &Path) -> String {
+    delta_with(old, new, &[], to)
+}
+
+pub(crate) fn delta_with(old: &Path, new: &Path, more: &[&str], to: &Path) -> String {
+    let (code, said) = export(new, &[&["--delta-from", old.to_str().unwrap()], more].concat(), to);
     assert_eq!(code, Some(0), "{said}");
     said
 }
 
 /// A model of the rows `first..first + n`, in `dir/name`.
-fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> PathBuf {
+pub(crate) fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> PathBuf {
     let settings = [&["model.kind=wide_deep"], settings].concat();
     let folder = dir.join(name);
     common::train(job(&rows(dir, first, n), &settings)).model.save(&folder).unwrap();

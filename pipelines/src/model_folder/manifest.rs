@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
 use crate::model::Model;
+use crate::model_version::ModelVersion;
 use crate::training_summary::TrainingSummary;
 use crate::{signed_json, versioned_json};
 
@@ -40,6 +41,9 @@ pub struct Manifest {
     /// What the training did. `None` in a manifest of an older program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingSummary>,
+    /// The version of the exact model, if rounded deltas were applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximates: Option<ModelVersion>,
     /// The sparse tables.
     pub tables: Vec<TableEntry>,
     /// The file of the dense parameters.
@@ -105,6 +109,7 @@ impl Manifest {
             spec: model.model.spec.clone(),
             job: model.job.clone(),
             training: model.training.clone(),
+            approximates: model.approximates,
             tables: vec![table],
             dense,
             optimizer,

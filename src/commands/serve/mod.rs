@@ -100,13 +100,13 @@ impl Serve {
         let model = follower.load()?;
         stop.has_begun();
         let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
-        let (version, rows) = (model.version(), commas(model.table_rows()));
+        let (versions, rows) = (model.versions(), commas(model.table_rows()));
         let started = scoring.set(ScoringThreads::start(model, threads)?);
         debug_assert!(started.is_ok(), "it is set once");
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
-        let line = format!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model);
+        let line = format!("serving {} at {scheme}://{address}: {rows} rows, {versions}", self.model);
         match logs.is_json() {
             true => out::print_or_drop(json!({ "serving": line })),
             false => out::print_or_drop(line),
@@ -146,8 +146,8 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
         match follower.look(&current) {
             Followed::Nothing => last.clear(),
             Followed::Newer(model) => {
-                let (version, rows, deltas) = (model.version(), commas(model.table_rows()), model.deltas());
-                tracing::info!(%version, deltas, "serving version {version}: {rows} rows, {deltas} deltas since the folder");
+                let (versions, rows, deltas) = (model.versions(), commas(model.table_rows()), model.deltas());
+                tracing::info!(version = %versions.version, deltas, "serving {versions}: {rows} rows, {deltas} deltas since the folder");
                 metrics.changed();
                 scoring.replace(*model);
                 last.clear();
