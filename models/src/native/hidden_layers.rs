@@ -24,7 +24,9 @@ pub(super) struct Pass<'a> {
 impl Pass<'_> {
     /// `out = x * weight`, transposed: `x` is `[rows x inputs]` of a layer, `out` becomes `[rows x outputs]`.
     pub(super) fn product(&self, out: &mut [f32], layer: &Layer, x: &[f32]) {
-        if let Some(weight) = self.packed.and_then(|packed| packed.of(layer)) {
+        // A product of a packed weight is made by one thread.
+        let packed = self.packed.filter(|_| self.threads == 1);
+        if let Some(weight) = packed.and_then(|packed| packed.of(layer)) {
             return weight.multiply(out, x);
         }
         let x = MatrixView::new(x, self.rows, layer.inputs, layer.inputs);

@@ -1,22 +1,22 @@
-//! A layer's weight in the order in which a product reads it, for products of a weight that does not change.
+//! The weight of a layer in the order in which a product reads it, packed once for many products.
 //!
-//! `gemm` brings the weight into this order again for each product, which for 100 rows takes a seventh of the time. The numbers have the
-//! bits of [`matmul`](super::gemm::matmul): each is one chain of fused multiply-adds, from the first input to the last.
+//! `gemm` packs the weight again for each product, which takes a seventh of the time for 100 rows. A product of a packed weight has the
+//! bits of [`matmul`](super::gemm::matmul): each sum is one chain of fused multiply-adds, from the first input to the last.
 
 use std::ops::Range;
 
 use pulp::{Arch, Simd, WithSimd};
 
-/// `gemm` adds up so many products in one chain on every machine. Where it cuts longer ones depends on the caches.
+/// `gemm` adds up this many products in one chain on every machine. It cuts longer chains by the sizes of the caches.
 const LONGEST_CHAIN: usize = 512;
 /// Rows of `x` that a tile multiplies: with four vectors of outputs, their sums take 24 of 32 registers.
 const TILE_ROWS: usize = 6;
 /// Inputs that are compared at once.
 const LANES: usize = 16;
-/// Floats of a cache line: a vector that lies in two is slower to load.
+/// Numbers of a cache line. A vector that lies in two lines is slower to load.
 const LINE: usize = 16;
 
-/// Does the same for each of the first numbers. (A loop over an array of sums keeps them in memory, and not in registers.)
+/// Unrolls a loop over the numbers from 0 to `count`. In a loop, the compiler would keep the sums in memory instead of registers.
 macro_rules! each {
     ($at:ident of $count:ident in $($number:literal)*, $do:expr) => {
         $(if $number < $count {
@@ -46,7 +46,7 @@ struct Vectors {
 }
 
 impl Vectors {
-    /// `None` if they have no fused multiply-add, or if nobody has compared the order of `gemm`'s sums there.
+    /// `None` on a machine without fused multiply-add, and on one where the bits were not compared with those of `gemm`.
     fn new() -> Option<Self> {
         match Arch::new() {
             #[cfg(target_arch = "x86_64")]
@@ -62,9 +62,12 @@ impl Vectors {
 impl PackedWeight {
     /// `None` if [`matmul`](super::gemm::matmul) has other bits for such a weight.
     pub(super) fn new(weight: &[f32], inputs: usize) -> Option<Self> {
-        let vectors = Vectors::new()?;
+        Self::of(Vectors::new()?, weight, inputs)
+    }
+
+    fn of(vectors: Vectors, weight: &[f32], inputs: usize) -> Option<Self> {
         let outputs = weight.len() / inputs.max(1);
-        // `gemm` has loops of their own for very short sums, and for a single output.
+        // For shorter sums, and for a single output, `gemm` has other kernels.
         if !(3..=LONGEST_CHAIN).contains(&inputs) || outputs < 2 {
             return None;
         }
@@ -86,7 +89,7 @@ impl PackedWeight {
         Some(packed)
     }
 
-    /// The vectors of each panel, as equal as possible: a tile with few sums waits for each of them.
+    /// The vectors of each panel, as equal as possible: a tile with few sums waits for the latency of each multiply-add.
     fn panels(&self) -> impl Iterator<Item = usize> + use<> {
         let vectors = self.outputs.div_ceil(self.vectors.lanes);
         let panels = vectors.div_ceil(self.vectors.panel);
@@ -95,16 +98,19 @@ impl PackedWeight {
 
     /// `out = x * weight`, transposed: `x` is `[rows x inputs]`, `out` becomes `[rows x outputs]`.
     pub(super) fn multiply(&self, out: &mut [f32], x: &[f32]) {
+        Arch::new().dispatch(self.product(out, x));
+    }
+
+    fn product<'a>(&'a self, out: &'a mut [f32], x: &'a [f32]) -> Product<'a> {
         let rows = out.len() / self.outputs;
         assert!(rows * self.outputs == out.len() && rows * self.inputs <= x.len(), "rows are whole");
-        if rows > 0 {
-            let x = &x[..rows * self.inputs];
-            Arch::new().dispatch(Product { weight: self, out, x, same: same_inputs(x, self.inputs) });
-        }
+        let x = &x[..rows * self.inputs];
+        Product { weight: self, out, x, same: same_inputs(x, self.inputs) }
     }
 }
 
-/// How many inputs, from the first on, are the same in all rows, in steps of [`LANES`]: those of the user, if the rows are candidates.
+/// The number of inputs at the front whose bits are the same in all rows, rounded down to whole [`LANES`]. If the rows are the candidates
+/// of one user, these are the inputs of the user.
 fn same_inputs(x: &[f32], inputs: usize) -> usize {
     let mut rows = x.chunks_exact(inputs).map(|row| row.as_chunks::<LANES>().0);
     let first = rows.next().unwrap_or_default();
@@ -125,7 +131,7 @@ struct Product<'a> {
     weight: &'a PackedWeight,
     out: &'a mut [f32],
     x: &'a [f32],
-    /// So many inputs, from the first on, are the same in all rows.
+    /// The number of inputs at the front that are the same in all rows.
     same: usize,
 }
 
@@ -135,6 +141,9 @@ impl WithSimd for Product<'_> {
     /// Panel after panel: one stays in the second cache while all rows are multiplied with it.
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
+        if self.x.is_empty() {
+            return;
+        }
         let (mut rest, mut first) = (&self.weight.values[self.weight.start..], 0);
         for width in self.weight.panels() {
             let (panel, behind) = rest.split_at(self.weight.inputs * width * S::F32_LANES);
@@ -181,7 +190,7 @@ impl Product<'_> {
     }
 }
 
-/// Goes on from the sums `begin` with the products of `columns`, one for each input, and the inputs of each row.
+/// For each row `begin + x * columns`; `columns` are the weights of a panel by each input of `x`.
 #[inline(always)]
 fn tile<S: Simd, const VECTORS: usize, const ROWS: usize>(
     simd: S,
@@ -204,7 +213,7 @@ fn tile<S: Simd, const VECTORS: usize, const ROWS: usize>(
     sums
 }
 
-/// Writes sums to `own` of each row of `out`, rows `outputs` apart. Those that are too many are zeros behind the last panel's own.
+/// Writes the sums of a panel to the columns `own` of `out`, whose rows are `outputs` apart. The last panel has more sums than columns.
 #[inline(always)]
 fn store<S: Simd, const VECTORS: usize, const ROWS: usize>(
     simd: S,
@@ -263,9 +272,18 @@ mod tests {
                 row[..same].copy_from_slice(&first[..same]);
             }
             let Some(packed) = PackedWeight::new(&weight, inputs) else { return Ok(()) };
+            let expected = bits(&plain(&x, &weight, rows, inputs, outputs));
             let mut out = vec![f32::NAN; rows * outputs];
             packed.multiply(&mut out, &x);
-            prop_assert_eq!(bits(&out), bits(&plain(&x, &weight, rows, inputs, outputs)));
+            prop_assert_eq!(bits(&out), &*expected);
+            // The vectors of a machine without AVX-512.
+            #[cfg(target_arch = "x86_64")]
+            if let Some(simd) = pulp::x86::V3::try_new() {
+                let packed = PackedWeight::of(Vectors { lanes: 8, panel: 2 }, &weight, inputs).unwrap();
+                out.fill(f32::NAN);
+                simd.vectorize(packed.product(&mut out, &x));
+                prop_assert_eq!(bits(&out), &*expected);
+            }
         }
     }
 

@@ -196,9 +196,7 @@ impl ServingModel {
 
     /// A dense model with its parameters, for one thread.
     pub(super) fn dense_model(&self) -> Result<Box<dyn DenseModel>, Fault> {
-        let mut model = self.model.with_parameters(self.dense.to_vec())().map_err(model_fault)?;
-        model.pack_weights();
-        Ok(model)
+        self.model.with_parameters(self.dense.to_vec())().map_err(model_fault)
     }
 }
 
