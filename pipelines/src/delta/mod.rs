@@ -176,7 +176,7 @@ impl Delta {
     ) -> Result<ModelVersions, Fault> {
         let DeltaManifest { from, to, gives, rows: expected_rows, .. } = &self.manifest;
         let wrong = |found: String, expected: String| {
-            Err(Fault::user(format!("the delta gives {found}, and says that it gives {expected}: write it again")))
+            Err(Fault::user(format!("the delta gives {found}, but its manifest says {expected}: write it again")))
         };
         let expected = gives.unwrap_or(*to);
         if before.version == *from && version != expected {

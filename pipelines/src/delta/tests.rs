@@ -246,7 +246,7 @@ fn values_that_no_rounding_gives_are_refused_by_name() {
     // Its content is another one than the manifest says.
     let error =
         two_models(&[])[0].versions().and_then(|before| read.check_result(before, new.version()?, 3)).unwrap_err();
-    assert!(error.to_string().contains("and says that it gives"), "{error}");
+    assert!(error.to_string().contains("but its manifest says"), "{error}");
 }
 
 #[test]
@@ -269,9 +269,9 @@ fn a_manifest_says_which_version_a_rounded_delta_gives_and_no_other_one_says_it(
     // What it gives is checked on the model that it was made from, and the number of rows on one that approximates that model.
     let wrong = read(&DeltaManifest { gives: Some(manifest.from), ..manifest.clone() }).unwrap();
     let error = two_models(&[]).into_iter().next().unwrap().merged(&wrong).err().unwrap().to_string();
-    assert!(error.contains(&format!("and says that it gives {}", manifest.from)), "{error}");
+    assert!(error.contains(&format!("but its manifest says {}", manifest.from)), "{error}");
     let mut approximate = model(&Rows::from([(1, [0.0; 4]), (4, [0.0; 4])]), 0.0, &[]);
     approximate.approximates = Some(manifest.from);
     let error = approximate.merged(&read(&manifest).unwrap()).err().unwrap().to_string();
-    assert!(error.contains("gives 4 rows, and says that it gives 3"), "{error}");
+    assert!(error.contains("gives 4 rows, but its manifest says 3"), "{error}");
 }
