@@ -1,6 +1,6 @@
 //! A model from what a run left: a model folder, or the newest checkpoint.
 
-use forebay_actors::{Fault, FaultKind, Host};
+use forebay_actors::{Domain, Fault, FaultKind, Host};
 use forebay_connectors::staged::Folder;
 use forebay_job::DenseAt;
 use forebay_models::NamedTensor;
@@ -47,7 +47,8 @@ impl Model {
     /// if there is none. Those that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
     ///
     /// # Errors
-    /// As [`Model::load`]; there are checkpoints and none is whole, or another version of the program wrote the newest.
+    /// As [`Model::load`]; of the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole; another version of the program wrote
+    /// the newest.
     pub(crate) fn of_newest(
         checkpoints: &CheckpointFolder,
         last: &mut Option<LoadedCheckpoint>,
@@ -63,6 +64,9 @@ impl Model {
             let whole = match checkpoints.newest(damaged) {
                 // The run has written one meanwhile, and may have removed what was read here.
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
+                Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::InvalidJob => {
+                    return Err(fault.kind(FaultKind::Damaged));
+                }
                 whole => whole?,
             };
             let Some(manifest) = whole.filter(|whole| last.is_none_or(|last| last.is_before(whole))) else {

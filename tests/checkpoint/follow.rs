@@ -139,6 +139,37 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
 }
 
+/// As while a folder is copied from another machine, file by file.
+#[test]
+fn it_waits_while_no_checkpoint_is_whole() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(2, &[]);
+    let elsewhere = job.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let files = job.files();
+    let (manifests, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.ends_with(".json"));
+    for file in &others {
+        std::fs::rename(job.checkpoints().join(file), elsewhere.join(file)).unwrap();
+    }
+    assert!(!manifests.is_empty() && !others.is_empty());
+    let mut follower = follow(&job, &[]);
+    follower.until_said("waiting for one that is whole");
+    for file in &others {
+        std::fs::rename(elsewhere.join(file), job.checkpoints().join(file)).unwrap();
+    }
+    while evaluations(&follower.said()).is_empty() {
+        follower.check_runs();
+    }
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert_eq!(
+        (ended.code, &evaluations(&ended.said)[0]["checkpoint"]),
+        (Some(0), &job.newest().into()),
+        "{}",
+        ended.said
+    );
+}
+
 #[test]
 fn it_ends_when_nobody_reads_its_evaluations_any_more() {
     let job = Job::new("parquet", &["data.epochs=1"]);

@@ -1,7 +1,7 @@
 //! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
 //! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::Folder;
 use forebay_job::{EvaluationMetric, EvaluationOptions, Job, Paths};
 
@@ -29,6 +29,8 @@ pub struct CheckpointEvaluations {
     /// The last checkpoint that was evaluated.
     last: Option<LoadedCheckpoint>,
     damaged: DamagedCheckpoints,
+    /// Whether there are checkpoints and none is whole.
+    waits_for_whole: bool,
     types: Option<RowTypes>,
     points: Vec<EvaluationPoint>,
 }
@@ -66,6 +68,7 @@ impl CheckpointEvaluations {
             context,
             last: None,
             damaged,
+            waits_for_whole: false,
             types: None,
             points: Vec::new(),
         })
@@ -91,18 +94,29 @@ impl CheckpointEvaluations {
     /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated, or of another run: then everything begins
     /// anew. `adapt` may change its job, such as the groups and slices of the evaluation. It is asked often whether to stop.
     ///
-    /// A damaged checkpoint is logged and passed over; one that the run removes meanwhile, too.
+    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is passed
+    /// over, too.
     ///
     /// # Errors
     /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
-    /// saved. A fault of the kind [`FaultKind::Stopped`](forebay_actors::FaultKind::Stopped) once `stopped` returns true.
+    /// saved. A fault of the kind [`FaultKind::Stopped`] once `stopped` returns true.
     pub fn next(
         &mut self,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
         let mut last = self.last;
-        let newest = Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context)?;
+        let newest = match Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context) {
+            // They may be under way, for instance copied here from another machine.
+            Err(fault) if fault.kind == FaultKind::Damaged => {
+                if !std::mem::replace(&mut self.waits_for_whole, true) {
+                    tracing::warn!("waiting for one that is whole: {fault}");
+                }
+                return Ok(None);
+            }
+            newest => newest?,
+        };
+        self.waits_for_whole = false;
         let (Some(mut model), Some(LoadedCheckpoint { run, number })) = (newest, last) else {
             self.last = last;
             return Ok(None);
