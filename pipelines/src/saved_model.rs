@@ -64,7 +64,7 @@ impl Model {
             let whole = match checkpoints.newest(damaged) {
                 // The run has written one meanwhile, and may have removed what was read here.
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
-                Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::InvalidJob => {
+                Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::Other => {
                     return Err(fault.kind(FaultKind::Damaged));
                 }
                 whole => whole?,
