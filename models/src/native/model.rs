@@ -484,7 +484,7 @@ mod tests {
             model.predict(&batch, &mut logits).unwrap();
             logits
         };
-        let mut other = new(2);
+        let other = new(2);
         let mut flat = Vec::new();
         other.read_flat(&mut flat).unwrap();
         let changes: [&dyn Fn(&mut NativeModel); 3] = [
@@ -496,7 +496,8 @@ mod tests {
             let (mut packed, mut plain) = (new(1), new(1));
             packed.pack_weights();
             let before = predict(&mut packed);
-            [&mut packed, &mut plain].map(change);
+            change(&mut packed);
+            change(&mut plain);
             assert_ne!(predict(&mut packed), before);
             assert_eq!(predict(&mut packed), predict(&mut plain));
         }

@@ -281,7 +281,7 @@ mod tests {
             if let Some(simd) = pulp::x86::V3::try_new() {
                 let packed = PackedWeight::of(Vectors { lanes: 8, panel: 2 }, &weight, inputs).unwrap();
                 out.fill(f32::NAN);
-                simd.vectorize(packed.product(&mut out, &x));
+                Simd::vectorize(simd, packed.product(&mut out, &x));
                 prop_assert_eq!(bits(&out), &*expected);
             }
         }

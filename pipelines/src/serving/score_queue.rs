@@ -45,10 +45,10 @@ impl<R, P: Clone> ScoreQueue<R, P> {
         true
     }
 
-    /// Asks up to `most` threads that have nothing to do to help with a request. Returns how many it asked.
+    /// Gives a part to up to `most` threads that have nothing to do. Returns their number.
     pub(super) fn ask_for_help(&self, part: &P, most: usize) -> usize {
         let mut waiting = self.lock();
-        // A thread that was told of something is idle until it wakes.
+        // A thread that was notified counts as idle until it wakes.
         let free = waiting.idle.saturating_sub(waiting.requests.len() + waiting.parts.len());
         let asked = free.min(most);
         waiting.parts.extend((0..asked).map(|_| part.clone()));
@@ -128,7 +128,7 @@ mod tests {
             }
             assert!(queue.has_idle_threads());
             {
-                // Both are told of something before either wakes.
+                // As if a request had notified one of them, which has not woken yet.
                 let mut waiting = queue.lock();
                 waiting.requests.push_back(7);
             }
