@@ -101,8 +101,11 @@ impl DeltaManifest {
         signed_json::has_checksum(&text, &name)?;
         let manifest: Self = versioned_json::parse(&text, &name, FORMAT, VERSION)?;
         if manifest.gives.is_some() == is_f32(&manifest.values) {
-            let what = if manifest.gives.is_some() { "and it has the field `gives`" } else { "and no field `gives`" };
-            return Err(Fault::user(format!("{name} is damaged: its values are {}, {what}", manifest.values)));
+            let field = if manifest.gives.is_some() { "a field" } else { "no field" };
+            return Err(Fault::user(format!(
+                "{name} is damaged: its values are {}, and it has {field} `gives`",
+                manifest.values
+            )));
         }
         Ok(manifest)
     }
