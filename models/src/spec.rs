@@ -100,6 +100,9 @@ impl RowPart {
 /// The largest width of a layer or a row, and the largest number of columns: products of sizes stay far from overflow.
 const WIDEST: usize = 1 << 20;
 
+/// The most dense parameters: 16 GiB, and as much again for each state of their optimizer.
+const MOST_PARAMETERS: usize = 1 << 32;
+
 impl ModelSpec {
     /// Logistic regression: the linear part alone.
     pub fn lr(slots: usize, dense: usize) -> ModelSpec {
@@ -433,7 +436,12 @@ impl ModelSpec {
         if let Some(cross) = &self.cross {
             cross.validate(self.input_width(), self.tower.is_some())?;
         }
-        Ok(())
+        match self.dense_len() {
+            parameters if parameters > MOST_PARAMETERS => refuse(format!(
+                "the layers have {parameters} weights together, at most {MOST_PARAMETERS} are possible: make them narrower"
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_slot_dims(&self) -> Result<(), ModelError> {
@@ -523,6 +531,14 @@ mod tests {
 
     fn message(spec: &ModelSpec) -> String {
         spec.validate().expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn layers_that_no_machine_holds_are_refused() {
+        let tower = |width| ModelSpec::wide_deep(26, 13, 10, &[width, width]).validate();
+        tower(40_000).unwrap();
+        let said = tower(1 << 20).unwrap_err().to_string();
+        assert!(said.contains("weights together, at most 4294967296 are possible"), "{said}");
     }
 
     #[test]

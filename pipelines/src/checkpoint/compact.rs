@@ -117,7 +117,7 @@ impl Compaction<'_> {
             return Ok(manifest);
         }
         self.discard();
-        Err(Fault::user(format!("{} is there already: a run made it meanwhile; try again", into.name(&name))))
+        Err(Fault::external(format!("{} is there already: a run made it meanwhile; try again", into.name(&name))))
     }
 
     fn discard(&self) {

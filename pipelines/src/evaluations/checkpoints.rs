@@ -133,6 +133,10 @@ impl CheckpointEvaluations {
             self.add_best_of_before(&model, &adapt, &stopped)?;
         }
         let (point, evaluation) = self.evaluated(&model, &stopped)?;
+        // Without a value there is no best model and no improvement.
+        if self.points.is_empty() && (self.patience.is_some() || self.best.is_some()) {
+            stopping::check_first(&model.job.evaluation, &point)?;
+        }
         self.last = last;
         self.points.push(point);
         let (patience, min_delta) = self.patience.unzip();

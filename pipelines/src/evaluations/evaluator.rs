@@ -102,12 +102,8 @@ impl Worker {
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
         let others = others(&evaluation);
-        let first = self.shared.lock().points.is_empty();
-        if first && point.value(options.metric).is_none() {
-            return Err(Fault::user(format!(
-                "evaluation.metric is the {}, which has no value on the rows of data.eval: they need both labels, 0 and 1",
-                options.metric
-            )));
+        if self.shared.lock().points.is_empty() {
+            stopping::check_first(options, &point)?;
         }
         let (at, is_best) = self.shared.add(point, evaluation);
         if let (true, Some(best)) = (is_best, self.shared.best().as_mut()) {

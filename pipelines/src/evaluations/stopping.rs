@@ -1,6 +1,7 @@
 //! The rules of evaluations while a model is trained: when one is due, which is the best, and when the training stops. They depend on
 //! the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not been stopped.
 
+use forebay_actors::Fault;
 use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
 
 use crate::evaluations::EvaluationPoint;
@@ -13,6 +14,20 @@ pub(super) fn is_due(every: EvaluateEvery, last: Option<&EvaluationPoint>, rows:
             EvaluateEvery::Epochs(every) => epochs / every > epochs_then / every,
             EvaluateEvery::Rows(every) => rows / every > rows_then / every,
         }
+}
+
+/// Fails if the first evaluation has no value of the metric: then no later one is likely to have one.
+///
+/// # Errors
+/// A user fault that names the metric.
+pub(super) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) -> Result<(), Fault> {
+    match point.value(options.metric) {
+        Some(_) => Ok(()),
+        None => Err(Fault::user(format!(
+            "evaluation.metric is the {}, which has no value on the rows of the evaluation: they need both labels, 0 and 1",
+            options.metric
+        ))),
+    }
 }
 
 /// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.

@@ -167,7 +167,14 @@ impl RunState {
         Ok(JoinReply::Joined(id))
     }
 
+    /// Refuses a process of another job, and a reader where trainers read.
     fn check_job(&self, role: Role, rank: u32, job: &str) -> Result<(), Fault> {
+        if role == Role::Reader && self.settings.reader_role != Role::Reader {
+            return Err(Fault::user(format!(
+                "{role} {rank} wants to join, but placement.readers is 0 and the trainers read: leave it out, or give all processes a job \
+                 with readers"
+            )));
+        }
         let expected = &self.settings.job_digest;
         if job == expected {
             return Ok(());

@@ -385,3 +385,18 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO);
 }
+
+#[test]
+fn a_reader_is_refused_alone_where_the_trainers_read() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 0, 1);
+    let mut run = RunState::new(&job, 7, now);
+    join(&mut run, &job, Role::Ps, 0, now);
+    join(&mut run, &job, Role::Trainer, 0, now);
+    let before = run.status();
+    let address = Some("a:1".into());
+    let request = JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99 };
+    let refused = run.join(request, now).unwrap_err().to_string();
+    assert!(refused.contains("placement.readers is 0"), "{refused}");
+    assert_eq!(run.status(), before, "the run goes on");
+}

@@ -1,5 +1,7 @@
 //! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
+use std::sync::Arc;
+
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType};
@@ -26,17 +28,26 @@ pub(super) fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Res
     cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
 }
 
-/// The lists of a column, whatever the width of their offsets and whether they have a fixed size; `None`: it has no lists.
+/// The lists of a column, whatever the width of their offsets and whether they have a fixed size; `None`: it has no lists. Numbers in
+/// dictionaries, as Arrow writes them to Parquet, become numbers.
 pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, Fault> {
-    match array.data_type() {
-        DataType::List(_) => Ok(Some(array.as_list().clone())),
-        DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-            let small = cast(array, &DataType::List(item.clone()))
-                .map_err(|e| Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e))?;
-            Ok(Some(small.as_list().clone()))
+    let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = array.data_type()
+    else {
+        return Ok(None);
+    };
+    let item = match item.data_type() {
+        DataType::Dictionary(_, value) if value.is_numeric() => {
+            Arc::new(item.as_ref().clone().with_data_type(value.as_ref().clone()))
         }
-        _ => Ok(None),
+        _ => Arc::clone(item),
+    };
+    let wanted = DataType::List(item);
+    if *array.data_type() == wanted {
+        return Ok(Some(array.as_list().clone()));
     }
+    let lists = cast(array, &wanted)
+        .map_err(|e| Fault::user(format!("column `{name}` cannot be read as lists of up to 2^31 values")).because(e))?;
+    Ok(Some(lists.as_list().clone()))
 }
 
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.
@@ -63,4 +74,26 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         kind => kind,
     };
     Fault::user(format!("column `{name}` is {kind}, expected {expected}{advice}")).kind(FaultKind::BadData)
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{DictionaryArray, FixedSizeListArray, Float32Array, Int32Array};
+    use arrow::datatypes::{Field, Float32Type};
+
+    use super::*;
+
+    /// As pyarrow writes lists of numbers in dictionaries.
+    #[test]
+    fn numbers_of_lists_leave_their_dictionaries() {
+        let values = Arc::new(Float32Array::from(vec![0.5, 2.0]));
+        let keys = Int32Array::from(vec![Some(1), Some(0), Some(1), None]);
+        let numbers = DictionaryArray::new(keys, values);
+        let item = Arc::new(Field::new("item", numbers.data_type().clone(), true));
+        let array: ArrayRef = Arc::new(FixedSizeListArray::new(item, 2, Arc::new(numbers), None));
+        let lists = lists("v", &array).unwrap().unwrap();
+        let found: Vec<_> = lists.values().as_primitive::<Float32Type>().iter().collect();
+        assert_eq!(found, [Some(2.0), Some(0.5), Some(2.0), None]);
+        assert_eq!((lists.len(), lists.value_length(1)), (2, 2));
+    }
 }
