@@ -94,7 +94,7 @@ impl<'a> TableColumns<'a> {
     ///
     /// # Errors
     /// A user fault that names the part and the key of a value that no rounding gives.
-    pub(super) fn from_batch(self, batch: &RecordBatch, weights: &mut Vec<f32>) -> Result<(), Fault> {
+    pub(super) fn read_batch(self, batch: &RecordBatch, weights: &mut Vec<f32>) -> Result<(), Fault> {
         let row_dim = self.config.row_dim();
         weights.clear();
         weights.resize(batch.num_rows() * row_dim, 0.0);
@@ -120,7 +120,7 @@ impl<'a> TableColumns<'a> {
         let mut rounded = SortedRows::of_width(rows.row_dim());
         while rounded.keys.len() < rows.keys.len() {
             let batch = self.to_batch(&schema, rows.page(rounded.keys.len()))?;
-            self.from_batch(&batch, &mut weights)?;
+            self.read_batch(&batch, &mut weights)?;
             keys(&batch)
                 .iter()
                 .zip(weights.chunks_exact(rows.row_dim()))

@@ -241,7 +241,7 @@ async fn pages(
         if batch.columns().iter().any(|column| column.null_count() > 0) {
             return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));
         }
-        let read = columns.from_batch(&batch, &mut weights);
+        let read = columns.read_batch(&batch, &mut weights);
         read.map_err(|fault| fault.context(format!("cannot read {name}")))?;
         table_columns::lives(&batch, &mut lives);
         take(table_columns::keys(&batch), &weights, table_columns::state(&batch), &lives).await?;
