@@ -169,8 +169,8 @@ mod tests {
         let (mut expected, mut found) = (Vec::new(), Vec::new());
         model(&spec).predict(&whole.dense_batch(&unique_rows), &mut expected).unwrap();
         let split = SplitBatch::new(whole, unique_rows, 4);
-        // The table rows are no whole number of its rows, so it refuses the batch.
-        split.help(&mut model(&ModelSpec::wide_deep(3, 2, 7, &[24])));
+        // It has another number of dense features, so it refuses the batch.
+        split.help(&mut model(&ModelSpec::wide_deep(3, 1, 8, &[24])));
         split.finish(&mut model(&spec), &mut found).unwrap();
         assert_eq!(bits(&found), bits(&expected));
     }
