@@ -23,7 +23,7 @@ use crate::{exit, file_limit, logs, out};
 /// The system's allocator returns the memory of batches to the kernel and fetches it again page by page; this one keeps it.
 pub use mimalloc::MiMalloc;
 
-/// Trains click models on more rows than fit in memory, and hides reading them behind compute
+/// Trains click models on more rows than fit in memory, and reads the rows while it computes
 #[derive(Parser)]
 #[command(name = "forebay", version, propagate_version = true, after_help = exit::HELP)]
 struct Program {

@@ -8,6 +8,7 @@ use std::io::{self, ErrorKind, Write};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use indicatif::ProgressBar;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::Fault;
 
@@ -20,6 +21,14 @@ pub(crate) fn print(line: impl Display) -> Result<(), Fault> {
 pub(crate) fn write(part: &[u8]) -> Result<bool, Fault> {
     let mut out = io::stdout().lock();
     taken(out.write_all(part).and_then(|()| out.flush()))
+}
+
+/// Whether somebody may still read standard output: not if it is a pipe whose reader has ended.
+pub(crate) fn is_read() -> bool {
+    let out = io::stdout();
+    let mut polled = [PollFd::new(&out, PollFlags::empty())];
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut polled, Some(&Timespec::default())).is_err() || !polled[0].revents().intersects(gone)
 }
 
 /// Whether what was written was taken.

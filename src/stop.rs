@@ -138,7 +138,7 @@ impl Stop {
     /// A fault of the kind [`FaultKind::Drained`]: the program is to end.
     pub(crate) fn begin(&self) -> Result<(), Fault> {
         if self.asked() {
-            return Err(Fault::external("stopped before anything had begun").kind(FaultKind::Drained));
+            return Err(Fault::external("stopped before the command had begun").kind(FaultKind::Drained));
         }
         self.has_begun();
         Ok(())

@@ -101,7 +101,7 @@ fn csv_has_the_types_of_its_first_rows() {
     let (code, said) = convert(&rows, &out, &["--delimiter", ";", "--on-bad-row", "skip"]);
     assert!(code == Some(0) && said.contains("left out 1 rows: not a number"), "{said}");
     let (code, said) = convert(&rows, &dir.path().join("no"), &["--delimiter", ";", "--text", "pric"]);
-    assert!(code == Some(2) && said.contains("`pric`, which is no column, did you mean `price`?"), "{said}");
+    assert!(code == Some(2) && said.contains("`pric`, which is not a column, did you mean `price`?"), "{said}");
 }
 
 #[test]

@@ -172,7 +172,7 @@ fn commands_that_write_a_folder_stop_at_the_first_signal_and_leave_nothing() {
             let (code, said) = run.wait();
             assert_eq!(code, Some(5), "{command:?}: {said}");
             // The file may have been the one that tries the place, before a model is loaded.
-            let early = said.contains("error: stopped before anything had begun");
+            let early = said.contains("error: stopped before the command had begun");
             let stopped = said.contains("nothing is written") && said.contains("error: stopped: ");
             assert!(early || stopped, "{command:?}: {said}");
             assert_eq!(std::fs::read_dir(&work).unwrap().count(), 0, "{command:?}: {said}");

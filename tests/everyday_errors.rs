@@ -212,3 +212,38 @@ fn numbers_as_categories_are_told_what_buckets_there_are() {
     let words = ["`x`", "Float64", "log_bucket", "boundaries", "quantiles"];
     refused(path.to_str().unwrap(), &["columns.dense=[]", "columns.slots=['x']"], &words);
 }
+
+#[test]
+fn a_label_that_is_a_feature_is_warned_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.parquet");
+    parquet(&rows, &[&[0, 1, 0, 1]]);
+    let rows = rows.to_string_lossy();
+    let warning = "`label` is a label and a feature, too";
+    let (code, text) = train(&rows, &[]);
+    assert!(code == Some(0) && !text.contains(warning), "{text}");
+    for feature in ["columns.dense=['x', 'label']", "columns.slots=[{ column = 'label', kind = 'int' }]"] {
+        let (code, text) = train(&rows, &[feature]);
+        assert!(code == Some(0) && text.contains(warning), "{feature}: {text}");
+    }
+}
+
+#[test]
+fn models_and_checkpoints_among_the_rows_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, at) = (dir.path().join("rows"), |name: &str| dir.path().join(name).to_string_lossy().into_owned());
+    fs::create_dir(&rows).unwrap();
+    parquet(&rows.join("a.parquet"), &[&[0, 1, 0, 1]]);
+    let model = |at: &str| format!("output.model={at}");
+    refused(&at("rows"), &[&model(&at("rows/model"))], &["output.model is", "in", "data.train reads as a whole"]);
+    let to = format!("checkpoint.to={}", at("rows/checkpoints"));
+    refused(&at("rows"), &[&model(&at("model")), &to], &["checkpoint.to is", "data.train reads as a whole"]);
+    let eval = format!("data.eval={}", at("rows"));
+    refused(&at("rows/a.parquet"), &[&model(&at("rows/model")), &eval], &["data.eval reads as a whole"]);
+    assert_eq!(fs::read_dir(&rows).unwrap().count(), 1, "something was left among the rows");
+    // A glob names its files, and a folder beside the rows is none of them.
+    for (data, model_at) in [("rows", "rows-model"), ("rows/*.parquet", "rows/model")] {
+        let (code, text) = train(&at(data), &[&model(&at(model_at))]);
+        assert_eq!(code, Some(0), "{text}");
+    }
+}

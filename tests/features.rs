@@ -69,7 +69,7 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
         "--set",
         "columns.dense=[{ column = 'I1', transform = 'none', scale = 'z_score' }]",
     ]);
-    assert!(code == Some(2) && said.contains("columns.statistics.I1 is of other values"), "{said}");
+    assert!(code == Some(2) && said.contains("columns.statistics.I1 was computed with another transform"), "{said}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherev
     fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
     let (code, said) = common::run(&["train", path]);
-    assert!(code == Some(2) && said.contains("`I1`: it has quantiles, but columns.quantiles says nothing"), "{said}");
+    assert!(code == Some(2) && said.contains("`I1`: it has quantiles, but columns.quantiles has no entry"), "{said}");
     let (code, said) = common::run(&["data", "stats", path, "--write"]);
     assert!(
         code == Some(0) && said.contains("0 dense features and the quantiles of 1 slots over 4,000 rows"),

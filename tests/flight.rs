@@ -83,6 +83,6 @@ fn pyarrow_lists_tables_reads_rows_and_statistics() {
 
     let stranger = client(folder.path(), &[&address]);
     let why = String::from_utf8_lossy(&stranger.stderr);
-    assert!(!stranger.status.success() && why.contains("a token is asked for here"), "{why}");
+    assert!(!stranger.status.success() && why.contains("the server asks for a token"), "{why}");
     drop(processes);
 }

@@ -234,7 +234,7 @@ fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone()
         } else {
             let Err(fault) = evaluated else { panic!("a label without rows was evaluated") };
             let said = fault.to_string();
-            assert!(said.contains("no rows to evaluate the label `buy` by: none of them has it"), "{said}");
+            assert!(said.contains("no row has the label `buy`, so it cannot be evaluated"), "{said}");
         }
     }
 }

@@ -276,7 +276,7 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     fs::remove_file(path("full/letters")).unwrap();
     fs::copy(&data, path("full/old.parquet")).unwrap();
     let (code, said) = replaced(&path("full"));
-    assert!(code == Some(2) && said.contains("old.parquet, which is read, is in it"), "{said}");
+    assert!(code == Some(2) && said.contains("old.parquet, which the command reads"), "{said}");
     let (code, said) = replaced(&data);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(names(&path("full")), ["part-00000.parquet"]);

@@ -125,7 +125,7 @@ fn a_folder_that_cannot_be_written_is_refused_before_the_training() {
         }
         let (code, text) = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(code, Some(2), "{text}");
-        assert!(text.contains("--tensorboard is ") && text.contains("file, which is no folder"), "{text}");
+        assert!(text.contains("--tensorboard is ") && text.contains("file, which is not a folder"), "{text}");
         assert!(!text.contains("trained on"), "{text}");
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");

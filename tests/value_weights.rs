@@ -227,7 +227,11 @@ fn a_bad_weight_is_told_with_its_file_and_line_or_left_out_and_counted() {
         ),
         (
             r#""items": [1, 2], "weights": [0.5, -1]"#,
-            "column `weights` has -1 at place 1, expected a finite number of at least 0",
+            "column `weights` has -1 at place 1, expected a number from 0 to 1e30",
+        ),
+        (
+            r#""items": [1, 2], "weights": [1e300, 1]"#,
+            "column `weights` has 1e300 at place 0, expected a number from 0 to 1e30",
         ),
         (r#""items": [1, 2], "weights": [null, 1]"#, "column `weights` has no value at place 0"),
         (r#""items": [1, 2]"#, "column `weights` has 0 values, expected 2"),
@@ -255,7 +259,7 @@ fn a_bad_weight_is_told_with_its_file_and_line_or_left_out_and_counted() {
     let ledger = &trained.report.ledger;
     let rejected = |reason: &str| ledger.rejected.get(reason).copied();
     assert_eq!(rejected("weights of another number than values"), Some(2), "{:?}", ledger.rejected);
-    assert_eq!(rejected("weight of a value is not a number of at least 0"), Some(2), "{:?}", ledger.rejected);
+    assert_eq!(rejected("weight of a value is not a number from 0 to 1e30"), Some(3), "{:?}", ledger.rejected);
 }
 
 /// CSV has no lists: a value has one weight.

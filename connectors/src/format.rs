@@ -113,6 +113,8 @@ pub struct FileColumn {
     pub optional: bool,
     /// Whether it is text where it is a folder `column=value`, even if all values of the folder are integers.
     pub folder_text: bool,
+    /// Whether it holds lists, should the first lines of JSON files have only nulls for it.
+    pub list: bool,
 }
 
 /// How integers that are written as text are taken.
@@ -154,7 +156,14 @@ impl std::fmt::Display for ValueKind {
 impl FileColumn {
     /// A column.
     pub fn new(name: impl Into<String>, kind: ValueKind) -> Self {
-        Self { name: name.into(), kind, integers: Integers::default(), optional: false, folder_text: false }
+        Self {
+            name: name.into(),
+            kind,
+            integers: Integers::default(),
+            optional: false,
+            folder_text: false,
+            list: false,
+        }
     }
 
     /// The same, with integers that are taken in this way.
@@ -173,6 +182,12 @@ impl FileColumn {
     #[must_use]
     pub fn folder_text(self, folder_text: bool) -> Self {
         Self { folder_text, ..self }
+    }
+
+    /// The same, but with lists where JSON files do not show what it holds.
+    #[must_use]
+    pub fn list(self, list: bool) -> Self {
+        Self { list, ..self }
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn find(
     in_batches: impl Fn(&FieldRef) -> FieldRef,
 ) -> Result<FoundColumns, Fault> {
     if wanted.is_empty() {
-        return Err(Fault::user(format!("no column of `{}` is asked for: name at least one", file.name)));
+        return Err(Fault::user(format!("no column of `{}` is read: the file has none, or none was named", file.name)));
     }
     let mut places = Vec::new();
     let mut fields = Vec::with_capacity(wanted.len());
@@ -87,7 +87,8 @@ fn place(file: &DataFile, there: &Fields, column: &str) -> Result<Option<usize>,
     match (places.next(), places.next()) {
         (first, None) => Ok(first),
         (first, Some(second)) => Err(Fault::user(format!(
-            "`{}` has the column `{column}` twice, as columns {} and {}: write the file anew with one of them, or with another name",
+            "`{}` has the column `{column}` twice, as columns {} and {}: write the file again with one of them, or \
+             with another name",
             file.name,
             first.unwrap_or_default() + 1,
             second + 1
@@ -167,8 +168,8 @@ pub(crate) fn unified(files: &[(&DataFile, &SchemaRef)]) -> Result<Option<Schema
 
 fn disagree(expected: (&Field, &DataFile), found: (&Field, &DataFile)) -> Fault {
     Fault::user(format!(
-        "column `{}` has {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
-         read them apart",
+        "column `{}` has {} in `{}` but {} in `{}`: files of one data set must have the same types, write one of them \
+         again, or read them separately",
         found.0.name(),
         shown(found.0.data_type()),
         found.1.name,

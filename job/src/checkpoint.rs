@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_actors::Fault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Checkpoints of a run: everything that it needs to go on after its processes died.
+/// Checkpoints of a run: everything that it needs to resume after its processes died.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckpointOptions {
@@ -13,9 +13,9 @@ pub struct CheckpointOptions {
     /// processes of the run must reach it. Default: no checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// A checkpoint of another folder that the run goes on from: the folder (its newest checkpoint), `FOLDER#NUMBER`, or the path
-    /// of a manifest; for instance `rows/earlier#12`. The run writes its own to `checkpoint.to`. With `--resume`, only if that has
-    /// none yet. `--resume-from` is short for it. Default: none.
+    /// A checkpoint of another folder to resume from: the folder (its newest checkpoint), `FOLDER#NUMBER`, or the path of a manifest; for
+    /// instance `rows/earlier#12`. The run writes its own checkpoints to `checkpoint.to`. With `--resume`, `from` counts only while
+    /// `checkpoint.to` has none. `--resume-from` is short for this field. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// The time between two checkpoints.
@@ -25,8 +25,8 @@ pub struct CheckpointOptions {
     pub rows: Option<u64>,
     /// How many checkpoints stay. Older ones are removed.
     pub keep: usize,
-    /// Write all rows of the tables with every so many checkpoints, and in between only the rows that changed. 1 writes all
-    /// rows every time.
+    /// Every n-th checkpoint is full: it has all rows of the tables. The others have only the rows that changed. 1 makes every checkpoint
+    /// full.
     pub full_every: usize,
 }
 
@@ -80,7 +80,8 @@ impl std::str::FromStr for Interval {
 impl std::fmt::Display for Interval {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let millis = self.0.as_millis() as u64;
-        let (name, unit) = UNITS.into_iter().find(|(_, unit)| millis.is_multiple_of(*unit)).unwrap_or(("ms", 1));
+        let fits = |(_, unit): &(_, u64)| millis > 0 && millis.is_multiple_of(*unit);
+        let (name, unit) = UNITS.into_iter().find(fits).unwrap_or(("ms", 1));
         write!(f, "{}{name}", millis / unit)
     }
 }

@@ -29,14 +29,14 @@ pub struct DataOptions {
     /// `train` or `eval`. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The format of the files. Default: told by the endings of their names; Criteo text for `.txt`, `.tsv` and `.gz`, Parquet
-    /// for endings that do not tell.
+    /// The format of the files. Default: by the endings of their names: Criteo text for `.txt`, `.tsv` and `.gz`, Parquet for unknown
+    /// endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// The format of the files of `eval`. Default: told by the endings of their names; `format` for endings that do not tell.
+    /// The format of the files of `eval`. Default: by the endings of their names; `format` for unknown endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_format: Option<Format>,
-    /// How CSV is written.
+    /// The form of CSV files.
     pub csv: CsvOptions,
     /// Passes over the training rows.
     pub epochs: usize,

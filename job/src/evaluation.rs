@@ -5,37 +5,34 @@ use serde::{Deserialize, Serialize};
 
 use super::Job;
 
-/// What evaluation measures besides the quality over all rows, and what a run does with evaluations while it trains. The columns
-/// need not be features.
+/// More metrics of evaluations, and evaluation during training. The columns need not be features.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationOptions {
-    /// A column, such as the user: the GAUC is the mean of the AUC within the rows of each of its values, for instance `user`.
-    /// Default: no GAUC.
+    /// The column whose values are the groups of the GAUC, the mean of the AUC within each group, for instance `user`. Default: no GAUC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Of several labels the name of the one whose quality `metric` means, for instance `buy`: the best model, `patience` and the
-    /// reports go by it. Default: the first label.
+    /// With several labels, the name of the label that `metric`, the best model, `patience` and the reports use, for instance `buy`.
+    /// Default: the first label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Columns, such as the country: the quality is also that of the rows of each value, for the 50 values with the most rows.
+    /// Columns, such as the country: evaluation also measures the rows of each value, for the 50 values with the most rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
-    /// Evaluate the model on `data.eval` while it trains: after every so many epochs or rows, at the next end of a batch, and
-    /// after the last row, for instance `{ epochs = 1 }`. Evaluations do not change the training. Default: only after the last
-    /// row.
+    /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last
+    /// row, for instance `{ epochs = 1 }`. Evaluations do not change the training. Default: only after the last row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
-    /// What makes one evaluation better than another.
+    /// The metric that compares evaluations.
     pub metric: EvaluationMetric,
-    /// Stop the training after so many evaluations in a row that did not improve the metric, for instance `3`. Rows that were read
-    /// and not trained on are counted in the report. Default: the training goes on to its last row.
+    /// Stop the training after this many evaluations in a row without an improvement of the metric, for instance `3`. The report counts
+    /// rows that were read but not trained on. Default: train on all rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
-    /// For `patience`, an evaluation is an improvement if its metric is better by at least this than at the last improvement.
+    /// For `patience`: the least difference to the metric of the last improvement that counts as an improvement.
     pub min_delta: f64,
-    /// The model that goes to `output.model`. The best one so far is kept beside it, as `output.model` with `.best-0` or `.best-1`
-    /// behind it, until the run ends. Default: "best" with `patience`, else "last".
+    /// The model that goes to `output.model`. Until the run ends, the best model so far is beside it, with the suffix `.best-0` or
+    /// `.best-1`. Default: "best" with `patience`, else "last".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<KeepModel>,
 }
@@ -50,7 +47,7 @@ pub enum EvaluateEvery {
     Rows(u64),
 }
 
-/// What makes one evaluation better than another.
+/// The metric that compares evaluations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluationMetric {
@@ -106,7 +103,7 @@ impl EvaluationOptions {
             return refuse(format!("evaluation.slices has `{slice}` twice"));
         }
         if !(self.min_delta.is_finite() && self.min_delta >= 0.0) {
-            return refuse(format!("evaluation.min_delta is {}, expected a number from 0 on", self.min_delta));
+            return refuse(format!("evaluation.min_delta is {}, expected a number of at least 0", self.min_delta));
         }
         if self.patience == Some(0) {
             return refuse("evaluation.patience is 0, expected at least 1".into());
@@ -134,7 +131,7 @@ impl EvaluationOptions {
         }
         if self.min_delta > 0.0 && self.patience.is_none() {
             return refuse(format!(
-                "evaluation.min_delta is {}, but evaluation.patience is not set, which it is for",
+                "evaluation.min_delta is {}, but evaluation.patience is not set: set patience, or leave min_delta out",
                 self.min_delta
             ));
         }
@@ -148,8 +145,8 @@ impl EvaluationOptions {
         }
         if !job.placement.is_one_process() {
             return refuse(
-                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates while it \
-                 trains; leave it out, and the model is evaluated at the end"
+                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates \
+                 during training; leave it out, and evaluate the checkpoints with `forebay eval --follow`"
                     .into(),
             );
         }

@@ -50,7 +50,7 @@ impl Job {
                 let near = nearest(name, slots.iter().map(|slot| slot.column.as_str()));
                 let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
                 return Err(Fault::user(format!(
-                    "model.{field} has `{name}`, which is no column of columns.slots{near}"
+                    "model.{field} has `{name}`, which is not a column of columns.slots{near}"
                 )));
             }
         }
@@ -74,7 +74,7 @@ impl Job {
         }
         if let (Some(field), false) = (named, model.feature_gates) {
             return refuse(format!(
-                "model.{field} is what a gate reads, but model.feature_gates is false: leave one of them out"
+                "model.{field} is the input of a gate, but model.feature_gates is false: leave one of them out"
             ));
         }
         let lists = [("hidden", Some(&model.hidden)), ("second_hidden", model.second_hidden.as_ref())];
@@ -140,7 +140,7 @@ mod tests {
             ("second_hidden = []", "model.second_hidden is empty"),
             (
                 "first_context = ['itm']",
-                "model.first_context has `itm`, which is no column of columns.slots, did you mean `item`?",
+                "model.first_context has `itm`, which is not a column of columns.slots, did you mean `item`?",
             ),
             ("second_context = ['item', 'item']", "model.second_context names a column twice"),
             ("second_context = ['item']\nfeature_gates = false", "model.feature_gates is false"),

@@ -23,14 +23,14 @@ pub struct LabelColumn {
     /// Whether the values are soft labels: probabilities from 0 to 1. A soft label y counts as y positive and 1 - y negative rows.
     #[serde(default)]
     pub soft: bool,
-    /// The name of the label in outputs, for instance of its score. Default: that of its column.
+    /// The name of the label in outputs, for instance of its score. Default: the name of its column.
     #[serde(default)]
     pub name: Option<String>,
-    /// Whether a row without a value of this label (null, NaN) is kept for the other labels: it has no part in the loss and the metrics of
-    /// this one. By default it is a bad row. For several labels.
+    /// With several labels: whether a row without a value of this label (null, NaN) still trains the others. The row does not count in the
+    /// loss and the metrics of this label. By default it is a bad row.
     #[serde(default)]
     pub mask_missing: bool,
-    /// What the loss of the label is multiplied by, beside those of other labels: a number above 0.
+    /// The factor of this label's loss in the sum over all labels: a number above 0.
     #[serde(default = "weight_1")]
     pub weight: f64,
 }
@@ -66,8 +66,8 @@ impl Labels {
             && one.weight != 1.0
         {
             return Err(Fault::user(format!(
-                "columns.label has the weight {}, but it is the only label, and a weight says what several labels count beside each \
-                 other: leave it out",
+                "columns.label has the weight {}, but it is the only label, and weights are for several labels: leave \
+                 it out",
                 one.weight
             )));
         }
@@ -75,8 +75,8 @@ impl Labels {
             && one.mask_missing
         {
             return Err(Fault::user(
-                "columns.label has mask_missing, but it is the only label, without which a row trains nothing: leave it out, and set \
-                 data.on_bad_row = \"skip\" to leave such rows out",
+                "columns.label has mask_missing, but it is the only label, and mask_missing is for several: leave it \
+                 out, and set data.on_bad_row = \"skip\" to leave out rows without a label",
             ));
         }
         for (at, label) in self.0.iter().enumerate() {

@@ -75,7 +75,8 @@ pub struct Job {
     pub model: ModelOptions,
     /// The table of embeddings and linear weights.
     pub table: TableOptions,
-    /// Tables of some slots, by name, which a slot names: see [tables.md](tables.md). What such a table does not say is as in `[table]`.
+    /// Tables of some slots, by name; a slot names its table ([tables.md](tables.md)). Missing fields of such a table are those of
+    /// `[table]`.
     #[serde(skip_serializing_if = "Tables::is_empty")]
     pub tables: Tables,
     /// How the model is trained.
@@ -84,13 +85,13 @@ pub struct Job {
     pub evaluation: EvaluationOptions,
     /// Replicas of stages and the capacities of links.
     pub pipeline: PipelineOptions,
-    /// The processes of the run and the links between them. The default is one process that does everything.
+    /// The processes of the run and their connections. The default is one process that does everything.
     pub placement: Placement,
     /// Addresses, TLS and tokens of a run of several processes.
     pub network: NetworkOptions,
     /// What the run writes.
     pub output: OutputOptions,
-    /// Checkpoints of a run: everything that it needs to go on after its processes died.
+    /// Checkpoints of a run: everything that it needs to resume after its processes died.
     pub checkpoint: CheckpointOptions,
 }
 
@@ -103,6 +104,7 @@ impl Job {
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
         self.check_saved()?;
+        self.train.optimizer.validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
         self.check_dense_l2()
     }
 

@@ -19,8 +19,8 @@ pub struct ModelOptions {
     pub name: Option<String>,
     /// Width of the embeddings. Not used by "lr".
     pub embedding_dim: usize,
-    /// Widths of the hidden layers: those that labels share of "shared_bottom", those of each expert of "mmoe", those of each label's
-    /// tower of "esmm", those of the first tower of "final_mlp". Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
+    /// Widths of the hidden layers. "shared_bottom": the layers that labels share; "mmoe": each expert; "esmm": each label's tower;
+    /// "final_mlp": the first tower. Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Models without a tower refuse another than `relu`.
     pub activation: Activation,
@@ -44,7 +44,7 @@ pub struct ModelOptions {
     /// `2 * rank * width` numbers instead of `width * width`. Default: square matrices. Refused without cross layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_rank: Option<usize>,
-    /// How the cross layers and the tower go together. Refused without cross layers.
+    /// How the cross layers and the tower are combined. Refused without cross layers.
     pub cross_structure: CrossStructure,
     /// Experts of "mmoe", for instance `8`. Default: 4. The other kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,24 +61,24 @@ pub struct ModelOptions {
     /// kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
-    /// Whether the towers of "final_mlp" read gated copies of the input (its feature selection).
+    /// Whether the towers of "final_mlp" read gated copies of the input (the paper's feature selection).
     pub feature_gates: bool,
     /// Widths of the hidden layers of each gate, for instance `[800]`; `[]` is one linear layer. Default: `[64]`. Refused without
     /// `feature_gates`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_hidden: Option<Vec<usize>>,
-    /// Columns whose embeddings the gate of the first tower of "final_mlp" reads, for instance `["user_id"]`. Default: none, so that the gate
-    /// reads a learnt vector and is the same for all rows.
+    /// Columns whose embeddings the gate of the first tower of "final_mlp" reads, for instance `["user_id"]`. Default: none; the gate then
+    /// reads a learned vector and is the same for all rows.
     #[serde(deserialize_with = "name_list", skip_serializing_if = "Vec::is_empty")]
     pub first_context: Vec<String>,
-    /// The same of the second tower, for instance `["item_id", "city"]`.
+    /// The same for the second tower, for instance `["item_id", "city"]`.
     #[serde(deserialize_with = "name_list", skip_serializing_if = "Vec::is_empty")]
     pub second_context: Vec<String>,
-    /// Histories that attention weighs by their likeness to a target, in "din" and "custom", for instance
-    /// `[{ history = "history", target = "item" }]`. What it makes takes the place of the history's pooled embedding.
+    /// Histories with attention to a target, in "din" and "custom", for instance `[{ history = "history", target = "item" }]`. The weighted
+    /// sum of the values replaces the pooled embedding of the history.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<HistoryAttention>,
-    /// Widths of the hidden layers of attention: those of FuxiCTR's DIN.
+    /// Widths of the hidden layers of attention. The default is that of FuxiCTR's DIN.
     pub attention_hidden: Vec<usize>,
     /// The activation of these layers.
     pub attention_activation: Activation,
@@ -93,14 +93,14 @@ pub struct ModelOptions {
     pub vector_dim: Option<usize>,
     /// How "two_towers" compare the vector of a user with that of an item.
     pub similarity: Similarity,
-    /// What the similarity of "two_towers" is divided by, for instance `0.1`. Default: for the cosine 0.05 with
-    /// in-batch softmax and 0.2 without, for the inner product 1.
+    /// The divisor of the similarity of "two_towers", for instance `0.1`. Default: for the cosine 0.05 with in-batch softmax and 0.2
+    /// without, for the inner product 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
-    /// What "two_towers" are trained on.
+    /// The loss of "two_towers".
     pub loss: TowerLoss,
-    /// The slot of the item tower whose value says which item a row has, with one value in each row, for instance `item_id`. Used by
-    /// `loss = "in_batch_softmax"` alone. Default: the only slot of the item tower.
+    /// The slot of the item tower that identifies the item of a row, with one value in each row, for instance `item_id`. Only `loss =
+    /// "in_batch_softmax"` uses it. Default: the only slot of the item tower.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item_id: Option<String>,
     /// Whether "in_batch_softmax" corrects for the frequency of items in the batches: frequent items are negatives more often.
@@ -130,15 +130,15 @@ pub enum ModelKind {
     WideDeep,
     /// DeepFM (Guo et al., IJCAI 2017): a linear part, a factorization machine and a tower over the same embeddings.
     DeepFm,
-    /// DCN v2 (Wang et al., WWW 2021): a cross network and a tower, side by side or (`cross_structure`) the tower behind it.
+    /// DCN v2 (Wang et al., WWW 2021): a cross network and a tower, in parallel or stacked (`cross_structure`).
     DcnV2,
     /// A tower alone.
     CtrDnn,
-    /// Several labels over shared hidden layers, with a tower for each (Caruana, 1997).
+    /// Several labels, each with a tower over shared hidden layers (Caruana, 1997).
     SharedBottom,
-    /// Several labels over experts that a gate of each label mixes, with a tower for each (MMoE: Ma et al., KDD 2018).
+    /// Several labels, each with a tower over a mixture of shared experts by its own gate (MMoE: Ma et al., KDD 2018).
     Mmoe,
-    /// A click and a conversion after it, two labels, with a tower for each over the same embeddings (ESMM: Ma et al., SIGIR 2018).
+    /// Two labels, a click and a conversion after it, each with a tower over the same embeddings (ESMM: Ma et al., SIGIR 2018).
     Esmm,
     /// DIN (Zhou et al., KDD 2018): a tower over embeddings, with attention over histories.
     Din,
@@ -224,7 +224,8 @@ impl ModelOptions {
     pub(super) fn check(&self) -> Result<(), Fault> {
         if (self.kind == ModelKind::Own) != self.name.is_some() {
             return Err(Fault::user(
-                "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
+                "model.kind = \"own\" and model.name must be set together: the name is that of a model in the \
+                 program's registry",
             ));
         }
         if !(0.0..1.0).contains(&self.dropout) {

@@ -21,7 +21,8 @@ impl Job {
         };
         if let Some(slot) = columns.slots.iter().find(|slot| slot.pooling.is_some() && model.kind == ModelKind::Own) {
             return Err(Fault::user(format!(
-                "columns.slots: `{}` has a pooling, but model.kind is \"own\": such a model pools in its own way; leave it out",
+                "columns.slots: `{}` has a pooling, but model.kind is \"own\": such a model pools by itself; leave it \
+                 out",
                 slot.column
             )));
         }
@@ -89,7 +90,7 @@ impl Job {
         match pairs.iter().find(|pair| pairs.iter().any(|other| other.target == pair.history)) {
             None => Ok(pairs),
             Some(pair) => Err(Fault::user(format!(
-                "model.attention: `{}` is the history of one entry and the target of another, expected one of both",
+                "model.attention: `{}` is the history of one entry and the target of another, expected one of them",
                 self.columns.slots[pair.history].column
             ))),
         }
@@ -104,7 +105,9 @@ fn slot_of(columns: &Columns, field: &str, name: &str) -> Result<usize, Fault> {
         [] => {
             let near = nearest(name, columns.slots.iter().map(|slot| slot.column.as_str()));
             let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
-            Err(Fault::user(format!("model.attention: {field} is `{name}`, which is no column of columns.slots{near}")))
+            Err(Fault::user(format!(
+                "model.attention: {field} is `{name}`, which is not a column of columns.slots{near}"
+            )))
         }
         _ => Err(Fault::user(format!(
             "model.attention: {field} is `{name}`, a column that has {} slots, expected one",
@@ -145,7 +148,7 @@ mod tests {
             ("kind = 'fm'\nattention = [{ history = 'items', target = 'item' }]", "model.kind is \"fm\""),
             (
                 "kind = 'din'\nattention = [{ history = 'itms', target = 'item' }]",
-                "history is `itms`, which is no column of",
+                "history is `itms`, which is not a column of",
             ),
             ("kind = 'din'\nattention = [{ history = 'itms', target = 'item' }]", "did you mean `items`?"),
             (
@@ -197,7 +200,7 @@ mod tests {
             (
                 slots("", weights),
                 "model={ kind = 'fm', pooling = 'max' }",
-                "`items`: it has weights, which go with the pooling",
+                "`items`: it has weights, which need the pooling",
             ),
             (
                 slots("", weights),

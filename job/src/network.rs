@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use forebay_net::SecurityFiles;
 use serde::{Deserialize, Serialize};
 
-/// Addresses, TLS and tokens of a run of several processes. Each field has an environment variable, which wins.
+/// Addresses, TLS and tokens of a run of several processes. The environment variable of a field overrides the field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkOptions {

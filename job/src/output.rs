@@ -15,18 +15,18 @@ use crate::run_end::RunEnd;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputOptions {
-    /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. It is written to a staged
-    /// folder and renamed at the end, and replaces a model that is there. Default: the model is not saved.
+    /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. The run writes a staged folder and
+    /// renames it at the end. It replaces an older model. Default: the model is not saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Whether the model folder also holds the state of all optimizers, so that `train.from` can go on from the model as if
-    /// the training had not ended. With Adagrad or FTRL the tables are about twice as large, with Adam three times.
+    /// Whether the model folder also has the state of all optimizers, so that `train.from` continues as if the training had not ended. With
+    /// Adagrad or FTRL the tables are about twice as large, with Adam three times.
     pub state: bool,
     /// Where the model goes when Ctrl-C or SIGTERM drains the run before all rows are trained on.
     pub on_drain: OnDrain,
-    /// How long a model that cannot be saved because of a disk or a store (full, away) is tried again. After that a run with
-    /// `checkpoint.to` leaves a checkpoint of all rows; one without saves the model into the working directory, or among the
-    /// temporary files, with `.rescued` behind its name. 0s: it is tried once.
+    /// How long the run tries to save the model again if a disk or a store is full or away. After that, a run with `checkpoint.to` writes a
+    /// checkpoint of all rows; a run without saves the model with the suffix `.rescued` in the working directory or in the folder for
+    /// temporary files. 0s: one attempt.
     pub retry_for: Interval,
 }
 
@@ -41,7 +41,7 @@ impl Default for OutputOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnDrain {
-    /// It is saved beside `model`, under the same name with `.partial` behind it. An older model at `model` stays.
+    /// It is saved beside `model`, with the suffix `.partial`. An older model at `model` stays.
     #[default]
     Partial,
     /// It replaces the model at `model`.
@@ -74,8 +74,8 @@ impl OutputOptions {
             for (field, place) in others {
                 if let Some(place) = place.as_ref().filter(|place| is_in(place, &model)) {
                     return Err(Fault::user(format!(
-                        "{field} is {place}, in the folder of the model (output.model), which is written as a whole at the end: name a \
-                         folder outside of {model}"
+                        "{field} is {place}, in the folder of the model (output.model), which the run replaces at the \
+                         end: name a folder outside of {model}"
                     )));
                 }
             }

@@ -27,7 +27,7 @@ impl Job {
         let name = path.display();
         match read.map_err(|e| Fault::user(format!("cannot read the job file {name}")).because(e))? as u64 {
             0..=MOST_BYTES => Ok(text),
-            _ => Err(Fault::user(format!("{name} is no job file: it is longer than {MOST_BYTES} bytes"))),
+            _ => Err(Fault::user(format!("{name} is not a job file: it is longer than {MOST_BYTES} bytes"))),
         }
     }
 

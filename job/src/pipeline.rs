@@ -10,18 +10,18 @@ use crate::string_or_table::{Named, list};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineOptions {
-    /// Cores that the run may use in each process. "auto": those that the affinity and the cgroup of the process allow;
-    /// `forebay launch` gives each process its part. All other fields that say "auto" follow from this number.
+    /// Cores that the run may use in each process. "auto": the cores that affinity and cgroup allow; `forebay launch` gives each process
+    /// its share. All other "auto" fields follow from this number.
     pub cores: Knob,
-    /// Bytes of memory that the process may have with the replicas that "auto" adds, for instance `8GiB`: none is added that would
-    /// need more. Without a value: what the cgroup of the process and the machine have free.
+    /// The memory limit of the process for "auto", for instance `8GiB`: "auto" adds no replica that would need more. Default: the free
+    /// memory of the cgroup and the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
-    /// Replicas of the parse stage. "auto": a training begins with one, and changes the number while it goes on. The order of
-    /// rows does not depend on it.
+    /// Replicas of the parse stage. "auto": a training begins with one, and changes the number during the run. The order of rows does not
+    /// depend on it.
     pub parse_replicas: Knob,
-    /// Replicas of the batch stage. "auto": as for the parse stage; on one or two cores one. The batches and their order do not
-    /// depend on it. Each holds the rows that are shuffled together (`data.shuffle_rows`) and the batches made of them.
+    /// Replicas of the batch stage. "auto": as for the parse stage; on one or two cores one. The batches and their order do not depend on
+    /// it. Each replica holds the rows of a window (`data.shuffle_rows`) and the batches made of them.
     pub batch_replicas: Knob,
     /// Capacity of the link in front of each stage.
     pub links: Links,
@@ -87,7 +87,7 @@ pub struct Links {
     pub train: usize,
     /// Batches that may wait between the train stage and the push stage.
     pub push: usize,
-    /// Bytes that may wait in each of these links. A batch that is larger waits alone.
+    /// Bytes that may wait in each of these links. A larger batch waits alone.
     pub bytes: ByteSize,
 }
 

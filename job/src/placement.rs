@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Job};
 
-/// The processes of the run and the links between them. The default is one process that does everything.
+/// The processes of the run and their connections. The default is one process that does everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
-    /// Reader processes, which read, parse and batch. With 0, each trainer reads by itself. More may join during the run.
+    /// Reader processes, which read, parse and batch. With 0, each trainer reads. More readers may join during the run.
     pub readers: usize,
     /// Ps processes, each with `table.shards` shards. With 0, the only trainer holds the shards.
     pub ps: usize,
@@ -43,7 +43,7 @@ pub struct Placement {
     pub compress: Option<Compression>,
     /// Rows of a lease, rounded to whole windows.
     pub lease_rows: usize,
-    /// Seconds after its last heartbeat when a reader's leases go to another reader.
+    /// Seconds after the last heartbeat of a reader until its leases go to another reader.
     pub lease_seconds: f64,
     /// Seconds to wait for a peer that does not answer, at the start and later.
     pub timeout_seconds: f64,
@@ -177,7 +177,7 @@ impl Placement {
         }
         if job.train.sync && trainers > 1 && readers == 0 {
             return refuse(
-                "train.sync deals the batches of a window to all trainers, so it takes readers of their own: set \
+                "train.sync needs separate readers, which deal the batches of a window to all trainers: set \
                  placement.readers to at least 1"
                     .into(),
             );
@@ -185,14 +185,14 @@ impl Placement {
         let staleness = job.train.staleness;
         if job.train.sync && trainers > 1 && !staleness.is_sequential() {
             return refuse(format!(
-                "train.sync with train.staleness = {staleness}: the trainers of a step see the same rows, set it to 0 or to \
-                 {{ exactly = {staleness} }}"
+                "train.sync needs the same rows for all trainers of a step, but train.staleness is {staleness}: set it \
+                 to 0 or to {{ exactly = {staleness} }}"
             ));
         }
         if staleness.exactly && trainers > 1 && !job.train.sync {
             return refuse(format!(
-                "train.staleness is {staleness}, but the {trainers} trainers step by themselves, and no order of their batches \
-                 is the same in every run: set train.sync, or train.staleness to {}",
+                "train.staleness is {staleness}, which needs one order of all batches, but the {trainers} trainers \
+                 step independently: set train.sync, or train.staleness to {}",
                 staleness.batches
             ));
         }

@@ -19,7 +19,8 @@ fn found(what: &str) -> String {
     let number = what.strip_prefix("integer ").or(what.strip_prefix("floating point "));
     match (what, what.strip_prefix("string "), number, what.strip_prefix("boolean ")) {
         (_, Some(text), _, _) => format!("the text {text}"),
-        (_, _, Some(number), _) => format!("the number {}", number.trim_matches('`')),
+        // "integer `99999999999999999999` as i128".
+        (_, _, Some(number), _) => format!("the number {}", number.split('`').nth(1).unwrap_or(number)),
         (_, _, _, Some(truth)) => truth.trim_matches('`').to_owned(),
         ("map", ..) => "a table".to_owned(),
         ("sequence", ..) => "a list".to_owned(),
@@ -38,6 +39,7 @@ fn expected(what: &str, found: &str) -> String {
         "a map" => "a table",
         "a boolean" => "true or false",
         "a string" | "string only" => "text",
+        "u8" | "u16" | "u32" | "u64" | "usize" if is_large(found) => "a smaller whole number",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
         "f32" | "f64" => "a number",
@@ -45,6 +47,12 @@ fn expected(what: &str, found: &str) -> String {
         what => what,
     };
     plain.to_owned()
+}
+
+/// Whether what was found has too many digits for a TOML integer, which ends at 2^63 - 1. Settings take it for text.
+fn is_large(found: &str) -> bool {
+    let digits = found.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-');
+    digits.len() - digits.trim_start_matches(|c: char| c.is_ascii_digit()).len() >= 19
 }
 
 #[cfg(test)]
@@ -66,6 +74,14 @@ mod tests {
             (
                 "invalid value: integer `-3`, expected usize",
                 "found the number -3, expected a whole number of at least 0",
+            ),
+            (
+                "invalid type: integer `99999999999999999999` as i128, expected u64",
+                "found the number 99999999999999999999, expected a smaller whole number",
+            ),
+            (
+                r#"invalid type: string "9223372036854775808", expected u64"#,
+                r#"found the text "9223372036854775808", expected a smaller whole number"#,
             ),
             (
                 "invalid type: floating point `1.5`, expected usize",

@@ -121,7 +121,7 @@ mod tests {
         let two = ["placement.ps=1", "placement.trainers=2", "placement.readers=1"];
         refused(
             &[&two[..], &["train.staleness.exactly=3"]].concat(),
-            "train.staleness is { exactly = 3 }, but the 2 trainers step by themselves",
+            "train.staleness is { exactly = 3 }, which needs one order of all batches, but the 2 trainers",
         );
         refused(&[&two[..], &["train.sync=true", "train.staleness=3"]].concat(), "set it to 0 or to { exactly = 3 }");
         refused(

@@ -40,12 +40,12 @@ pub struct TableOptions {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct AdmissionOptions {
-    /// A key gets a row with the batch of this number that has it, counted exactly; at least 2, for instance `3`.
+    /// A key gets a row with the n-th batch that has the key, counted exactly; at least 2, for instance `3`.
     pub count: Option<u32>,
     /// Counts for `count` in a counting Bloom filter, in memory of a fixed size, for instance `{ keys = 100_000_000 }`: a share of keys gets
     /// a row too early.
     pub bloom: Option<BloomOptions>,
-    /// A key gets a row by this chance with every batch that has it, for instance `0.1`. Not together with `count`.
+    /// The probability that a key gets a row in a batch that has the key, for instance `0.1`. Not together with `count`.
     pub probability: Option<f64>,
 }
 
@@ -53,7 +53,7 @@ pub struct AdmissionOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BloomOptions {
-    /// Keys that wait at a time, over all shards and processes. If more wait, the counts of some begin anew.
+    /// The most keys that wait at a time, over all shards and processes. If more wait, the counts of some begin anew.
     pub keys: u64,
     /// The share of keys that may get a row too early, at most 0.5. Default 0.01.
     #[serde(default = "one_percent")]
@@ -64,23 +64,23 @@ fn one_percent() -> f64 {
     0.01
 }
 
-/// Which rows are removed. A key that comes again begins anew: with a new count, new weights and new optimizer state.
+/// Which rows are removed. If the key of a removed row occurs again, it begins with a new count, new weights and new optimizer state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvictionOptions {
-    /// Removes rows whose key was in none of this many rows of data, counted in batches, for instance `50000000`. They go up
-    /// to some 2,700 batches later.
+    /// Removes rows whose key was in none of the last n rows of data, counted in batches, for instance `50000000`. The removal is up to
+    /// some 2,700 batches late.
     pub unseen_rows: Option<u64>,
-    /// The most rows of the whole table; at least 65536, for instance `100000000`. When a part of the table is full, the
-    /// sixteenth of its rows goes that was not seen for longest.
+    /// The most rows of the whole table; at least 65536, for instance `100000000`. When a cell of the table is full, it removes the
+    /// sixteenth of its rows that was unseen for longest.
     pub max_rows: Option<u64>,
-    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. It becomes a number of rows, by
-    /// what a row takes at most.
+    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. Forebay divides it by the largest size of a row
+    /// to get a number of rows.
     pub max_bytes: Option<ByteSize>,
-    /// Gives each row a score: every batch that has its key adds 1, and it halves within this many rows of data, for instance
-    /// `10000000`. When a part of the table is full, the rows of the lowest score go.
+    /// Gives each row a score: every batch that has the key adds 1, and this many rows of data halve the score, for instance `10000000`.
+    /// When a cell of the table is full, it removes the rows with the lowest score.
     pub half_life_rows: Option<u64>,
-    /// Removes rows whose score is lower, at the same pace as `unseen_rows`, for instance `0.1`.
+    /// Removes rows with a lower score, at the same pace as `unseen_rows`, for instance `0.1`.
     pub min_score: Option<f32>,
 }
 

@@ -38,7 +38,7 @@ pub struct SlotTable {
     /// Which keys get a row. Default: `table.admission`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub admission: Option<AdmissionOptions>,
-    /// Which rows are removed, of the rows of this table alone. Default: `table.eviction`, which must not have a cap then.
+    /// Which rows of this table are removed. Default: `table.eviction`, which must not have a cap then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eviction: Option<EvictionOptions>,
 }
@@ -204,15 +204,15 @@ impl Job {
         }
         if table.embedding_dim.is_some() && self.model.kind == ModelKind::Own {
             return Err(Fault::user(format!(
-                "tables.{name}.embedding_dim is for built-in models, but model.kind is \"own\", which says itself how wide rows are: \
-                 leave it out"
+                "tables.{name}.embedding_dim is for built-in models, but model.kind is \"own\", which sets the width \
+                 of rows itself: leave it out"
             )));
         }
         let cap = &self.table.eviction;
         if table.eviction.is_none() && (cap.max_rows.is_some() || cap.max_bytes.is_some()) {
             return Err(Fault::user(format!(
-                "tables.{name} has no eviction, and table.eviction has a cap, which is for the slots without a table alone: say what holds \
-                 for `{name}`, for instance with [tables.{name}.eviction] and max_rows"
+                "tables.{name} has no eviction, and the cap of table.eviction is only for slots without a table: set \
+                 one for `{name}`, for instance with [tables.{name}.eviction] and max_rows"
             )));
         }
         table.options(&self.table).check().map_err(|fault| of_table(name, &fault))

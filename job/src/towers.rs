@@ -20,14 +20,14 @@ pub struct TowerColumns {
     pub hidden: Option<Vec<usize>>,
 }
 
-/// What "two_towers" are trained on.
+/// The loss of "two_towers".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TowerLoss {
     /// The logloss of each row's label. The score is a probability.
     #[default]
     Logloss,
-    /// For each row with label 1 a softmax of its item among the items of the batch (Yi et al., RecSys 2019). The score orders items
-    /// for a user; it is no probability.
+    /// For each row with label 1 a softmax of its item among the items of the batch (Yi et al., RecSys 2019). The score orders the items of
+    /// a user; it is not a probability.
     InBatchSoftmax,
 }

@@ -10,24 +10,24 @@ use super::{Knob, StalenessRule};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainOptions {
-    /// The folder of a model to go on from, a path or a URL, for instance `monday/model`. Its rows and dense parameters are the first values of this
-    /// training; keys that it does not have begin as always. A model that was saved with `output.state` also gives the state of
-    /// its optimizers; without, the optimizers begin anew. Default: the training begins with a new model.
+    /// The folder of a model to continue from, a path or a URL, for instance `monday/model`. Its rows and dense parameters are the initial
+    /// values of this training; other keys are initialized as usual. If the model was saved with `output.state`, its optimizers continue,
+    /// too; otherwise they begin anew. Default: a new model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Rows of a batch.
     pub batch_rows: usize,
     /// Leave out the last batch of a window if it is short.
     pub drop_last: bool,
-    /// How many earlier batches may be unapplied when a batch is looked up. 0 is sequential training, and gives the same model
-    /// to the bit in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip. `{ exactly = 4 }` is 4
-    /// in every look-up: the look-up of batch n sees the pushes of all batches before n - 4 and of no other, so every run gives
-    /// the same model to the bit; look-ups and pushes of other batches run beside dense compute, but not beside each other.
+    /// How many earlier batches may be unapplied when a batch is looked up. 0 is sequential training, and gives the same model, bit for
+    /// bit, in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip. With `{ exactly = 4 }` the look-up of
+    /// batch n sees the pushes of all batches before n - 4 and of no other, so every run also gives the same model, bit for bit. Look-ups
+    /// and pushes then run beside dense compute, but not beside each other.
     pub staleness: StalenessRule,
-    /// With staleness 0 and tables in other processes, how many batches ahead their rows are asked for. The trainer keeps the rows
-    /// that batches under way change and applies their gradients to them, so the model is the same to the bit, whatever this is, and no
-    /// batch waits for a round trip. "auto": 8 if the round trip to a ps takes 2 ms or more; else 0, which switches it off. It is for one
-    /// trainer that looks up by itself and holds the dense parameters, and a table without admission and eviction.
+    /// With staleness 0 and tables in other processes, how many batches ahead the trainer pulls rows. It keeps copies of the rows that
+    /// batches under way change, and applies their gradients to the copies. So no batch waits for a round trip, and the model is the same,
+    /// bit for bit, for any value. "auto": 8 if the round trip to a ps takes 2 ms or more; else 0, which switches look-ahead off. It needs
+    /// one trainer that looks up rows and holds the dense parameters, one table for all slots, and no admission or eviction.
     pub look_ahead: Knob,
     /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
     /// `placement.trainers` times `batch_rows` rows.
@@ -43,12 +43,12 @@ pub struct TrainOptions {
     pub transfers: Option<Transfers>,
     /// Threads of dense compute. "auto": `pipeline.cores`; so does 0.
     pub threads: Knob,
-    /// Scales the gradients of a batch down to this norm if theirs is larger, those of the dense parameters and of the table rows
-    /// together, for instance `10.0`. Default: they stay as they are. Not with `sync`.
+    /// The largest norm of the gradients of a batch, dense parameters and table rows together, for instance `10.0`. Larger gradients are
+    /// scaled down. Default: no limit. Not with `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// Optimizer of the dense parameters. Every `lr` is a number, or a rate that changes:
-    /// `{ peak = 0.001, warmup_steps = 1000, decay = { kind = "cosine", steps = 50000, end = 0.01 } }`.
+    /// Optimizer of the dense parameters. Every `lr` is a number, or a schedule: `{ peak = 0.001, warmup_steps = 1000, decay = { kind =
+    /// "cosine", steps = 50000, end = 0.01 } }`.
     pub optimizer: DenseOptimizer,
 }
 
@@ -69,7 +69,7 @@ pub enum Backend {
 pub enum Transfers {
     /// Separate upload and download stages, beside compute.
     Apart,
-    /// The train stage, one copy after the other.
+    /// The train stage copies, before and after it computes.
     Inline,
 }
 

@@ -65,8 +65,8 @@ impl Job {
         let Some(wanted) = &self.model.item_id else {
             let [only] = slots[..] else {
                 return Err(Fault::user(format!(
-                    "model.loss is \"in_batch_softmax\" and the item tower has several slots: set model.item_id to the one that says \
-                     which item a row has, one of {listed}"
+                    "model.loss is \"in_batch_softmax\" and the item tower has several slots: set model.item_id to the \
+                     one that identifies the item, one of {listed}"
                 )));
             };
             return Ok(Some(only));
@@ -77,7 +77,7 @@ impl Job {
                 let near = nearest(wanted, names());
                 let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
                 Err(Fault::user(format!(
-                    "model.item_id is `{wanted}`, which is no slot of the item tower, expected one of {listed}{near}"
+                    "model.item_id is `{wanted}`, which is not a slot of the item tower, expected one of {listed}{near}"
                 )))
             }
         }
@@ -89,8 +89,8 @@ impl Job {
         let side = side.name();
         let Some(of) = (if side == "user" { &self.model.user } else { &self.model.item }) else {
             return Err(Fault::user(format!(
-                "model.kind is \"two_towers\", but model.{side} is not there: set it to the columns of this tower, for instance \
-                 {{ slots = [\"{}\"] }}",
+                "model.kind is \"two_towers\", but model.{side} is not set: set it to the columns of this tower, for \
+                     instance {{ slots = [\"{}\"] }}",
                 if side == "user" { "user_id" } else { "item_id" }
             )));
         };
@@ -101,7 +101,7 @@ impl Job {
         }
         let unknown = |field: &str, name: &str, names: Vec<&str>| {
             let near = nearest(name, names).map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
-            Fault::user(format!("model.{side}.{field} has `{name}`, which is no column of columns.{field}{near}"))
+            Fault::user(format!("model.{side}.{field} has `{name}`, which is not a column of columns.{field}{near}"))
         };
         let mut slots: Vec<usize> = Vec::new();
         for name in &of.slots {
@@ -172,8 +172,8 @@ impl Job {
                     .into(),
             ),
             true if model.log_q && self.storage_of(self.item_id_slot()).0 == Storage::F16 => refuse(format!(
-                "{} is \"f16\", but model.log_q keeps counts in the rows of the table, which f16 has up to 2,048 alone: set \
-                 storage to \"f32\", or log_q to false",
+                "{} is \"f16\", but model.log_q keeps counts in the rows of the table, and f16 counts only up to \
+                 2,048: set storage to \"f32\", or log_q to false",
                 self.storage_of(self.item_id_slot()).1
             )),
             true if self.train.transfers == Some(super::Transfers::Apart) => refuse(
@@ -215,7 +215,7 @@ fn each_in_one(field: &str, names: &[&str], user: &[usize], item: &[usize]) -> R
         match (user.contains(&at), item.contains(&at)) {
             (true, true) => {
                 return Err(Fault::user(format!(
-                    "`{name}` is in model.user.{field} and in model.item.{field}, expected one of both"
+                    "`{name}` is in model.user.{field} and in model.item.{field}, expected one of them"
                 )));
             }
             (false, false) if name.contains(" x ") => {
@@ -291,13 +291,13 @@ mod tests {
         let user = "user = { slots = ['seen', 'user'], dense = ['age'] }\n";
         let softmax = &format!("{TOWERS}loss = 'in_batch_softmax'\nitem_id = 'item'");
         for (model, settings, words) in [
-            ("", &[][..], "model.user is not there: set it to the columns of this tower"),
-            (user, &[], "model.item is not there"),
+            ("", &[][..], "model.user is not set: set it to the columns of this tower"),
+            (user, &[], "model.item is not set"),
             (&format!("{user}item = {{ dense = ['price'] }}"), &[], "model.item.slots is empty"),
             (
                 &format!("{user}item = {{ slots = ['itme', 'brand'] }}"),
                 &[],
-                "`itme`, which is no column of columns.slots, did you mean `item`?",
+                "`itme`, which is not a column of columns.slots, did you mean `item`?",
             ),
             (
                 &format!("{user}item = {{ slots = ['item'], dense = ['price'] }}"),
@@ -318,12 +318,12 @@ mod tests {
             (
                 TOWERS,
                 &["model.loss=in_batch_softmax"],
-                "set model.item_id to the one that says which item a row has, one of `item`, `brand`",
+                "set model.item_id to the one that identifies the item, one of `item`, `brand`",
             ),
             (
                 TOWERS,
                 &["model.loss=in_batch_softmax", "model.item_id=user"],
-                "model.item_id is `user`, which is no slot of the item tower",
+                "model.item_id is `user`, which is not a slot of the item tower",
             ),
             (TOWERS, &["model.item_id=item"], "model.item_id is for model.loss"),
             (TOWERS, &["model.temperature=0"], "model.temperature is 0, expected a number above 0"),

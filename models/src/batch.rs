@@ -1,5 +1,7 @@
 //! What a dense model takes and gives: a batch with its unique rows; loss, logits and gradients; named parameters.
 
+use std::ops::Range;
+
 use crate::ModelError;
 
 /// One batch, borrowed: `n` rows, `t` labels (mostly 1), `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
@@ -65,6 +67,34 @@ pub struct BatchShape {
 }
 
 impl DenseBatch<'_> {
+    /// Some rows of a batch that fits its model, as a batch with the same unique rows. `offsets` is where it keeps its own offsets, if it has
+    /// some. Panics if `rows` are not within the batch.
+    pub fn part<'b>(&'b self, rows: Range<usize>, offsets: &'b mut Vec<u32>) -> DenseBatch<'b> {
+        let of = |values: usize| rows.start * values..rows.end * values;
+        let (labels, dense) = (self.labels.len() / self.rows, self.dense.len() / self.rows);
+        let values = match self.offsets {
+            None => of(self.inverse.len() / self.rows),
+            Some(all) => {
+                let bags = of((all.len() - 1) / self.rows);
+                let (first, end) = (all[bags.start], all[bags.end]);
+                offsets.clear();
+                offsets.extend(all[bags.start..=bags.end].iter().map(|offset| offset - first));
+                first as usize..end as usize
+            }
+        };
+        DenseBatch {
+            id: self.id,
+            rows: rows.len(),
+            labels: &self.labels[of(labels)],
+            weights: self.weights.map(|weights| &weights[rows.clone()]),
+            dense: &self.dense[of(dense)],
+            unique_rows: self.unique_rows,
+            inverse: &self.inverse[values.clone()],
+            offsets: self.offsets.map(|_| &**offsets),
+            value_weights: self.value_weights.map(|weights| &weights[values]),
+        }
+    }
+
     /// `u`, the number of unique keys, for rows of `row_dim` weights.
     pub fn unique(&self, row_dim: usize) -> usize {
         self.unique_rows.len() / row_dim.max(1)
@@ -196,6 +226,22 @@ mod tests {
             .check(SHAPE)
             .unwrap();
         assert_eq!(good().unique(3), 3);
+    }
+
+    #[test]
+    fn a_part_has_the_values_of_its_rows() {
+        let mut offsets = vec![7];
+        let single = DenseBatch { weights: Some(&[2.0, 3.0]), ..good() };
+        let part = single.part(1..2, &mut offsets);
+        part.check(SHAPE).unwrap();
+        assert_eq!((part.rows, part.labels, part.weights), (1, &[1.0][..], Some(&[3.0][..])));
+        assert_eq!((part.dense, part.inverse, part.offsets), (&[-1.0][..], &[1, 0][..], None));
+        let bags = DenseBatch { offsets: Some(&[0, 1, 2, 2, 4]), value_weights: Some(&[1.0, 2.0, 3.0, 4.0]), ..good() };
+        let part = bags.part(1..2, &mut offsets);
+        part.check(SHAPE).unwrap();
+        assert_eq!((part.inverse, part.offsets), (&[1, 0][..], Some(&[0, 0, 2][..])));
+        assert_eq!(part.value_weights, Some(&[3.0, 4.0][..]));
+        assert_eq!(bags.part(0..2, &mut offsets).offsets, bags.offsets);
     }
 
     #[test]

@@ -84,6 +84,16 @@ pub trait DenseModel {
     /// [`ModelError::Load`] if a tensor is missing, unknown or of another shape; nothing is changed then.
     fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
 
+    /// Whether [`predict`](DenseModel::predict) gives a row the same bits in a batch of any other rows, so that several models with the same
+    /// parameters may share a batch. The default is `false`.
+    fn has_independent_rows(&self) -> bool {
+        false
+    }
+
+    /// Prepares for many predictions with the same parameters: copies weights into the order in which products read them, which changes
+    /// no bit. The copy takes as much memory as the weights, and is dropped when the parameters change. The default does nothing.
+    fn pack_weights(&mut self) {}
+
     /// The state of the dense optimizer, its number of steps included; names begin with `optimizer.`.
     fn optimizer(&self) -> Vec<NamedTensor>;
 

@@ -77,7 +77,7 @@ pub enum Pooling {
     Sum,
     /// The sum divided by the number of values.
     Mean,
-    /// The largest value of each component. Only the row that it comes from gets a gradient: of several, that of the first value.
+    /// The largest number of each component. Only its row gets a gradient; of equal numbers, the row of the first value.
     Max,
 }
 

@@ -60,8 +60,8 @@ pub enum Activation {
     /// `max(x, 0)`; its gradient at 0 is 0, as in PyTorch.
     #[default]
     Relu,
-    /// `x · Φ(x)`, with Φ the distribution function of the normal distribution: the exact form, not that of tanh (Hendrycks and
-    /// Gimpel 2016).
+    /// `x · Φ(x)`, where Φ is the distribution function of the normal distribution: the exact form, not the tanh approximation (Hendrycks
+    /// and Gimpel 2016).
     Gelu,
     /// `x · sigmoid(x)`, also named swish (Elfwing et al. 2018; Ramachandran et al. 2017).
     Silu,
@@ -78,8 +78,8 @@ pub enum Norm {
     /// None.
     #[default]
     None,
-    /// Layer normalization: the units of a row are brought to mean 0 and variance 1, then scaled and shifted by `gamma` and `beta`,
-    /// which are learnt (Ba et al. 2016).
+    /// Layer normalization: scales the units of a row to mean 0 and variance 1, then applies the learned `gamma` and `beta` (Ba et al.
+    /// 2016).
     Layer,
 }
 

@@ -18,7 +18,7 @@ use crate::message::refused;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Compression {
-    /// LZ4 frames: fast, about half of keys and floats stays.
+    /// LZ4 frames: fast, about half the size of keys and floats.
     Lz4,
     /// Zstandard: slower, smaller.
     Zstd,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::Stream;
 use rustix::io::Errno;
+use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -103,18 +104,31 @@ impl Connected for Connection {
     }
 }
 
-/// Accepts connections for ever, at most `most` at a time; those beyond are closed at once. A connection without an accepted
-/// call is closed after `opening`. While descriptors are used up, it waits and tries again.
+/// What a server allows its clients.
+pub(crate) struct ConnectionLimits {
+    /// Connections at a time; more are closed at once.
+    pub(crate) most: usize,
+    /// A connection without an accepted call is closed after this time.
+    pub(crate) opening: Duration,
+    /// A connection whose client takes no bytes of an answer for so long is closed; `None`: it is kept.
+    pub(crate) unread: Option<Duration>,
+}
+
+/// Accepts connections for ever, within the limits. While descriptors are used up, it waits and tries again.
 pub(crate) fn accepted(
     listener: TcpListener,
-    most: usize,
-    opening: Duration,
+    limits: ConnectionLimits,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
+    let ConnectionLimits { most, opening, unread } = limits;
     let accepting = Accepting { listener, slots: Arc::new(Semaphore::new(most)), most, logged: None };
     Box::pin(futures::stream::unfold(accepting, move |mut accepting| async move {
         let (socket, address, slot) = accepting.next().await;
         let client = Client { address, accepted: Arc::default() };
         let deadline = Box::pin(sleep(opening));
+        if let Some(unread) = unread {
+            // A socket that has broken already shows that when it is read.
+            let _ = set_tcp_user_timeout(&socket, u32::try_from(unread.as_millis()).unwrap_or(u32::MAX));
+        }
         Some((Ok(Connection { socket, client, deadline, _slot: slot }), accepting))
     }))
 }
@@ -136,7 +150,7 @@ impl Accepting {
                     match Arc::clone(&self.slots).try_acquire_owned() {
                         Ok(slot) => return (socket, address, slot),
                         Err(_) => self.warn(&format!(
-                            "{} connections are open, the most that are accepted: that of {address} is closed",
+                            "{} connections are open, which is the limit: closed the one of {address}",
                             self.most
                         )),
                     }

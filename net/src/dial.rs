@@ -58,7 +58,7 @@ impl Dialer {
     /// # Errors
     /// User: `address` is no host and port, or the token would travel to another machine in the clear.
     pub fn peer(&self, address: &str) -> Result<Peer, Fault> {
-        let wrong = || Fault::user(format!("`{}` is no address: expected host:port", address.escape_debug()));
+        let wrong = || Fault::user(format!("`{}` is not an address: expected host:port", address.escape_debug()));
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
         if host.is_empty() || port.parse::<u16>().map_or(true, |port| port == 0) {
             return Err(wrong());

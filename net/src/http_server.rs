@@ -21,7 +21,7 @@ use tonic::server::NamedService as _;
 use tower_service::Service;
 
 use crate::attempt::Attempt;
-use crate::connections::Client;
+use crate::connections::{Client, ConnectionLimits};
 use crate::gate::Gate;
 use crate::handler::Handler;
 use crate::handlers::Handlers;
@@ -84,6 +84,8 @@ pub struct HttpLimits {
     pub body_bytes: usize,
     /// How long the body of a request may take to arrive.
     pub body_time: Duration,
+    /// How long a client may take no bytes of an answer.
+    pub unread: Duration,
 }
 
 impl Default for HttpLimits {
@@ -93,6 +95,7 @@ impl Default for HttpLimits {
             opening: Duration::from_secs(10),
             body_bytes: 16 << 20,
             body_time: Duration::from_secs(10),
+            unread: Duration::from_secs(30),
         }
     }
 }
@@ -130,7 +133,9 @@ impl HttpServer {
         let entrance =
             Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler, flight };
         let builder = tonic::transport::Server::builder();
-        let listener = Listener::start(io, listen, security, (limits.connections, limits.opening), builder, entrance)?;
+        let HttpLimits { connections, opening, unread, .. } = *limits;
+        let connections = ConnectionLimits { most: connections, opening, unread: Some(unread) };
+        let listener = Listener::start(io, listen, security, connections, builder, entrance)?;
         Ok(Self { io: io.clone(), listener, _cut: cut })
     }
 

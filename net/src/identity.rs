@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 12;
+pub const PROTOCOL: u32 = 13;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
@@ -72,7 +72,8 @@ impl Identity {
             && theirs != PROTOCOL.to_string()
         {
             return Err(Fault::user(format!(
-                "protocol {PROTOCOL} is spoken here, and the caller speaks {}: run the same version of Forebay everywhere",
+                "the server speaks protocol {PROTOCOL}, and the caller speaks {}: run the same version of Forebay \
+                 everywhere",
                 theirs.escape_debug()
             )));
         }

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use forebay_actors::{Fault, IoRuntime};
 use http::{Request, Response};
@@ -14,7 +13,7 @@ use tonic::body::Body;
 use tonic::transport::server::Server as Builder;
 use tower_service::Service;
 
-use crate::connections;
+use crate::connections::{self, ConnectionLimits};
 use crate::security::Security;
 
 /// A socket whose requests are answered until it is told to stop.
@@ -28,8 +27,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// Answers requests at `listen` (port 0: any) with `service`, on at most `connections` at a time. A client may hold one for
-    /// `opening` without an accepted request.
+    /// Answers requests at `listen` (port 0: any) with `service`, on connections within the `limits`.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at, or
@@ -38,7 +36,7 @@ impl Listener {
         io: &IoRuntime,
         listen: SocketAddr,
         security: &Security,
-        (connections, opening): (usize, Duration),
+        limits: ConnectionLimits,
         mut builder: Builder,
         service: S,
     ) -> Result<Self, Fault>
@@ -52,7 +50,7 @@ impl Listener {
         }
         let _in_runtime = io.handle().enter();
         let (listener, address) = bind(listen)?;
-        let incoming = connections::accepted(listener, connections, opening);
+        let incoming = connections::accepted(listener, limits);
         let (stop, mut stopping) = watch::channel(false);
         let task = io.spawn(async move {
             let stopped = async move {

@@ -75,8 +75,8 @@ impl Security {
         };
         if server.is_some() && client.is_none() {
             return Err(Fault::user(
-                "tls_cert is given without tls_ca: name the authority that signed the certificates of the run, else \
-                 this process could not call the others",
+                "tls_cert is given without tls_ca, which this process needs to call the others: give the authority \
+                 that signed the certificates of the run",
             ));
         }
         Ok(Self { token, server, client })
@@ -107,7 +107,7 @@ impl Security {
     pub(crate) fn check_dial(&self, host: &str) -> Result<(), Fault> {
         if self.token.is_some() && self.client.is_none() && !is_loopback(host) {
             return Err(Fault::user(format!(
-                "{host} is another machine, and the token would travel there in the clear: give tls_ca"
+                "{host} is another machine, and the token would be sent unencrypted: give tls_ca"
             )));
         }
         Ok(())
@@ -155,11 +155,11 @@ pub fn is_loopback(host: &str) -> bool {
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
     let Some(sent) = sent else {
-        return Err(Fault::user("a token is asked for here, and none was sent: give token_file"));
+        return Err(Fault::user("the server asks for a token, and the caller sent none: give token_file"));
     };
     match bool::from(sent.ct_eq(token.as_bytes())) {
         true => Ok(()),
-        false => Err(Fault::user("the token that was sent is not the one of this server: give both the same")),
+        false => Err(Fault::user("the caller's token is not the one of this server: give both the same token_file")),
     }
 }
 
@@ -199,7 +199,7 @@ fn check_private(path: &Path, file: &Metadata, groups: &[u32]) -> Result<(), Fau
     };
     let path = path.display();
     Err(Fault::user(format!(
-        "token_file {path} is open to {who} (mode {mode:04o}), so the token is no secret: run `chmod 600 {path}`"
+        "token_file {path} is open to {who} (mode {mode:04o}), so the token is not secret: run `chmod 600 {path}`"
     )))
 }
 
@@ -225,7 +225,7 @@ fn certificates(cert: &Path, key: &Path) -> Result<ServerTlsConfig, Fault> {
     let config = ServerTlsConfig::new().identity(identity);
     let broken = |e| {
         let (cert, key) = (cert.display(), key.display());
-        Fault::user(format!("tls_cert {cert} and tls_key {key} are no certificate and its key")).because(e)
+        Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key")).because(e)
     };
     Server::builder().tls_config(config.clone()).map_err(broken)?;
     Ok(config)

@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::attempt::Attempt;
+use crate::connections::ConnectionLimits;
 use crate::gate::Gate;
 use crate::handler::Handler;
 use crate::handlers::Handlers;
@@ -59,7 +60,8 @@ impl Server {
             .max_concurrent_streams(limits.streams)
             .http2_keepalive_interval(Some(limits.keepalive_every))
             .http2_keepalive_timeout(Some(limits.keepalive_timeout));
-        let listener = Listener::start(io, listen, security, (limits.connections, limits.opening), builder, gate)?;
+        let connections = ConnectionLimits { most: limits.connections, opening: limits.opening, unread: None };
+        let listener = Listener::start(io, listen, security, connections, builder, gate)?;
         Ok(Server { io: io.clone(), listener, attempt, cut })
     }
 

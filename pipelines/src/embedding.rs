@@ -29,7 +29,7 @@ impl Model {
     fn two_towers(&self) -> Result<&ModelSpec, Fault> {
         self.model.spec.as_ref().filter(|spec| spec.two_towers.is_some()).ok_or_else(|| {
             Fault::user(format!(
-                "the model is of the kind \"{}\", which makes no vectors of users and items, expected \"two_towers\"",
+                "the model is of the kind \"{}\", which has no vectors of users and items, expected \"two_towers\"",
                 self.job.model.kind
             ))
         })

@@ -9,7 +9,7 @@
 //! due, and pushes the rest when no batch is left. So `push` never waits for `lookup`, and no link has to hold `k` batches.
 //!
 //! Batches are numbered from 0 over all epochs of an attempt, without those that are not trained on. Between two look-ups nothing
-//! is being pushed: there a checkpoint is cut, with the gradients that are kept.
+//! is being pushed: there a checkpoint is cut, with the kept gradients.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -5,7 +5,7 @@ use forebay_actors::Fault;
 use crate::checkpoint::{CheckpointFolder, read_dense, read_kept, read_metrics};
 
 /// Reads the manifest and every file of a checkpoint: those of the tables into one layer in the folder `to`, as `forebay checkpoint
-/// compact` does; dense parameters, gradients that are kept and running metrics as a trainer that goes on from it.
+/// compact` does; dense parameters, kept gradients and running metrics as a trainer that goes on from it.
 ///
 /// # Errors
 /// A user fault that says what is wrong with it; an external one if the store fails.

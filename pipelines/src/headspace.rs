@@ -51,7 +51,7 @@ pub struct Headspace {
 /// A user fault if the job is of several processes, or its rows are missing. The first fault of a run.
 pub fn headspace(mut job: Job, context: &Context, rows: u64, passes: usize) -> Result<Headspace, Fault> {
     if !job.placement.is_one_process() {
-        return Err(Fault::user("headspace is measured in one process: leave `placement` out of the job"));
+        return Err(Fault::user("bench headspace runs in one process: leave `placement` out of the job"));
     }
     (job.output, job.checkpoint) = Default::default();
     job.data.epochs = 1;

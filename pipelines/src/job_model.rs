@@ -71,7 +71,7 @@ impl JobModel {
         Box::new(move || factory())
     }
 
-    /// Returns a function that makes a model with these parameters.
+    /// Returns a function that makes a model with these parameters, for predictions: its weights are packed.
     pub(crate) fn with_parameters(
         &self,
         dense: Vec<NamedTensor>,
@@ -80,6 +80,7 @@ impl JobModel {
         move || {
             let mut model = factory()?;
             model.load(&dense)?;
+            model.pack_weights();
             Ok(model)
         }
     }

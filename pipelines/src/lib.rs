@@ -92,7 +92,7 @@ pub use checkpoint::{
 };
 pub use column_type::ColumnType;
 pub use context::Context;
-pub use delta::{Delta, DeltaManifest};
+pub use delta::{Delta, DeltaManifest, ModelVersions};
 pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
 pub use forebay_job::{

@@ -7,6 +7,7 @@ use forebay_ps::TableClient;
 
 use crate::context::Context;
 use crate::job_model::JobModel;
+use crate::model_version::ModelVersion;
 use crate::trained_types::TrainedTypes;
 use crate::training_summary::TrainingSummary;
 
@@ -23,6 +24,8 @@ pub struct Model {
     pub table: TableClient,
     /// What its training did; `None` if that is not known.
     pub training: Option<TrainingSummary>,
+    /// The version of the exact model, if rounded deltas were applied: see [`ModelVersions`](crate::ModelVersions).
+    pub approximates: Option<ModelVersion>,
     pub(crate) model: JobModel,
     pub(crate) host: Host,
     pub(crate) context: Context,
@@ -55,7 +58,7 @@ impl Model {
                 table.row_dim()
             )));
         }
-        Ok(Self { job, dense, optimizer: None, table, training: None, model, host, context })
+        Ok(Self { job, dense, optimizer: None, table, training: None, approximates: None, model, host, context })
     }
 
     /// The types of its feature columns in training, as far as they are known.

@@ -27,7 +27,7 @@ impl FromStr for ModelVersion {
     fn from_str(text: &str) -> Result<Self, String> {
         match u128::from_str_radix(text, 16) {
             Ok(version) if text.len() == 32 && !text.starts_with('+') => Ok(Self(version)),
-            _ => Err(format!("{text:?} is no version of a model, expected 32 hexadecimal digits")),
+            _ => Err(format!("{text:?} is not a version of a model, expected 32 hexadecimal digits")),
         }
     }
 }

@@ -88,7 +88,7 @@ impl<'m> Predictions<'m> {
                 )));
             }
             if keep[..at].contains(name) {
-                return Err(Fault::user(format!("column `{name}` is to be kept twice, name it once")));
+                return Err(Fault::user(format!("column `{name}` is kept twice, name it once")));
             }
         }
         Ok(keep.iter().map(|&name| name.to_owned()).collect())

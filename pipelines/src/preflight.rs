@@ -2,6 +2,7 @@
 //! it would be too late.
 
 use forebay_actors::{Domain, Fault};
+use forebay_connectors::staged::is_in;
 use forebay_job::{Job, RunEnd};
 
 use crate::checkpoint::CheckpointFolder;
@@ -15,14 +16,15 @@ use crate::sources;
 /// be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model or that of the checkpoints cannot be written, or that of the model holds something else, or
-/// if the rows are not there, lack a column or have one of another type; an external fault of a disk or a store.
+/// A user fault if the place of the model or that of the checkpoints cannot be written or lies among the rows, or that of the model
+/// holds something else, or if the rows are not there, lack a column or have one of another type; an external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check(job, context).map(drop)
 }
 
 /// See [`preflight`]. Returns the types of the rows of `data.eval`, as far as they are known.
 pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
+    check_not_among_rows(job)?;
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
         check_place(folder, context)?;
     }
@@ -45,4 +47,22 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
     let Some(paths) = &job.data.eval else { return Ok(None) };
     sources::check(&job.for_evaluation(), context, paths)
         .map_err(|fault| fault.context("the model could not be evaluated on data.eval"))
+}
+
+/// Fails if the model or the checkpoints would lie in a folder of rows: folders are read with all that is below them, and the next run
+/// would take their files for rows.
+fn check_not_among_rows(job: &Job) -> Result<(), Fault> {
+    let written = [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)];
+    let read = [("data.train", &job.data.train), ("data.eval", &job.data.eval)];
+    for (output, place) in written.into_iter().filter_map(|(output, place)| Some((output, place.as_deref()?))) {
+        for (input, paths) in read.into_iter().filter_map(|(input, paths)| Some((input, paths.as_ref()?))) {
+            if let Some(rows) = paths.0.iter().find(|rows| is_in(place, rows)) {
+                return Err(Fault::user(format!(
+                    "{output} is {place}, in {rows}, which {input} reads as a whole: its files would be taken for rows; name a place \
+                     outside of it"
+                )));
+            }
+        }
+    }
+    Ok(())
 }

@@ -29,9 +29,12 @@ impl RunReport {
     /// The report of a process that trains, together with those of the `others`. `device` is the time that its device computed,
     /// by its own clock, if it is known.
     pub fn new(own: ProcessReport, others: Vec<ProcessReport>, job: &Job, device: Option<Duration>) -> Self {
-        let wall = own.report.wall;
         let mut processes = vec![own];
-        processes.extend(others.into_iter().map(|other| over_the_run(other, wall)));
+        processes.extend(others);
+        // A trainer that finds no more rows ends before the others.
+        let trainers = processes.iter().filter(|process| trains(&process.report));
+        let wall = trainers.map(|process| process.report.wall).max().unwrap_or(processes[0].report.wall);
+        let mut processes: Vec<_> = processes.into_iter().map(|process| over_the_run(process, wall)).collect();
         let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), job, device);
         if processes.len() == 1 {
             let report = processes.remove(0).report;
@@ -49,6 +52,11 @@ impl RunReport {
     pub fn own_rows(&self) -> u64 {
         self.processes.first().map_or(&self.report, |own| &own.report).ledger.delivered
     }
+}
+
+/// Whether it is the report of a trainer: readers end with `ship`, and a ps has no stages.
+fn trains(report: &Report) -> bool {
+    report.stages.last().is_some_and(|stage| stage.name != "ship")
 }
 
 /// The shares of a process that has ended are over the run's wall time.
@@ -93,7 +101,7 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
         for (reason, rows) in &report.ledger.rejected {
             *ledger.rejected.entry(reason.clone()).or_default() += rows;
         }
-        if report.stages.last().is_some_and(|stage| stage.name != "ship") {
+        if trains(report) {
             ledger.delivered += report.ledger.delivered;
         }
     }

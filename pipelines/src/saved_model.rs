@@ -1,6 +1,6 @@
 //! A model from what a run left: a model folder, or the newest checkpoint.
 
-use forebay_actors::{Fault, FaultKind, Host};
+use forebay_actors::{Domain, Fault, FaultKind, Host};
 use forebay_connectors::staged::Folder;
 use forebay_job::DenseAt;
 use forebay_models::NamedTensor;
@@ -12,6 +12,20 @@ use crate::fault::model_fault;
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
+
+/// A checkpoint that was loaded.
+#[derive(Clone, Copy)]
+pub(crate) struct LoadedCheckpoint {
+    /// The random number of its run.
+    pub(crate) run: u64,
+    pub(crate) number: u64,
+}
+
+impl LoadedCheckpoint {
+    fn is_before(&self, other: &CheckpointManifest) -> bool {
+        other.position.run != self.run || other.number > self.number
+    }
+}
 
 impl Model {
     /// Loads a model folder, or, if the folder has checkpoints, the newest one that is whole. Starts the table with `shards` shards.
@@ -29,38 +43,40 @@ impl Model {
         newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
     }
 
-    /// Loads the newest checkpoint that is whole and newer than `last`, and puts its number into `last`; `None` if there is none. Those
-    /// that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
+    /// Loads the newest checkpoint that is whole and newer than the one that was loaded `last`, or of another run, and says so there; `None`
+    /// if there is none. Those that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
     ///
     /// # Errors
-    /// As [`Model::load`]; there are checkpoints and none is whole, or another version of the program wrote the newest.
+    /// As [`Model::load`]; of the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole; another version of the program wrote
+    /// the newest.
     pub(crate) fn of_newest(
         checkpoints: &CheckpointFolder,
-        last: &mut Option<u64>,
+        last: &mut Option<LoadedCheckpoint>,
         damaged: &mut DamagedCheckpoints,
         shards: usize,
         context: &Context,
     ) -> Result<Option<Self>, Fault> {
-        let before = *last;
-        let is_new = |number: &u64| before.is_none_or(|before| *number > before);
         loop {
             let there = checkpoints.numbers()?.last().copied();
-            if !there.as_ref().is_some_and(is_new) {
+            if there == last.map(|last| last.number) || there.is_none() {
                 return Ok(None);
             }
             let whole = match checkpoints.newest(damaged) {
                 // The run has written one meanwhile, and may have removed what was read here.
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
+                Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::Other => {
+                    return Err(fault.kind(FaultKind::Damaged));
+                }
                 whole => whole?,
             };
-            let Some(manifest) = whole.filter(|whole| is_new(&whole.number)) else {
-                *last = there;
+            let Some(manifest) = whole.filter(|whole| last.is_none_or(|last| last.is_before(whole))) else {
+                *last = last.map(|last| LoadedCheckpoint { number: last.number.max(there.unwrap_or(0)), ..last });
                 return Ok(None);
             };
-            let number = manifest.number;
+            let (number, run) = (manifest.number, manifest.position.run);
             match Self::of_checkpoint(checkpoints, manifest, shards, context) {
                 Ok(model) => {
-                    *last = Some(number);
+                    *last = Some(LoadedCheckpoint { run, number });
                     return Ok(Some(model));
                 }
                 Err(_) if !checkpoints.numbers()?.contains(&number) => {
@@ -92,7 +108,7 @@ impl Model {
         checkpoint::load_rows(checkpoints, &manifest, &table)?;
         let training = Some(TrainingSummary::at_checkpoint(&manifest));
         let (job, context) = (manifest.job, context.clone());
-        Ok(Self { job, dense, optimizer: None, table, training, model, host, context })
+        Ok(Self { job, dense, optimizer: None, table, training, approximates: None, model, host, context })
     }
 }
 

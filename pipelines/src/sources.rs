@@ -67,8 +67,8 @@ impl Windows {
             Self::Remaining(cut_point) if numbered => Granted::Leases(Arc::new(RemainingWindows::new(cut_point))),
             Self::Remaining(cut_point) if cut_point.is_numbered() => {
                 return Err(Fault::user(
-                    "the checkpoint was made by a run of several processes, which cuts text into other batches than one \
-                     process does: go on with the same kind of placement",
+                    "several processes made the checkpoint, and they cut text into other batches than one process \
+                     does: resume in several processes",
                 ));
             }
             Self::Remaining(cut_point) => Granted::AllOf(Arc::new(move |data| cut_point.reads(data))),

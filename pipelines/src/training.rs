@@ -349,8 +349,8 @@ impl RunningTraining {
         }
         let result = match result {
             Ok(_) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
-                "no row was trained on: all that were read were left out, the ledger says why; no model is saved, and one that is \
-                 there stays",
+                "no row was trained on, because all rows were left out: the ledger says why; no model is saved, and an \
+                 older one stays",
             )),
             result => result,
         };
@@ -373,6 +373,7 @@ impl RunningTraining {
                     optimizer,
                     table: resources.table,
                     training: Some(training),
+                    approximates: None,
                     model: resources.model,
                     host: resources.host,
                     context: resources.context,

@@ -24,6 +24,9 @@ pub struct TrainingSummary {
     pub epochs: u64,
     /// Whether it trained on all rows.
     pub ended: RunEnd,
+    /// The random number of the run, if this is of one of its checkpoints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<u64>,
     /// The format of the files that it read; `None` if it read none, or readers of their own did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
@@ -57,18 +60,50 @@ impl TrainingSummary {
         Self::new(status.counts.trained, steps, epochs, ended)
     }
 
-    /// Of a run up to a checkpoint. The epochs are those whose windows are all done, if the source knows its windows.
+    /// Of a run up to a checkpoint. The epochs are those whose windows are all done. Where the source does not know its windows, the last
+    /// one is not known to be.
     pub(crate) fn at_checkpoint(manifest: &CheckpointManifest) -> Self {
         let position = &manifest.position;
-        let windows = position.data.as_ref().map_or(0, |data| data.windows);
-        let is_done =
-            |epoch: &u32| matches!(position.batches.windows_of(*epoch), [done] if windows > 0 && *done == (0..windows));
+        // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
+        let known = position.data.as_ref().filter(|data| data.has_windows());
+        let windows = known.map_or(u64::MAX, |data| data.windows);
+        let is_done = |epoch: &u32| matches!(position.batches.windows_of(*epoch), [done] if done.start == 0 && done.end >= windows);
         let epochs = (0..u32::MAX).take_while(is_done).count() as u64;
-        Self::new(manifest.rows_trained(), position.steps, epochs, RunEnd::StoppedEarly)
+        let summary = Self::new(manifest.rows_trained(), position.steps, epochs, RunEnd::StoppedEarly);
+        Self { run: Some(position.run).filter(|run| *run != 0), ..summary }
     }
 
     /// Without what the source says.
     fn new(rows: u64, steps: u64, epochs: u64, ended: RunEnd) -> Self {
-        Self { rows, steps, epochs, ended, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }
+        Self { rows, steps, epochs, ended, run: None, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_connectors::DataPlan;
+
+    use super::*;
+    use crate::checkpoint::{TrainPosition, TrainedBatches};
+
+    #[test]
+    fn the_epochs_of_a_checkpoint_are_those_that_are_done() {
+        let epochs = |windows: u64, done: &[(u32, u64)]| {
+            let done = done.iter().map(|&(epoch, end)| (epoch, std::iter::once(0..end).collect())).collect();
+            let batches = TrainedBatches::of_windows(done, Default::default());
+            let data = Some(DataPlan { epochs: 9, rows: 0, windows, fingerprint: 0 });
+            let position = TrainPosition { batches, data, run: 9, ..TrainPosition::default() };
+            let manifest = CheckpointManifest::new(1, Job::default(), position, Vec::new(), Vec::new());
+            let summary = TrainingSummary::at_checkpoint(&manifest);
+            assert_eq!(summary.run, Some(9));
+            summary.epochs
+        };
+        // Readers and trainers of their own: windows end one by one.
+        assert_eq!(epochs(4, &[(0, 4), (1, 4), (2, 3)]), 2);
+        // One process: all of an epoch is done when the next begins.
+        assert_eq!(epochs(4, &[(0, u64::MAX), (1, u64::MAX), (2, 1)]), 2);
+        assert_eq!(epochs(0, &[(0, u64::MAX), (1, 7)]), 1);
+        assert_eq!(epochs(0, &[]), 0);
+        assert_eq!(epochs(4, &[(1, 4)]), 0);
     }
 }

@@ -160,7 +160,7 @@ fn names_that_the_program_does_not_have_are_refused_before_the_first_row() {
         ("pipeline.after_batch=['small_n']", "pipeline.after_batch", "run the program that registers it"),
         ("data.source=number", "data.source", "did you mean `numbers`?"),
         ("model={ kind = 'own', name = 'attention' }", "model.name", "it has tiny"),
-        ("model.kind=own", "model.name", "need each other"),
+        ("model.kind=own", "model.name", "must be set together"),
     ] {
         let builder = Training::builder(job(&[setting])).context(&Context::new(registry())).source(source);
         let said = builder.build().err().unwrap().to_string();

@@ -2,6 +2,8 @@
 //!
 //! Which keys get a row and which rows go again stands in `lifetime.rs`.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
@@ -77,17 +79,25 @@ pub enum Storage {
     /// Two bytes per weight, rounded to nearest after each update; arithmetic is f32.
     ///
     /// A weight beyond ±65504 is kept as ±65504 and counted
-    /// ([`ShardStats::saturated`](crate::ShardStats::saturated)): an error would come after some rows of the batch
-    /// changed already. An update of less than 1/4096 of its weight is rounded away, so late in training a small
-    /// learning rate stands still: f16 suits serving and short runs. State stays f32 since sums of squares leave the
-    /// range of f16 within a few steps.
+    /// ([`ShardStats::saturated`](crate::ShardStats::saturated)), because an error would come after some rows of the batch have
+    /// changed. An update below 1/4096 of its weight is lost, so late in training a small learning rate has no effect: f16 suits
+    /// serving and short runs. State stays f32, because sums of squares leave the range of f16 within a few steps.
     F16,
     /// One byte per weight, and four for the scale of each part of a row; a part of one weight (the linear one) is kept exactly.
     ///
-    /// A weight is off by less than 1/63 of the largest magnitude of its part. It is rounded after each update, up or down by a
-    /// chance that follows from the weight itself, so that small updates count on average and the bits depend on the row alone. Arithmetic
-    /// and state are f32.
+    /// A weight is off by less than 1/63 of the largest magnitude of its part. Updates use stochastic rounding, so small updates count
+    /// on average. The randomness follows from the weight itself, so the bits depend on the row alone. Arithmetic and state are f32.
     Int8,
+}
+
+impl fmt::Display for Storage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::F16 => "f16",
+            Self::Int8 => "int8",
+        })
+    }
 }
 
 /// Weights of a new row. They depend on (seed, table, part, key) alone: not on the order in which keys arrive, nor on

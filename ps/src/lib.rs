@@ -33,7 +33,8 @@
 //! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
 //!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
 //!    server).
-//! 5. `dense/`: dense parameters in blocks, over the same parts.
+//! 5. `rounded.rs`: values in f16 and int8 for files.
+//! 6. `dense/`: dense parameters in blocks, over the same parts.
 //!
 //! ```
 //! use forebay_actors::Host;
@@ -79,6 +80,7 @@ mod optim;
 mod pending_import;
 mod push;
 pub mod remote;
+mod rounded;
 mod rounds;
 mod route;
 mod row_cache;
@@ -105,6 +107,7 @@ pub use lifetime::{
 pub use optim::Optimizer;
 pub use pending_import::PendingImport;
 pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
+pub use rounded::{BadRow, Int8Rows, from_f16, from_int8, to_f16, to_int8};
 pub use rounds::Share;
 pub use route::Route;
 pub use row_cache::{CachedBatch, PendingBatch, PendingPush, RowCache, RowCacheStats};

@@ -263,7 +263,7 @@ fn a_stock_client_may_look_and_not_touch() {
                 .map(|data| data.unwrap());
             stock.do_exchange(sent.map(Ok)).await?.try_collect::<Vec<_>>().await
         };
-        let refused = "is no process of this run, and only those may change anything here; anybody may read";
+        let refused = "is not a process of this run, and only those may change anything here; others may only read";
         let said = exchange("push", grads(1)).await.unwrap_err().to_string();
         assert!(said.contains(refused), "{said}");
         let batches = exchange("pull", vec![0.0]).await.unwrap();

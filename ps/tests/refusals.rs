@@ -186,7 +186,9 @@ fn a_stock_client_may_look_and_not_touch() {
         for kind in ["push", "import"] {
             let said = exchange(kind, keys.clone()).await.unwrap_err().to_string();
             assert!(
-                said.contains("is no process of this run, and only those may change anything here; anybody may read"),
+                said.contains(
+                    "is not a process of this run, and only those may change anything here; others may only read"
+                ),
                 "{said}"
             );
         }
@@ -197,7 +199,9 @@ fn a_stock_client_may_look_and_not_touch() {
             Err(said) => said.to_string(),
         };
         assert!(
-            said.contains("is no process of this run, and only those may change anything here; anybody may read"),
+            said.contains(
+                "is not a process of this run, and only those may change anything here; others may only read"
+            ),
             "{said}"
         );
 

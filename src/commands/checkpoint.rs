@@ -21,10 +21,10 @@ pub(crate) enum Checkpoint {
     List(Place),
     /// Read all files of every checkpoint in a folder, and compare their lengths and checksums
     Verify(Place),
-    /// Make one checkpoint with all rows of the newest one and the layers below it
+    /// Merge the layers of the newest checkpoint into one full checkpoint
     ///
-    /// It gets the next number. Older checkpoints stay, unless --keep says how many. It appears whole or not at all; a run that
-    /// writes into the folder goes on. The keys of the changed rows are in memory meanwhile, about 20 bytes each, and a page of rows.
+    /// The full checkpoint gets the next number, and appears complete or not at all. Older checkpoints stay, unless --keep says how many. A
+    /// run that writes into the folder may go on. Memory: about 20 bytes for each key of the changed rows, and a page of rows.
     Compact(Compact),
 }
 
@@ -32,13 +32,13 @@ pub(crate) enum Checkpoint {
 pub(crate) struct Compact {
     /// The folder of the checkpoints (checkpoint.to of the job): a path or a URL.
     folder: String,
-    /// The number of the checkpoint. Default: the newest that is whole. An older one needs --to.
+    /// The number of the checkpoint. Default: the newest complete one. An older one needs --to.
     #[arg(long)]
     number: Option<u64>,
     /// Write the checkpoint to this folder, under its own number.
     #[arg(long, value_name = "FOLDER")]
     to: Option<String>,
-    /// Then remove all checkpoints but the newest so many.
+    /// Then keep this many of the newest checkpoints, and remove the others.
     #[arg(long, value_name = "N", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
     keep: Option<u16>,
 }

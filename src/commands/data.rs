@@ -24,7 +24,7 @@ use crate::pipelines::{Context, Job};
 use crate::stop::{NOTHING_IS_WRITTEN, Stop};
 use crate::{exit, out};
 
-/// Make, convert and inspect rows
+/// Generate, convert and inspect rows
 #[derive(Subcommand)]
 pub(crate) enum Data {
     Synth(Synth),
@@ -96,7 +96,7 @@ struct Parquet {
     /// Type of the categories in Parquet.
     #[arg(long, value_enum, default_value_t = Kind::Int)]
     categories: Kind,
-    /// Write 0 for a missing value, which decodes faster and can no longer be told from a 0.
+    /// Write 0 for a missing value: it decodes faster, but cannot be distinguished from 0.
     #[arg(long)]
     fill_nulls: bool,
     /// Replace the folder if it holds files.
@@ -127,10 +127,10 @@ impl Parquet {
     }
 }
 
-/// Make rows of Criteo's shape: the same seed, the same bytes
+/// Generate rows with Criteo's columns; the seed determines the bytes
 ///
-/// Writes rows with a label, 13 integers and 26 categories: Zipf values, Criteo's cardinalities and missing rates, and a
-/// planted model behind the labels (the best AUC any model can reach is about 0.83).
+/// Writes rows with a label, 13 integers and 26 categories: Zipf-distributed values with Criteo's cardinalities and missing rates. A hidden
+/// model determines the labels; the best possible AUC is about 0.83.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
@@ -144,13 +144,13 @@ pub(crate) struct Synth {
     /// Seed of the values, the planted model and the labels.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Number of the first row, to make more rows of the same seed, for instance to evaluate on.
+    /// Number of the first row: generates other rows of the same seed, for instance to evaluate on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     first_row: u64,
-    /// 2: also a column `buy` behind the label, a second label that is 1 for some of the clicks. Parquet alone.
+    /// 2: also a second label, the column `buy`, which is 1 for some of the clicks. Parquet only.
     #[arg(long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     labels: u8,
-    /// Give each row an `item`, and a list `history` of up to so many items, on which the label depends too.
+    /// Add an `item` and a list `history` of up to N items to each row; the label depends on both.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     history: u32,
     /// Format of the files.
@@ -162,8 +162,8 @@ pub(crate) struct Synth {
 
 /// Convert CSV, JSON lines, Criteo text (plain, .gz or .zst) or Arrow files to Parquet, or Parquet to other row groups
 ///
-/// Reads several files in the order of their names. The types of CSV and JSON lines are those of a job's columns (--job), or those of
-/// the first 10,000 rows: integers, numbers, or else text. A value of another type is a bad row.
+/// Reads several files in the order of their names. For CSV and JSON lines, the columns of a job (--job) or the first 10,000 rows determine
+/// the types: integers, numbers or text. A value of another type makes a bad row.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
@@ -174,10 +174,10 @@ pub(crate) struct Convert {
     /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     out: String,
-    /// A job file: of CSV and JSON lines, writes the columns that it reads, as it reads them.
+    /// A job file: from CSV and JSON lines, write the columns and types of this job.
     #[arg(long, value_name = "JOB.toml")]
     job: Option<PathBuf>,
-    /// Columns of CSV and JSON lines that are text, whatever their first rows hold; of JSON lines also keys that come later.
+    /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "job")]
     text: Vec<String>,
     /// The character between the fields of CSV; \t is a tab.
@@ -193,14 +193,14 @@ pub(crate) struct Convert {
     parquet: Parquet,
 }
 
-/// Print schema, rows, row groups, and per column the missing rate and an estimate of distinct values
+/// Print the schema, rows and row groups, and for each column the missing rate, distinct values, range and histogram
 ///
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
     /// A file, a folder or a glob of Parquet, Arrow, CSV, JSON lines or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
-    /// Format of the files. Default: told by their names, or else by their first bytes.
+    /// Format of the files. Default: by their names, or else by their first bytes.
     #[arg(long, value_enum)]
     format: Option<InspectedFormat>,
     /// The character between the fields of CSV; \t is a tab.
@@ -352,7 +352,7 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
                 continue;
             }
             let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
-            return Err(Fault::user(format!("--text names `{name}`, which is no column{near}")));
+            return Err(Fault::user(format!("--text names `{name}`, which is not a column{near}")));
         };
         column.kind = ValueKind::Text;
     }

@@ -26,12 +26,11 @@ const ARRAY: &str = "_vectors.npy";
 
 /// Write the vectors of items or users: forebay embed --model FOLDER --data PATH --tower item --out FOLDER
 ///
-/// For models of the kind "two_towers". Writes a row for each row of the input, in the order of the input: the kept columns, and
-/// `vector`, a list of floats of fixed length, for an index of nearest neighbours, or to search one. The rows need the columns of this
-/// tower alone, and no label.
+/// For models of kind "two_towers". Writes one row for each row of the input, in the same order: the columns of --keep and `vector`, a
+/// fixed-size list of floats for a nearest-neighbour index. The rows need only the columns of this tower, and no label.
 ///
-/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip it keeps its
-/// place, and its vector is null; lines of text that are no rows at all are left out. Both are counted at the end.
+/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip the row stays in the output
+/// with a null vector; a line of text that is not a row is left out. The end of the run counts both.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]

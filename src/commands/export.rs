@@ -3,8 +3,9 @@
 use crate::actors::commas;
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Delta, ExportParts};
+use crate::ps::Storage;
 use crate::{Fault, Model};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::replaced;
 use crate::logs::Logs;
@@ -13,11 +14,12 @@ use crate::{exit, out};
 
 /// Write a model for other runtimes: forebay export --model FOLDER --to FOLDER
 ///
-/// Writes the dense part as ONNX (dense.onnx), and the rows of the table as Parquet and as numpy arrays, by ascending key. See
-/// docs/export.md for the inputs of the dense part, and docs/model-folder.md for the keys of values.
+/// Writes the dense part as ONNX (dense.onnx), and the rows of the table as Parquet and as numpy arrays, sorted by key. See docs/export.md
+/// for the inputs of the dense part, and docs/model-folder.md for the keys of values.
 ///
-/// With --delta-from OLD it writes what makes the model of an older one instead: the rows that changed, the keys that have no row
-/// any more, and the dense parameters. `forebay serve --deltas` applies it without a pause; --apply merges it into a model folder.
+/// With --delta-from OLD it writes a delta instead, which turns the older model into this one: changed rows, removed keys and the dense
+/// parameters. `forebay serve --deltas` applies a delta without a pause; --apply merges it into a model folder. With --values f16 or int8
+/// the delta takes less room, and the model that it gives approximates the new one. See docs/serve.md.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
@@ -25,26 +27,51 @@ use crate::{exit, out};
   forebay export --model rows/model --to rows/export
   forebay export --model hdfs://nameservice/models/ctr --to export --tables-only
   forebay export --model rows/tuesday --delta-from rows/monday --to rows/deltas/tuesday
+  forebay export --model rows/tuesday --delta-from rows/monday --values int8 --to rows/deltas/tuesday
   forebay export --model rows/monday --apply rows/deltas/tuesday --to rows/tuesday-merged")]
 pub(crate) struct Export {
-    /// The model folder: a path or a URL (hdfs://, s3://, file://). Or a folder of checkpoints, for the newest one.
+    /// The model folder, or a folder of checkpoints for the newest one: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
     /// The folder to write, a path or a URL; it appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     to: String,
-    /// Write the rows of the table alone, without the dense part: for own models, whose code is not in the model folder.
+    /// Write only the rows of the table, without the dense part: for own models, whose code is not in the model folder.
     #[arg(long, conflicts_with_all = ["delta_from", "apply"])]
     tables_only: bool,
-    /// Write a delta: what makes the model of this older one. A model folder, or a folder of checkpoints.
+    /// Write a delta from this older model, a model folder or a folder of checkpoints.
     #[arg(long, value_name = "FOLDER", conflicts_with = "apply")]
     delta_from: Option<String>,
+    /// How the delta stores embeddings and other parts of rows that have several values; the linear weight is f32 always.
+    #[arg(long, value_name = "FORMAT", requires = "delta_from", default_value = "f32")]
+    values: Values,
     /// Apply a delta, and write a model folder; may be repeated, in order.
     #[arg(long, value_name = "FOLDER")]
     apply: Vec<String>,
     /// Replace the folder if it holds files.
     #[arg(long)]
     replace: bool,
+}
+
+/// How a delta stores the values of rows.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Values {
+    /// Four bytes a value; the delta is exact
+    F32,
+    /// Two bytes a value
+    F16,
+    /// One byte a value, and a scale for each row
+    Int8,
+}
+
+impl From<Values> for Storage {
+    fn from(values: Values) -> Self {
+        match values {
+            Values::F32 => Self::F32,
+            Values::F16 => Self::F16,
+            Values::Int8 => Self::Int8,
+        }
+    }
 }
 
 impl Export {
@@ -61,10 +88,11 @@ impl Export {
         if let Some(old) = &self.delta_from {
             let (old, new) = (load(old)?, load(&self.model)?);
             stop.begin()?;
-            let delta = new.write_delta(&old, folder, self.replace)?;
+            let delta = new.write_delta(&old, folder, self.values.into(), self.replace)?;
             let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
+            let values = delta.gives.map_or_else(String::new, |_| format!(", values in {}", delta.values));
             return out::print(format_args!(
-                "wrote {}: {} rows of {} changed, {} removed; from version {} to {}",
+                "wrote {}: {} rows of {} changed{values}, {} removed; from version {} to {}",
                 self.to,
                 commas(changed),
                 commas(delta.rows),
@@ -80,11 +108,11 @@ impl Export {
                 let not_applied = |fault: Fault| Fault::user(format!("cannot apply {path}: {}", fault.message()));
                 model = model.merged(&delta).map_err(not_applied)?;
             }
-            let version = model.version()?;
+            let versions = model.versions()?;
             stop.begin()?;
             let manifest = model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
-            return out::print(format_args!("wrote {}: {} rows; version {version}", self.to, commas(rows)));
+            return out::print(format_args!("wrote {}: {} rows; {versions}", self.to, commas(rows)));
         }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
         stop.begin()?;

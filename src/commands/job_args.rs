@@ -36,27 +36,27 @@ pub(crate) struct RunArgs {
     /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json.
     #[arg(long, value_name = "PATH")]
     pub(crate) report: Option<PathBuf>,
-    /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page of all its processes, and /metrics for
-    /// Prometheus. The first trainer shows it.
+    /// Serve a live page of all processes of the run, and /metrics for Prometheus, at this address, for instance 127.0.0.1:9600. The first
+    /// trainer serves them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) dashboard: Option<SocketAddr>,
-    /// Write event files for TensorBoard to this folder while the run goes on. The first trainer writes them.
+    /// Write event files for TensorBoard to this folder during the run. The first trainer writes them.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) tensorboard: Option<PathBuf>,
-    /// Send OpenTelemetry spans of the batches of one window of N, for instance 16, to OTEL_EXPORTER_OTLP_ENDPOINT by gRPC; by default
-    /// to http://127.0.0.1:4317. Readers and trainers send them.
+    /// Trace the batches of one in N windows, for instance 16, as OpenTelemetry spans. Readers and trainers send them by gRPC to
+    /// OTEL_EXPORTER_OTLP_ENDPOINT, by default http://127.0.0.1:4317.
     #[cfg(feature = "otel")]
     #[arg(long, value_name = "N")]
     pub(crate) spans: Option<std::num::NonZeroU64>,
-    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. In a run of several processes, the
-    /// one that runs the coordinator decides.
+    /// Resume from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. In a run of several processes, the
+    /// option of the process with the coordinator counts.
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
-    /// checkpoint.to. With --resume, only if there is none yet.
+    /// Resume from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run writes its own checkpoints to
+    /// checkpoint.to. With --resume, this counts only if checkpoint.to has no checkpoint yet.
     #[arg(long, value_name = "FOLDER[#NUMBER]")]
     resume_from: Option<String>,
-    /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
+    /// Continue from a trained model: short for --set train.from=MODEL. With --resume, this counts only if there is no checkpoint yet.
     #[arg(long, value_name = "MODEL")]
     from: Option<String>,
 }
@@ -83,8 +83,8 @@ impl RunArgs {
                 let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
                 if is_in(&place, &model) {
                     return Err(Fault::user(format!(
-                        "{argument} is {place}, in the folder of the model, {model}, which is written as a whole at the end: name a \
-                         place outside of it"
+                        "{argument} is {place}, in the folder of the model, {model}, which the run replaces at the \
+                         end: name a place outside of it"
                     )));
                 }
             }

@@ -9,8 +9,8 @@ use clap::Args;
 use super::job_args::JobArgs;
 use crate::out;
 
-/// Print the graph of a job, with the capacity of every link, replicas and places; or, from the report of a smaller run, how many
-/// machines a run needs. Reads no rows
+/// Print the graph of a job: capacities of links, replicas and places; or, with the report of a smaller run, how many machines a run needs.
+/// Reads no rows
 #[derive(Args)]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -18,24 +18,25 @@ pub(crate) struct Plan {
     /// Print the job as TOML, with every field, its value and a sentence about it.
     #[arg(long, conflicts_with = "profile")]
     job_file: bool,
-    /// The report.json of a run of this job on fewer rows, as --report leaves it. Prints machines, limits, bytes on every link,
-    /// memory, hours, and all that is assumed.
+    /// The report.json of a run of this job on fewer rows, as --report leaves it. Prints machines, limits, bytes on every link, memory,
+    /// hours, and all assumptions.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-    /// Rows to train on, all epochs together, for instance 1e11; default: as many as the profile has.
+    /// Rows to train on, all epochs together, for instance 1e11; default: the rows of the profile.
     #[arg(long, requires = "profile")]
     rows: Option<String>,
-    /// How long the run may take, for instance 5h or 1h30m: finds the machines. Default: those of the job's [placement].
+    /// How long the run may take, for instance 5h or 1h30m: computes the number of machines. Default: the processes of the job's
+    /// [placement].
     #[arg(long, value_name = "TIME", requires = "profile")]
     deadline: Option<String>,
-    /// Rows of the table at the end; default: as the measured table grew.
+    /// Rows of the table at the end; default: extrapolated from the growth of the measured table.
     #[arg(long, requires = "profile")]
     keys: Option<String>,
-    /// What machines have: cores, network, memory, and price for an hour, for instance cores=16,network=10Gbit,price=0.8 for all
-    /// roles, or ps:memory=256GiB for one (reader, ps, trainer); may be repeated.
+    /// The machines: cores, network, memory, and price per hour, for instance cores=16,network=10Gbit,price=0.8 for all roles, or
+    /// ps:memory=256GiB for one (reader, ps, trainer); may be repeated.
     #[arg(long = "machine", value_name = "[ROLE:]PART=VALUE,...", requires = "profile")]
     machines: Vec<String>,
-    /// Replace an assumption, for instance round_trip=1ms; may be repeated. Plans print all of them, with their names.
+    /// Replace an assumption, for instance round_trip=1ms; may be repeated. A plan prints the names of all assumptions.
     #[arg(long = "assume", value_name = "NAME=VALUE", requires = "profile")]
     assumptions: Vec<String>,
     /// Print JSON.

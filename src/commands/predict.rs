@@ -28,11 +28,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Predict rows with a model: forebay predict --model FOLDER --data PATH --out FOLDER
 ///
-/// Writes a row for each row of the input, in the order of the input: the kept columns, and `score`, the probability of label 1.
-/// The rows need no label.
+/// Writes one row for each row of the input, in the same order: the columns of --keep and `score`, the probability of label 1. The rows
+/// need no label.
 ///
-/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip it keeps its
-/// place, and its score is empty (null); lines of text that are no rows at all are left out. Both are counted at the end.
+/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip the row stays in the output
+/// with a null score; a line of text that is not a row is left out. The end of the run counts both.
 ///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]

@@ -18,7 +18,7 @@ pub(super) fn check(out: &str, models: &[&str], data: Option<&Input>) -> Result<
     match reads.find(|place| is_in(place, out)) {
         None => Ok(()),
         Some(read) => Err(Fault::user(format!(
-            "`{out}` would be replaced, and {read}, which is read, is in it: name another folder"
+            "`{out}` would be replaced, but it contains {read}, which the command reads: name another folder"
         ))),
     }
 }

@@ -27,7 +27,7 @@ use crate::{out, parent};
 /// The role of the process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
-    /// Reads, parses, batches.
+    /// Reads, parses and batches rows.
     Reader,
     /// Holds shards of the table; the first one also runs the coordinator.
     Ps,
@@ -37,8 +37,8 @@ pub(crate) enum Role {
 
 /// Run one process of a run of several: forebay role reader|ps|trainer JOB.toml
 ///
-/// Give every process the same job, whose [placement] says how many of each role there are. Every process knows one address,
-/// that of the coordinator (in the first ps); the others join there. The run starts when all have joined.
+/// Give every process the same job, whose [placement] says how many processes each role has. Every process needs the address of the
+/// coordinator (in the first ps), and joins there. The run starts when all have joined.
 ///
 /// Rank and addresses may come from environment variables that Slurm and Kubernetes set; see docs/cluster.md.
 #[derive(Args)]
@@ -56,16 +56,16 @@ pub(crate) struct RoleCommand {
     /// the number at the end of POD_NAME; else 0.
     #[arg(long, env = "FOREBAY_RANK", value_name = "RANK")]
     rank: Option<u32>,
-    /// Where this process listens. Default: 127.0.0.1, on port 7600 if it runs the coordinator, else on any free port.
+    /// The address to listen on. Default: 127.0.0.1, port 7600 for the coordinator, else any free port.
     #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// Where others reach this process, if not at that address.
+    /// The address at which others reach this process, if it is not the --listen address.
     #[arg(long, env = "FOREBAY_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
-    /// Where the coordinator is reached. Default: network.coordinator of the job, or 127.0.0.1:7600.
+    /// The address of the coordinator. Default: network.coordinator of the job, or 127.0.0.1:7600.
     #[arg(long, env = "FOREBAY_COORDINATOR", value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// The name of the run; processes of other runs are refused. Default: network.run of the job, or "forebay".
+    /// The name of the run. Processes refuse processes of other runs. Default: network.run of the job, or "forebay".
     #[arg(long, env = "FOREBAY_RUN", value_name = "NAME")]
     run: Option<String>,
     #[command(flatten)]
@@ -180,7 +180,7 @@ impl RoleCommand {
 fn scheduled_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, Fault> {
     for name in ["SLURM_ARRAY_TASK_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX"] {
         if let Some(text) = variable(name) {
-            let wrong = |e| Fault::user(format!("{name} is {text:?}, expected a rank from 0")).because(e);
+            let wrong = |e| Fault::user(format!("{name} is {text:?}, expected a rank of at least 0")).because(e);
             return text.parse().map(Some).map_err(wrong);
         }
     }

@@ -25,7 +25,7 @@ pub(crate) struct Completions {
   forebay man | man -l -
   forebay man ~/.local/share/man/man1")]
 pub(crate) struct Man {
-    /// The folder. It is made if it is not there.
+    /// The folder; it is created if it does not exist.
     folder: Option<PathBuf>,
 }
 

@@ -13,7 +13,7 @@ use crate::out;
 use crate::pipelines::{ColumnStatistics, Context, Job, column_statistics};
 use crate::whole_file;
 
-/// Mean, standard deviation, least and greatest value of the dense features of a job, for their `scale`, and quantiles of its slots
+/// Compute the statistics of a job's dense features, for their `scale`, and the quantiles of its slots
 ///
 /// Reads the rows at data.train once. Prints the sections [columns.statistics] and [columns.quantiles] of a job file; --write puts them
 /// into the file.
@@ -69,8 +69,9 @@ impl Stats {
         });
         if !is_right {
             return Err(Fault::user(format!(
-                "the section [columns.statistics] cannot be put into {path}, perhaps because `columns`, `statistics` or `quantiles` stand \
-                 in one line there: put it in by hand, as `forebay data stats` prints it without --write"
+                "cannot write the section [columns.statistics] into {path}, perhaps because `columns`, `statistics` or \
+                 `quantiles` is an inline table there: insert it by hand, as `forebay data stats` prints it without \
+                 --write"
             )));
         }
         whole_file::write(&self.job, new.as_bytes()).map_err(|e| cannot("replace", e))

@@ -46,14 +46,18 @@ impl Summary<'_> {
             return out::print_or_drop(self.to_json());
         }
         out::print_or_drop(&self.trained.report);
-        out::print_or_drop(format_args!(
-            "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-            commas(last.rows),
-            last.seconds,
-            last.steps,
-            last.logloss,
-            last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
-        ));
+        match last.rows {
+            // The other trainers of a short run had all of them.
+            0 => out::print_or_drop("this process trained on no rows"),
+            rows => out::print_or_drop(format_args!(
+                "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
+                commas(rows),
+                last.seconds,
+                last.steps,
+                last.logloss,
+                last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
+            )),
+        }
         let usage = self.usage();
         if let (Some(cpu), Some(peak)) = (usage["cpu_seconds"].as_f64(), usage["peak_bytes"].as_u64()) {
             let report = &self.trained.report;

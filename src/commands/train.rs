@@ -115,6 +115,11 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     if end.saves && training.job().output.model.is_none() {
         tracing::warn!("the model will not be saved: the job has no output.model");
     }
+    if end.saves
+        && let Some(label) = training.job().columns.label_as_feature()
+    {
+        tracing::warn!("the model sees what it has to predict: `{label}` is a label and a feature, too");
+    }
     let before = Usage::now();
     let running = training.start()?;
     stop.has_begun();

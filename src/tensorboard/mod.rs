@@ -70,7 +70,7 @@ impl TensorBoard {
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
             let folder = folder.display();
             return Err(Fault::user(format!(
-                "--tensorboard is {folder}, which is no folder: name a folder for event files"
+                "--tensorboard is {folder}, which is not a folder: name a folder for event files"
             )));
         }
         fs::create_dir_all(folder)

@@ -267,7 +267,7 @@ fn what_cannot_be_evaluated_is_found_before_the_first_row() {
     let taken = few(&[every, "evaluation.keep=best"]);
     std::fs::create_dir(taken.folder.path().join("model.best-1")).unwrap();
     std::fs::write(taken.folder.path().join("model.best-1/notes"), "mine").unwrap();
-    refused(&taken, &["model.best-1", "something is there that is not a model"]);
+    refused(&taken, &["model.best-1", "it holds something that is not a model"]);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn a_full_disk_says_which_model_could_not_be_kept() {
     let job = few(&["evaluation.every.rows=2000", "evaluation.keep=best", "model.hidden=[512, 512]"]);
     let ended = job.start_limited(900).end();
     assert_ne!(ended.code, Some(0), "{}", ended.said);
-    assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be kept at "), "{}", ended.said);
+    assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be saved to "), "{}", ended.said);
     assert!(ended.said.contains("model.best-0"), "{}", ended.said);
     nothing_beside(&job);
 }

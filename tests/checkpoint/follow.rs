@@ -1,5 +1,6 @@
 //! `forebay eval --follow`: the checkpoints of a run are evaluated beside it.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -96,6 +97,94 @@ fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint
     let ended = follower.end();
     assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last 1"), "{}", ended.said);
     assert_eq!(evaluations(&ended.said).len(), 2);
+}
+
+#[test]
+fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_anew_with_another_run() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(3, &[]);
+    let best = job.folder.path().join("best");
+    let kept = || std::fs::metadata(best.join("manifest.json")).map(|file| file.ino()).ok();
+    let first = |follower: &mut Running, number: usize| {
+        while evaluations(&follower.said()).len() < number {
+            follower.check_runs();
+        }
+        evaluations(&follower.said()).remove(number - 1)
+    };
+    let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
+    assert_eq!(first(&mut follower, 1)["is_best"], true);
+    follower.signal(Signal::KILL);
+    follower.end();
+    let of_first = kept();
+    assert!(of_first.is_some());
+
+    // The same checkpoint is not better than itself.
+    let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
+    let again = first(&mut follower, 1);
+    assert_eq!((&again["checkpoint"], &again["is_best"]), (&job.newest().into(), &false.into()), "{again}");
+    assert!(follower.said().contains("the best model of this run so far is at"), "{}", follower.said());
+    assert_eq!(kept(), of_first);
+
+    // Another run in the same folder, whose numbers begin with 1.
+    let of_other = Job::new("parquet", &["seed=77"]);
+    of_other.kill_after(2, &[]);
+    std::fs::remove_dir_all(job.checkpoints()).unwrap();
+    std::fs::rename(of_other.checkpoints(), job.checkpoints()).unwrap();
+    let other = first(&mut follower, 2);
+    assert_eq!((&other["checkpoint"], &other["is_best"]), (&job.newest().into(), &true.into()), "{other}");
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert!(ended.code == Some(0) && ended.said.contains("is of another run"), "{}", ended.said);
+    assert_ne!(kept(), of_first);
+    assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
+}
+
+/// As while a folder is copied from another machine, file by file.
+#[test]
+fn it_waits_while_no_checkpoint_is_whole() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(2, &[]);
+    let elsewhere = job.folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let files = job.files();
+    let (manifests, others): (Vec<_>, Vec<_>) = files.iter().partition(|file| file.ends_with(".json"));
+    for file in &others {
+        std::fs::rename(job.checkpoints().join(file), elsewhere.join(file)).unwrap();
+    }
+    assert!(!manifests.is_empty() && !others.is_empty());
+    let mut follower = follow(&job, &[]);
+    follower.until_said("waiting for one that is whole");
+    for file in &others {
+        std::fs::rename(elsewhere.join(file), job.checkpoints().join(file)).unwrap();
+    }
+    while evaluations(&follower.said()).is_empty() {
+        follower.check_runs();
+    }
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert_eq!(
+        (ended.code, &evaluations(&ended.said)[0]["checkpoint"]),
+        (Some(0), &job.newest().into()),
+        "{}",
+        ended.said
+    );
+}
+
+#[test]
+fn it_ends_when_nobody_reads_its_evaluations_any_more() {
+    let job = Job::new("parquet", &["data.epochs=1"]);
+    assert_eq!(job.run(&[]).code, Some(0));
+    let follow = format!(
+        "{} eval --follow --json --data {} --model {} 2>/dev/null | head -n 1",
+        env!("CARGO_BIN_EXE_forebay"),
+        rows("parquet").display(),
+        job.checkpoints().display()
+    );
+    // The shell waits for both ends of the pipe.
+    let mut command = Command::new("sh");
+    command.args(["-c", &follow]);
+    let ended = job.spawn(command).end();
+    assert_eq!((ended.code, evaluations(&ended.said).len()), (Some(0), 1), "{}", ended.said);
 }
 
 #[test]

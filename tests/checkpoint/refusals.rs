@@ -86,7 +86,7 @@ fn text_goes_on_in_the_kind_of_placement_that_began() {
     let said = launch.args(["--resume", "--restarts", "0", "--set", "placement.ps=1"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&said.stderr);
     assert_eq!(said.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("the checkpoint was made by one process"), "{stderr}");
+    assert!(stderr.contains("one process made the checkpoint"), "{stderr}");
 }
 
 #[test]

@@ -27,13 +27,13 @@ fn wrong_processes_are_refused_and_the_run_goes_on() {
     let (token, ca) = (&other[..2], &other[6..]);
     let (token, ca) = (refs(token), refs(ca));
     let strangers: [(&str, &str, Vec<&str>, &str); 7] = [
+        ("reader 0", "token", [&refs(&all)[2..], &token].concat(), "the caller's token is not the one of this server"),
         (
             "reader 0",
-            "token",
-            [&refs(&all)[2..], &token].concat(),
-            "the token that was sent is not the one of this server",
+            "none",
+            refs(&all)[2..].to_vec(),
+            "the server asks for a token, and the caller sent none: give token_file",
         ),
-        ("reader 0", "none", refs(&all)[2..].to_vec(), "a token is asked for here, and none was sent: give token_file"),
         ("reader 0", "run", with(["--run", "monday"]), "this is run `forebay`, and the caller belongs to run `monday`"),
         ("reader 0", "job", with(["--set", "train.staleness=3"]), "has another job than the coordinator"),
         ("trainer 1", "rank", refs(&all), "trainer 1 wants to join, but the job has 1 of this role"),

@@ -318,5 +318,5 @@ fn a_place_that_cannot_hold_the_model_ends_the_launch_before_the_training() {
     std::fs::write(run.folder().join("model"), "dear").unwrap();
     let Ended { code, log } = run.ended("launch");
     assert!(code == Some(2) && !log.contains("trained on"), "{code:?} {log}");
-    assert!(log.contains("something is there that is not a model"), "{log}");
+    assert!(log.contains("it holds something that is not a model"), "{log}");
 }

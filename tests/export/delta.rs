@@ -10,19 +10,23 @@ use crate::common;
 use crate::rows::{TABLES, TWO_TOWERS, job, model, predict, rows};
 use crate::server::{Server, json_rows};
 
-fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
+pub(crate) fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
     common::run(&[&arguments[..], more].concat())
 }
 
-fn delta(old: &Path, new: &Path, to: &Path) -> String {
-    let (code, said) = export(new, &["--delta-from", old.to_str().unwrap()], to);
+pub(crate) fn delta(old: &Path, new: &Path, to: &Path) -> String {
+    delta_with(old, new, &[], to)
+}
+
+pub(crate) fn delta_with(old: &Path, new: &Path, more: &[&str], to: &Path) -> String {
+    let (code, said) = export(new, &[&["--delta-from", old.to_str().unwrap()], more].concat(), to);
     assert_eq!(code, Some(0), "{said}");
     said
 }
 
 /// A model of the rows `first..first + n`, in `dir/name`.
-fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> PathBuf {
+pub(crate) fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> PathBuf {
     let settings = [&["model.kind=wide_deep"], settings].concat();
     let folder = dir.join(name);
     common::train(job(&rows(dir, first, n), &settings)).model.save(&folder).unwrap();
@@ -109,7 +113,7 @@ fn old_and_delta_make_new(settings: &[&str]) {
     let (from, to_version) = (before.version().unwrap().to_string(), after.version().unwrap().to_string());
     fs::write(to.join("manifest.json"), manifest.replace(&to_version, &from.replace(|c: char| c != '0', "1"))).unwrap();
     let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
-    assert!(code == Some(2) && said.contains("and says that it gives"), "{said}");
+    assert!(code == Some(2) && said.contains("but its manifest says"), "{said}");
     assert!(!dir.path().join("wrong").exists());
 }
 

@@ -122,7 +122,7 @@ fn what_is_wrong_with_a_batch_is_told_and_the_next_exchange_is_answered() {
     let expected = [
         "3 rows, 3 good",
         "no column `city`",
-        "no column `city` (`cty` is no feature of the model)",
+        "no column `city` (`cty` is not a feature of the model)",
         "column `city` has integers in these rows, and the model was trained on strings",
         // Each number is a list of one.
         "3 rows, 3 good",

@@ -11,6 +11,7 @@ mod measured;
 mod onnx;
 mod own;
 mod page;
+mod rounded_delta;
 mod rows;
 mod serve;
 mod server;

@@ -195,7 +195,7 @@ fn a_damaged_model_and_a_folder_in_use_are_refused_and_nothing_is_written() {
     fs::write(to.join("letters"), "dear").unwrap();
     let (code, said) = export(&model, &to, &[]);
     assert!(code == Some(2) && said.contains("holds files already"), "{said}");
-    for (to, words) in [(&to, "something other than a forebay export"), (&model, "which is read, is in it")] {
+    for (to, words) in [(&to, "something other than a forebay export"), (&model, "which the command reads")] {
         let (code, said) = export(&model, to, &["--replace"]);
         assert!(code == Some(2) && said.contains(words), "{said}");
     }

@@ -124,7 +124,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     let text = refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), 2);
     assert!(text.contains("in the folder of the model"), "{text}");
     let text = refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), 2);
-    assert!(text.contains("which is no folder"), "{text}");
+    assert!(text.contains("which is not a folder"), "{text}");
     let again = dir.path().join("again");
     fs::write(&again, "").unwrap();
     for _ in 0..2 {
@@ -290,7 +290,7 @@ fn a_model_does_not_replace_a_folder_with_the_manifest_of_something_else() {
     for manifest in [r#"{ "format": "forebay export", "version": 1 }"#, r#"{ "name": "a web page" }"#] {
         fs::write(model.join("manifest.json"), manifest).unwrap();
         let (code, text) = common::code_and_output(&train(dir.path(), &[&setting]).output().unwrap());
-        assert!(code == Some(2) && text.contains("something is there that is not a model"), "{text}");
+        assert!(code == Some(2) && text.contains("it holds something that is not a model"), "{text}");
         assert_eq!(fs::read_to_string(model.join("manifest.json")).unwrap(), manifest);
     }
 }
@@ -306,7 +306,7 @@ fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
     let (code, text) = run.wait();
     assert_eq!(code, Some(2), "{text}");
     let beside = dir.path().join("model.rescued");
-    assert!(text.contains("something is there that is not a model"), "{text}");
+    assert!(text.contains("it holds something that is not a model"), "{text}");
     assert!(text.contains(&format!("the model was saved at {} instead", beside.display())), "{text}");
     assert_eq!(Model::load(beside, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
     assert_eq!(fs::read_to_string(model.join("letters")).unwrap(), "dear");

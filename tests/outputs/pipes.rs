@@ -86,7 +86,7 @@ fn pipes_in_the_place_of_files_and_folders_are_refused_before_the_training() {
         assert!(text.contains("pipe") && text.contains("error: "), "{field}: {text}");
     }
     let text = refused(train(dir.path(), &[]).args(["--tensorboard", &at]), 2);
-    assert!(text.contains("which is no folder"), "{text}");
+    assert!(text.contains("which is not a folder"), "{text}");
     for command in [&["eval", "--data", "x"][..], &["predict", "--data", "x", "--out", "-"], &["export", "--to", "x"]] {
         refused(common::forebay(command).args(["--model", &at]).current_dir(dir.path()), 2);
     }

@@ -44,7 +44,7 @@ pub(super) struct Layout {
 
 /// A fault of a file that is damaged: `why` says where and what.
 pub(super) fn damaged(name: &str, why: impl std::fmt::Display) -> Fault {
-    Fault::user(format!("`{name}`: {why}: the file is damaged, write or copy it anew"))
+    Fault::user(format!("`{name}`: {why}: the file is damaged, write or copy it again"))
 }
 
 fn cut(file: &DataFile, why: &str) -> Fault {
@@ -59,7 +59,7 @@ pub(super) async fn read(file: &DataFile) -> Result<Layout, Fault> {
     let head = file.read(0..file.size.min(HEAD)).await?;
     if head.starts_with(FEATHER_1) {
         return Err(Fault::user(format!(
-            "`{}` is Feather version 1, which is not read here: write it anew as version 2",
+            "`{}` is Feather version 1, which Forebay does not read: write it again as version 2",
             file.name
         )));
     }
@@ -210,7 +210,7 @@ impl Window<'_> {
 fn schema_of(file: &DataFile, schema: ipc::Schema<'_>) -> Result<SchemaRef, Fault> {
     if !schema.endianness().equals_to_target_endianness() {
         return Err(Fault::user(format!(
-            "`{}` has big-endian numbers, which are not read here: write it anew on this kind of machine",
+            "`{}` has big-endian numbers, which Forebay does not read: write it again on a little-endian machine",
             file.name
         )));
     }

@@ -83,7 +83,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<Str
     let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
     if line.len() > MAX_LINE {
         return Err(Fault::user(format!(
-            "`{name}`: its first line has more than {MAX_LINE} bytes, so it is no header"
+            "`{name}`: its first line has more than {MAX_LINE} bytes, so it is not a header"
         )));
     }
     if line.is_empty() {
@@ -96,7 +96,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<Str
     let names = fields.into_iter().map(|field| String::from_utf8(field).map(|name| name.trim().to_owned()));
     let names: Vec<String> = names
         .collect::<Result<_, _>>()
-        .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is no CSV")))?;
+        .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is not CSV")))?;
     let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
     Ok((names, ((text.len() - end) / lines).max(1) as u64))
 }

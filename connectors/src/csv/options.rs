@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CsvOptions {
-    /// The character between two fields: one of ASCII, such as "," or "\t".
+    /// The character between two fields, an ASCII character such as "," or "\t".
     pub delimiter: char,
-    /// Whether a field may stand in double quotes, with `""` for a quote in it. A quoted field must end on its line.
+    /// Whether fields may be in double quotes, with `""` for a quote in a field. A quoted field must end on its line.
     pub quotes: bool,
-    /// Texts that stand for a missing value, beside nothing at all, for instance `["NULL"]`.
+    /// Texts that mean a missing value, as an empty field does, for instance `["NULL"]`.
     pub nulls: Vec<String>,
 }
 

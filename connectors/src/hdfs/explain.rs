@@ -44,8 +44,8 @@ fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, Strin
             | ErrorKind::BrokenPipe
             | ErrorKind::InvalidData => {
                 format!(
-                    "what answers at {root} does not talk as a NameNode does, or breaks off: name the NameNode's RPC port \
-                     (8020 or 9000, as a rule), not its web port (9870) nor a DataNode's (9866)"
+                    "the server at {root} does not answer as a NameNode would, or breaks the connection: name the \
+                     NameNode's RPC port (usually 8020 or 9000), not its web port (9870) nor a DataNode's (9866)"
                 )
             }
             ErrorKind::TimedOut => format!(
@@ -59,8 +59,8 @@ fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, Strin
             ),
         },
         HdfsError::InvalidRPCResponse(_) => format!(
-            "what answers at {root} does not talk as a NameNode does: name the NameNode's RPC port (8020 or 9000, as a \
-             rule), not its web port (9870) nor a DataNode's (9866)"
+            "the server at {root} does not answer as a NameNode would: name the NameNode's RPC port (usually \
+             8020 or 9000), not its web port (9870) nor a DataNode's (9866)"
         ),
         HdfsError::RPCError(exception, said) | HdfsError::FatalRPCError(exception, said) => {
             return rpc_explanation(root, path, exception, said);
@@ -96,24 +96,24 @@ fn rpc_explanation(root: &str, path: &str, exception: &str, said: &str) -> Optio
             (
                 true,
                 format!(
-                    "permission denied by {root}: {first_line}; ask the owner for the right, or be another user (a Kerberos \
-                 ticket, or HADOOP_USER_NAME where the cluster has no Kerberos)"
+                    "permission denied by {root}: {first_line}; ask the owner for permission, or use another user \
+                     (with a Kerberos ticket, or HADOOP_USER_NAME if the cluster has no Kerberos)"
                 ),
             )
         } else if is("SafeModeException") || said.contains("safe mode") {
             (
                 false,
                 format!(
-                    "{root} is in safe mode, in which nothing can be written and some files cannot be read: it leaves it by itself \
-                 when enough DataNodes have reported, or by `hdfs dfsadmin -safemode leave`"
+                    "{root} is in safe mode, in which nothing can be written and some files cannot be read: wait until \
+                     enough DataNodes have reported, or run `hdfs dfsadmin -safemode leave`"
                 ),
             )
         } else if is("StandbyException") {
             (
                 false,
                 format!(
-                    "all NameNodes of {root} are on standby, none is active: see `hdfs haadmin -getAllServiceState`; a single \
-                 NameNode's address must not be used with high availability, name the name service"
+                    "all NameNodes of {root} are on standby, none is active: see `hdfs haadmin -getAllServiceState`; \
+                     with high availability, name the name service, not a single NameNode"
                 ),
             )
         } else if is("QuotaExceededException") || is("DSQuotaExceededException") || is("NSQuotaExceededException") {

@@ -95,8 +95,8 @@ pub(super) async fn list(
             if selected(filter, &file, text)? {
                 if empty {
                     return Err(Fault::user(format!(
-                        "`{}` is empty, which no whole Parquet file is: it was cut off or is still being written; write it \
-                         anew or remove it",
+                        "`{}` is empty, which no whole Parquet file is: it was cut off or is still being written; \
+                         write it again or remove it",
                         file.name
                     )));
                 }
@@ -126,8 +126,8 @@ pub(super) async fn list(
     }))
 }
 
-const UNEXPANDED: &str = "the shell has not made your home folder of `~`, which it does only at the beginning of a word and \
-     outside of quotes; write $HOME in place of it, in double quotes";
+const UNEXPANDED: &str = "the shell did not expand `~`, which it does only at the beginning of a word and outside of \
+    quotes; write $HOME instead, in double quotes";
 
 /// Whether a path begins with a home folder that no shell has filled in.
 fn is_unexpanded(text: &str) -> bool {
@@ -291,7 +291,7 @@ impl Search<'_> {
                         let reaches = |pattern| glob::reaches(pattern, path.as_ref());
                         if wanted || self.pattern.is_some_and(reaches) {
                             return Err(Fault::user(format!(
-                                "`{}` is a link to a file or folder that is not there: mend or remove it",
+                                "`{}` is a link to a file or folder that is not there: correct or remove it",
                                 entry.path().display()
                             )));
                         }

@@ -294,7 +294,7 @@ mod tests {
     async fn a_home_folder_that_no_shell_has_filled_in_is_told() {
         for path in ["~/rows/nowhere", "~/rows/nowhere-*.csv"] {
             let said = Input::from(path).list().await.unwrap_err().to_string();
-            assert!(said.contains("has not made your home folder of `~`") && said.contains("$HOME"), "{said}");
+            assert!(said.contains("did not expand `~`") && said.contains("$HOME"), "{said}");
         }
     }
 

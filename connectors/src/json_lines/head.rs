@@ -54,6 +54,8 @@ struct Head {
 #[derive(Clone, Copy, Default)]
 struct Seen {
     list: bool,
+    /// Neither null nor lists.
+    single: bool,
     /// Objects, or lists of lists or of objects.
     nested: bool,
 }
@@ -61,12 +63,14 @@ struct Seen {
 impl Seen {
     fn add(&mut self, other: Seen) {
         self.list |= other.list;
+        self.single |= other.single;
         self.nested |= other.nested;
     }
 }
 
 /// Reads the first lines of all files and finds the columns `wanted` in them; all there are, as text, but for those with nested values, if it
-/// is `None`. A column is one of lists in all files if a value of it is a list in one of them.
+/// is `None`. A column is one of lists in all files if a value of it is a list in one of them, or if all are
+/// null and the job says that it holds lists.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -110,12 +114,13 @@ pub(super) async fn read_heads(
     let known = new_keys_are_bad.then(|| Arc::new(names.keys().map(|&name| name.to_owned()).collect::<HashSet<_>>()));
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
-        for FileColumn { name, kind, integers, .. } in &wanted {
+        for FileColumn { name, kind, integers, list, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
             let (field, origin) = match folders.get(name, &file.partitions).or_else(above) {
                 Some((field, constant)) => (field, Origin::Folder(constant)),
                 None => {
-                    let list = names.get(name.as_str()).is_some_and(|seen| seen.list);
+                    let seen = names.get(name.as_str()).copied().unwrap_or_default();
+                    let list = seen.list || *list && !seen.single;
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
                     (Field::new(name, column_type(*kind, list), true), origin)
                 }
@@ -162,7 +167,7 @@ fn seen(raw: &str) -> Seen {
     } else {
         nests(raw)
     };
-    Seen { list, nested }
+    Seen { list, single: !list && raw != "null", nested }
 }
 
 fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fault {
@@ -170,8 +175,8 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));
     Fault::user(format!(
-        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; name a column that is seldom \
-         there as optional",
+        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; add a \
+         column that is rare to columns.optional",
         listed(shown)
     ))
 }

@@ -52,8 +52,8 @@ fn ranges(
             if let codec @ (Compression::BROTLI(_) | Compression::LZO) = column.compression() {
                 let codec = if codec == Compression::LZO { "lzo" } else { "brotli" };
                 return Err(Fault::user(format!(
-                    "`{}`, column `{}`: compressed with {codec}, which is not read here: write it anew with zstd, snappy, \
-                     gzip, lz4 or uncompressed",
+                    "`{}`, column `{}`: compressed with {codec}, which Forebay does not read: write the file again \
+                     with zstd, snappy, gzip, lz4 or uncompressed",
                     file.name,
                     column.column_path(),
                 )));
@@ -66,8 +66,8 @@ fn ranges(
                 Some(range) => of_group.push(range),
                 None => {
                     return Err(Fault::user(format!(
-                        "`{}`, row group {number}, column `{}`: the footer places it at byte {start}, {} bytes long, but \
-                         the file has {} bytes: the file is damaged, write it anew",
+                        "`{}`, row group {number}, column `{}`: the footer places it at byte {start}, {} bytes long, \
+                         but the file has {} bytes: the file is damaged, write it again",
                         file.name,
                         column.column_path(),
                         column.compressed_size(),

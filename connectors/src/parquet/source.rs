@@ -290,7 +290,7 @@ impl Decode {
         let at = format!("`{}`, row group {}, at or after row {row} of it: {why}", self.footer.file.name, self.group);
         let mut fault = match is_out_of_memory(&why) {
             true => Fault::external(format!("{at}: the process needs more memory to unpack it")),
-            false => Fault::user(format!("{at}: the file is damaged, write or copy it anew")),
+            false => Fault::user(format!("{at}: the file is damaged, write or copy it again")),
         };
         fault.lineage = Some(self.part.cut(row, 1).1);
         fault

@@ -8,7 +8,7 @@ use forebay_actors::{Fault, FaultKind};
 use parquet::errors::ParquetError;
 
 pub(super) fn made_meanwhile(name: &str) -> Fault {
-    Fault::user(format!("`{name}` was made by somebody else in the meantime: name another folder"))
+    Fault::user(format!("another program has made `{name}` in the meantime: name another folder"))
 }
 
 /// A fault for an error on the file `name`. An error of the disk is told in the user's words; a fault of a store that a writer has wrapped

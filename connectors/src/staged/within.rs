@@ -32,9 +32,7 @@ fn resolved(place: &str) -> PathBuf {
 pub(super) fn check_not_around_here(place: &Path) -> Result<(), Fault> {
     let around = env::current_dir().is_ok_and(|here| resolved(&here.to_string_lossy()).starts_with(place));
     match around {
-        true => {
-            Err(Fault::user(format!("`{}` holds the working directory: name a folder of its own", place.display())))
-        }
+        true => Err(Fault::user(format!("`{}` holds the working directory: name another folder", place.display()))),
         false => Ok(()),
     }
 }

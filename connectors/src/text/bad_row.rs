@@ -166,7 +166,7 @@ impl RejectFile {
         let fault = |e| staged::fault(path.display(), "cannot write rejected rows to", e);
         if folder.to_string_lossy().contains("://") {
             return Err(Fault::user(format!(
-                "rejected rows are appended to a local folder, not to `{}`: name one as write_to",
+                "rejected rows are appended to a local folder, not to `{}`: set write_to to a local folder",
                 folder.display()
             )));
         }

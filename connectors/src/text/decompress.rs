@@ -98,7 +98,7 @@ fn not_unpacked(name: &str, e: io::Error) -> Fault {
 /// The fault of a file that cannot be unpacked.
 pub(super) fn damaged(name: &str) -> Fault {
     Fault::user(format!(
-        "cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"
+        "cannot decompress `{name}`: it is damaged, was cut short, or has another compression than its name says"
     ))
 }
 

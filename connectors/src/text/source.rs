@@ -215,7 +215,7 @@ impl<F: LineFormat> TextSource<F> {
         };
         let place = line.map_or_else(String::new, |line| format!(", line {line}"));
         Fault::user(format!(
-            "`{}`{place} (byte {}): {}; mend the row, or set on_bad_row to \"skip\" or {{ write_to = DIR }}",
+            "`{}`{place} (byte {}): {}; correct the row, or set on_bad_row to \"skip\" or {{ write_to = DIR }}",
             file.name, failed.offset, failed.bad
         ))
     }
@@ -238,7 +238,7 @@ impl<F: LineFormat> Source for TextSource<F> {
         for (number, file) in self.files.iter().enumerate() {
             if let Some(ending) = PACKED_OTHERWISE.iter().find(|ending| file.name.ends_with(*ending)) {
                 return Err(Fault::user(format!(
-                    "`{}`: text that is packed as `{ending}` is not read, write it as .gz, .zst or plain text",
+                    "`{}`: text compressed as `{ending}` is not supported, write it as .gz, .zst or plain text",
                     file.name
                 )));
             }
@@ -308,12 +308,14 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
-                    return Err(Fault::user(format!(
-                        "`{}` holds no usable row: {} rows were rejected{}",
-                        self.input,
-                        self.seen.1,
-                        self.why.said(&self.files)
-                    )));
+                    return Err(Fault::user(match self.seen.1 {
+                        0 => format!("`{}` holds no row", self.input),
+                        rejected => format!(
+                            "`{}` holds no usable row: {rejected} rows were rejected{}",
+                            self.input,
+                            self.why.said(&self.files)
+                        ),
+                    }));
                 }
                 return Ok(None);
             };

@@ -126,6 +126,26 @@ async fn a_column_is_one_of_lists_in_all_files_if_it_is_in_the_first_lines_of_on
 }
 
 #[tokio::test]
+async fn a_column_that_begins_with_nulls_is_one_of_lists_if_the_job_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let nulls = "{\"t\": null, \"u\": \"x\"}\n".repeat(4000);
+    fs::write(dir.path().join("a.jsonl"), nulls + "{\"t\": [\"a\", \"b\"]}\n").unwrap();
+    let source = |list| {
+        let columns = ["t", "u"].map(|name| FileColumn::new(name, ValueKind::Text).list(list));
+        JsonLinesSource::json_lines(dir.path(), options()).columns(columns)
+    };
+    let said = refused(source(false)).await;
+    assert!(said.contains("`t`") && said.contains("4001"), "{said}");
+    let batch = all(&mut source(true)).await;
+    let lists = batch.column(0).as_list::<i32>();
+    assert!(lists.is_null(3999));
+    let last: Vec<_> = lists.value(4000).as_string::<i32>().iter().flatten().map(str::to_owned).collect();
+    assert_eq!(last, ["a", "b"]);
+    // What is there decides.
+    assert_eq!(*batch.column(1).data_type(), DataType::Utf8);
+}
+
+#[tokio::test]
 async fn without_columns_nested_values_are_left_out_and_a_late_key_is_a_bad_row_if_asked() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl");

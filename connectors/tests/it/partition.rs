@@ -156,7 +156,7 @@ async fn columns_are_found_by_name_wherever_they_stand_and_lists_whatever_their_
     let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
     file(dir.path(), "c", &RecordBatch::try_from_iter([("label", text)]).unwrap());
     let said = refused(ParquetSource::new(dir.path(), options()).columns(["label"]).dictionaries(false)).await;
-    for part in ["`label` has strings in `", "c/part-0.parquet` but integers (Int32) in `", "write one of them anew"] {
+    for part in ["`label` has strings in `", "c/part-0.parquet` but integers (Int32) in `", "write one of them again"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -176,7 +176,7 @@ async fn text_in_folders_is_selected_too_and_other_packings_are_refused_by_name(
     std::fs::write(dir.path().join("day=2026-11-19/part-1.txt.bz2"), "BZh9").unwrap();
     let mut source = CriteoSource::new(input("day = '2026-11-19'"), options());
     let said = read(&mut source, &cx()).await.unwrap_err().to_string();
-    assert!(said.contains("part-1.txt.bz2`: text that is packed as `.bz2` is not read"), "{said}");
+    assert!(said.contains("part-1.txt.bz2`: text compressed as `.bz2` is not supported"), "{said}");
 }
 
 #[tokio::test]

@@ -13,8 +13,7 @@ use super::slot::check_buckets;
 pub struct SlotCross {
     /// The columns of two or three slots, such as `["user", "category"]`; their order counts.
     pub columns: Vec<String>,
-    /// How many keys the combinations share: they are hashed into so many buckets, for instance `1_000_000`. Default: each
-    /// combination has its own key.
+    /// The number of buckets that combinations are hashed into, for instance `1_000_000`. Default: each combination has its own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
     /// The table of `[tables]` that has its rows, for instance `wide`. Default: `[table]`.

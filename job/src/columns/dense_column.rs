@@ -16,26 +16,27 @@ pub struct DenseColumn {
     /// Name of the column, or a range.
     pub column: String,
     /// The column has a list of this many numbers in each row, for instance `64`: a vector that another model computed. Each number is an
-    /// input of the model, and the options apply to each. A list that is missing is as many missing values, and a row with a list of
-    /// another length is a bad row. Default: the column has one number.
+    /// input of the model, and the options apply to each. A missing list counts as this many missing values. A row with a list of another
+    /// length is a bad row. Default: the column has one number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
     /// Transform of its values.
     #[serde(default)]
     pub transform: Transform,
-    /// When an age is measured, with the transforms `age_days` and `age_hours`: a column of dates or timestamps, such as that of the event, or a
-    /// moment in UTC, `2026-11-20` or `2026-11-20T03:04:05`; for instance `event_time`.
+    /// For `age_days` and `age_hours`, the end of the age: a column of dates or timestamps, such as the time of the event, or a moment in
+    /// UTC, `2026-11-20` or `2026-11-20T03:04:05`; for instance `event_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// The value of the column that stands for a missing one, for instance `0`. Default: a missing value is 0 after transform and scale,
-    /// which is the mean for "z_score". With `fill` or `indicator` NaN is a missing value; without, a row with NaN is a bad row.
+    /// The value that replaces a missing value, before `clip` and `transform`, for instance `0`. Default: a missing value is 0 after
+    /// transform and scale, which is the mean for "z_score". With `fill` or `indicator` NaN is a missing value; without, a row with NaN is
+    /// a bad row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<f64>,
     /// Adds an input of the model: 1 where the value (of a list, one of its values) is missing, else 0. It comes after the feature's own
     /// inputs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub indicator: bool,
-    /// Limits of the column's values: a value beyond one becomes the limit, before the transform.
+    /// Limits of the column's values, applied before the transform: a value beyond a limit becomes the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<Clip>,
     /// Scale of the transformed values, by `columns.statistics`. Default: none.
@@ -73,7 +74,8 @@ pub enum Transform {
     Hour,
     /// The day of the week of a date or a timestamp in UTC: 0 for Monday to 6 for Sunday.
     Weekday,
-    /// The days from a date or a timestamp to that of `at`, with fractions; negative if `at` is earlier. `fill`, `clip` and `scale` are of days.
+    /// The days from a date or a timestamp to that of `at`, with fractions; negative if `at` is earlier. `fill`, `clip` and `scale` apply
+    /// to the days.
     AgeDays,
     /// The same in hours.
     AgeHours,
@@ -85,7 +87,7 @@ pub enum Transform {
 pub enum Scale {
     /// (x - mean) / std, and 0 if the standard deviation is 0.
     ZScore,
-    /// (x - min) / (max - min), and 0 if both are equal. Values that the statistics have not seen may lie outside 0 to 1: see `clip`.
+    /// (x - min) / (max - min), and 0 if both are equal. Values beyond those of the statistics are outside 0 to 1: see `clip`.
     MinMax,
 }
 
@@ -166,7 +168,7 @@ impl DenseColumn {
         let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{name}`: {what}")));
         match &self.at {
             None if self.transform.is_age() => {
-                return refuse("an age needs at: the column of the moment at which it is measured, or a moment".into());
+                return refuse("an age needs `at`: set it to a column of dates or timestamps, or to a moment".into());
             }
             Some(_) if !self.transform.is_age() => {
                 return refuse("at is for transform = \"age_days\" or \"age_hours\": set one, or leave it out".into());
@@ -227,7 +229,7 @@ impl DenseColumn {
         let compute = "`forebay data stats JOB --write` computes them";
         let Some(statistics) = columns.statistics_of(name) else {
             return Err(Fault::user(format!(
-                "columns.dense: `{name}` has a scale, but columns.statistics says nothing about it: {compute}"
+                "columns.dense: `{name}` has a scale, but columns.statistics has no entry for it: {compute}"
             )));
         };
         let DenseStatistics { mean, std, min, max, transform, clip, .. } = *statistics;
@@ -238,8 +240,8 @@ impl DenseColumn {
         }
         if transform != self.transform || clip != self.clip {
             return Err(Fault::user(format!(
-                "columns.statistics.{name} is of other values: transform or clip differ from those of `{name}` in columns.dense: \
-                 {compute}"
+                "columns.statistics.{name} was computed with another transform or clip than `{name}` has in \
+                 columns.dense: {compute}"
             )));
         }
         Ok(())
@@ -317,16 +319,16 @@ mod tests {
             ("{ column = 'x', clip = { min = 3, max = 2 } }", "clip.min is above clip.max"),
             ("{ column = 'x', transform = 'hour', clip = { min = 3 } }", "timestamps"),
             ("{ column = 'x', transform = 'weekday', fill = 3 }", "indicator = true"),
-            ("{ column = 'x', transform = 'age_days' }", "an age needs at"),
+            ("{ column = 'x', transform = 'age_days' }", "an age needs `at`"),
             ("{ column = 'x', at = 'y' }", "at is for transform = \"age_days\""),
             (
                 "{ column = 'x', transform = 'age_hours', at = '2026-02-30' }",
                 "at is `2026-02-30`, expected a moment such as",
             ),
             ("{ column = 'x', transform = 'age_hours', at = 'y', length = 2 }", "an age is of one moment"),
-            ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics says nothing"),
-            ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x is of other values"),
-            ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "of other values"),
+            ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics has no entry"),
+            ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x was computed with another transform"),
+            ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "another transform"),
         ] {
             let said = check(&format!("dense = [{dense}]\nslots = []\n{statistics}")).unwrap_err().to_string();
             assert!(said.contains(words), "no {words:?} in: {said}");

@@ -39,8 +39,8 @@ pub struct Columns {
     /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0, unless `fill` says otherwise.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
-    /// What `scale` needs to know about the values of dense features, by column, for instance
-    /// `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 } }`. `forebay data stats JOB --write` writes it.
+    /// The statistics of dense features that `scale` needs, by column, for instance `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 }
+    /// }`. `forebay data stats JOB --write` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
     /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write` writes
@@ -54,7 +54,7 @@ pub struct Columns {
     /// Wide & Deep). They come after `slots`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub crosses: Vec<SlotCross>,
-    /// Columns that a file may lack: they are missing in all of its rows. Other columns must be in every file.
+    /// Columns that a file may lack. Their values are then missing in all rows of the file. Other columns must be in every file.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "name_list")]
     pub optional: Vec<String>,
     /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
@@ -96,15 +96,27 @@ impl Columns {
 
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub fn names_with(&self, first: &[String]) -> Vec<String> {
-        let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
-        let features = dense.chain(self.slots.iter().flat_map(Slot::columns));
         let mut names: Vec<String> = Vec::new();
-        for column in first.iter().chain(features).chain(&self.extra) {
+        for column in first.iter().chain(self.features()).chain(&self.extra) {
             if !names.contains(column) {
                 names.push(column.clone());
             }
         }
         names
+    }
+
+    /// The columns of the features, as often as they are used.
+    fn features(&self) -> impl Iterator<Item = &String> {
+        let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
+        dense.chain(self.slots.iter().flat_map(Slot::columns))
+    }
+
+    /// A label whose column is a feature, too: the model then learns to read the label from it, and not to predict.
+    pub fn label_as_feature(&self) -> Option<&str> {
+        self.label
+            .iter()
+            .map(|label| label.column.as_str())
+            .find(|label| self.features().any(|feature| feature == label))
     }
 
     /// Every column that is read, without repetition, and what its values are where files of this format do not say: numbers for the
@@ -167,7 +179,19 @@ impl Columns {
         let text = self.has_only_slots_of(SlotKind::String, &column.name);
         let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
         let integers = if keys { Integers::Wrapping } else { Integers::Signed };
-        column.optional(optional).folder_text(text).integers(integers)
+        let list = self.has_lists(&column.name);
+        column.optional(optional).folder_text(text).integers(integers).list(list)
+    }
+
+    /// Whether an option of a feature says that a column holds lists.
+    fn has_lists(&self, name: &str) -> bool {
+        let vectors = self.dense.iter().any(|dense| dense.column == name && dense.length.is_some());
+        let of_lists = |slot: &Slot| [slot.first, slot.last].iter().any(Option::is_some) || slot.pooling.is_some();
+        let bags = self.slots.iter().any(|slot| match &slot.weights {
+            Some(weights) => slot.column == name || weights == name,
+            None => slot.column == name && of_lists(slot),
+        });
+        vectors || bags
     }
 
     /// Whether a column is read as slots of this kind and as nothing else, but perhaps for custom stages.
@@ -197,7 +221,7 @@ impl Columns {
             Some(unknown) => {
                 let near = nearest(unknown, names.iter().map(String::as_str));
                 let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
-                Err(Fault::user(format!("columns.optional has `{unknown}`, which is no column of the job{near}")))
+                Err(Fault::user(format!("columns.optional has `{unknown}`, which is not a column of the job{near}")))
             }
         }
     }
@@ -302,7 +326,7 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
         let weights = expand(weights);
         if weights.len() != columns.len() {
             return Err(serde::de::Error::custom(format!(
-                "`{}` is {} slots, and their weights {} columns, expected one for each",
+                "`{}` has {} slots and {} columns of weights, expected one for each slot",
                 entry.column,
                 columns.len(),
                 weights.len()
@@ -332,6 +356,21 @@ mod tests {
         assert_eq!(columns.dense[3].transform, Transform::None);
         assert_eq!(columns.slots[2].kind, SlotKind::Hex);
         assert_eq!(columns.key_spaces(), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn columns_of_lists_are_those_whose_options_say_so() {
+        let columns: Columns = toml::from_str(
+            r#"
+            label = "y"
+            dense = ["a", { column = "vector", length = 4 }]
+            slots = ["b", { column = "c", last = 5 }, { column = "d", pooling = "mean" }, { column = "e", weights = "w" }, { column = "f", first = 5 }]
+            "#,
+        )
+        .unwrap();
+        let files = columns.in_files(Format::JsonLines).unwrap();
+        let lists: Vec<_> = files.iter().filter(|column| column.list).map(|column| column.name.as_str()).collect();
+        assert_eq!(lists, ["vector", "c", "d", "e", "f", "w"]);
     }
 
     #[test]

@@ -21,34 +21,32 @@ pub struct Slot {
     /// How values become numbers before they are hashed.
     #[serde(default)]
     pub kind: SlotKind,
-    /// The name that keys are hashed with, for instance `item`. Slots of one key space share table rows: say, the item shown
-    /// and the items in the user's history. They must hash their values alike. Default: the name of the column.
+    /// The name that keys are hashed with, for instance `item`. Slots with the same key space share rows of the table, such as the
+    /// candidate item and the items of the user's history. They must hash their values alike. Default: the name of the column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_space: Option<String>,
-    /// The boundaries of the kind `boundaries`, ascending, for instance `[18, 25, 35, 50]`: a value has the number of the boundaries that are
-    /// at most as large.
+    /// The boundaries of the kind `boundaries`, ascending, for instance `[18, 25, 35, 50]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundaries: Option<Vec<f64>>,
-    /// The same with boundaries at quantiles of the training rows, for instance `10` for deciles: `forebay data stats JOB --write` finds them,
-    /// and writes them to `columns.quantiles`.
+    /// The number of buckets between quantiles of the training rows, instead of `boundaries`, for instance `10` for deciles. `forebay data
+    /// stats JOB --write` computes the quantiles and writes them to `columns.quantiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<usize>,
-    /// How many keys the values share: values are hashed into so many buckets, a missing value has a key of its own, for instance
-    /// `100_000`. Default: each value has its own key.
+    /// The number of buckets that values are hashed into, for instance `100_000`. A missing value has its own key. Default: each value has
+    /// its own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
-    /// How many values of a list count: the first ones, for instance `50`. Default: all.
+    /// How many values from the start of a list are used, for instance `50`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<usize>,
-    /// The same with the last ones, for lists whose newest value stands last, for instance `50`. Default: all.
+    /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<usize>,
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
-    /// A column, or a range, with a weight for each value of the slot: a number of at least 0, and in lists as many as values. The rows of
-    /// the values are multiplied by them before a sum, or a mean, which is divided by the sum of the weights, for instance `item_weights`.
-    /// Default: every value weighs 1.
+    /// A column, or a range, with a weight for each value of the slot: a number of at least 0, and in lists as many as values. The pooling
+    /// is then a weighted sum or a weighted mean, for instance `item_weights`. Default: every value has weight 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights: Option<String>,
     /// The table of `[tables]` that has its rows, for instance `users`. Slots of one key space have one table. Default: `[table]`.
@@ -63,19 +61,18 @@ pub enum SlotKind {
     /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV.
     #[default]
     Auto,
-    /// Integers; booleans as 0 and 1; dates as days and timestamps as microseconds since 1970, whatever unit the file
-    /// has them in.
+    /// Integers; booleans as 0 and 1; dates as days since 1970; timestamps as microseconds since 1970, for any unit in the file.
     Int,
     /// Hexadecimal strings of up to 16 digits, or the integers they stand for: the same keys either way. An empty
     /// string is a missing value.
     Hex,
-    /// Any string, byte by byte, also where a file calls it binary.
+    /// Any string, byte by byte; also binary values.
     String,
-    /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
-    /// the Criteo challenge): gives a linear model something to learn from counts. NaN is a missing value.
+    /// Numbers in logarithmic buckets: ⌊ln(x)²⌋ + 2 from 3 on, smaller numbers unchanged (the bucketing of the winners of the Criteo
+    /// challenge). So a linear model can learn from counts. NaN is a missing value.
     LogBucket,
-    /// Numbers between boundaries, which `boundaries` or `quantiles` give: the number of boundaries that are at most as large. NaN is a
-    /// missing value.
+    /// Numbers in buckets between the boundaries of `boundaries` or `quantiles`: the bucket is the count of boundaries that are at most as
+    /// large. NaN is a missing value.
     Boundaries,
     /// The hour of a timestamp in UTC, 0 to 23. Text must be a date or a timestamp: `2026-11-20 03:04:05`, also with `T` and a time
     /// zone.
@@ -150,8 +147,8 @@ impl Slot {
         match columns.crosses.iter().find(|cross| cross.columns.contains(&self.column)) {
             None => Ok(()),
             Some(cross) => refuse(format!(
-                "it has weights, and the cross `{}` would ignore them: leave one of both out, or write the values for the cross as \
-                 another column",
+                "it has weights, and the cross `{}` would ignore them: leave the weights or the cross out, or write \
+                 the values for the cross to another column",
                 cross.key_space()
             )),
         }
@@ -195,7 +192,8 @@ impl Slot {
             (None, Some(found)) => (format!("columns.quantiles.{}", self.column), found),
             (None, None) => {
                 return refuse(
-                    "it has quantiles, but columns.quantiles says nothing about it: `forebay data stats JOB --write` finds them",
+                    "it has quantiles, but columns.quantiles has no entry for it: `forebay data stats JOB --write` \
+                     computes them",
                 );
             }
         };
@@ -220,7 +218,7 @@ impl Slot {
 
 /// Why a slot with weights cannot have the pooling `max`.
 pub(crate) const WEIGHTS_OF_MAX: &str =
-    "it has weights, which go with the pooling \"sum\" or \"mean\", not with \"max\": give it another pooling";
+    "it has weights, which need the pooling \"sum\" or \"mean\", not \"max\": set one of these";
 
 /// One bucket would be one key for all values.
 pub(super) fn check_buckets(buckets: Option<u64>, of: impl Fn() -> String) -> Result<(), Fault> {
@@ -268,7 +266,7 @@ mod tests {
             ("kind = 'boundaries', boundaries = [1, inf]", "boundaries has inf"),
             ("kind = 'boundaries', boundaries = [1], quantiles = 4", "exclude each other"),
             ("kind = 'boundaries', quantiles = 1", "quantiles is 1, expected 2 to 1000"),
-            ("kind = 'boundaries', quantiles = 4", "columns.quantiles says nothing about it: `forebay data stats"),
+            ("kind = 'boundaries', quantiles = 4", "columns.quantiles has no entry for it: `forebay data stats"),
             ("kind = 'int', boundaries = [1]", "for kind = \"boundaries\""),
             ("quantiles = 3", "for kind = \"boundaries\""),
         ] {
@@ -291,7 +289,7 @@ mod tests {
         for (text, words) in [
             (
                 "slots = [{ column = 'x', weights = 'w', pooling = 'max' }]",
-                "`x`: it has weights, which go with the pooling \"sum\"",
+                "`x`: it has weights, which need the pooling \"sum\"",
             ),
             ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['w']", "`w` must not be in columns.optional"),
             ("slots = [{ column = 'x', weights = 'w' }]\noptional = ['x']", "`x` must not be in columns.optional"),
@@ -299,7 +297,7 @@ mod tests {
                 "slots = [{ column = 'x', weights = 'w' }, 'y']\ncrosses = [{ columns = ['y', 'x'] }]",
                 "the cross `y x x` would ignore them",
             ),
-            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` is 3 slots, and their weights 2 columns"),
+            ("slots = [{ column = 'h1..h3', weights = 'w1..w2' }]", "`h1..h3` has 3 slots and 2 columns of weights"),
         ] {
             let said = check(text).unwrap_err();
             assert!(said.contains(words), "no {words:?} in: {said}");

@@ -29,21 +29,21 @@ struct LayerBuffers {
 impl CrossBuffers {
     /// Computes all layers from `x0`, `[rows x width]`. Returns the output of the last.
     pub(super) fn forward<'a>(&'a mut self, pass: &Pass<'_>, cross: &CrossLayers, x0: &'a [f32]) -> &'a [f32] {
-        let Pass { params, rows: n, threads, .. } = *pass;
+        let Pass { params, rows: n, .. } = *pass;
         self.layers.resize_with(cross.layers.len(), Default::default);
         for (l, CrossLayer { v, w }) in cross.layers.iter().enumerate() {
             let (before, rest) = self.layers.split_at_mut(l);
             let x = before.last().map_or(x0, |layer| &layer.out);
             let (LayerBuffers { low, u, out }, width) = (&mut rest[0], w.outputs);
-            let mut input = MatrixView::new(x, n, width, width);
+            let mut input = x;
             if let Some(v) = v {
                 low.resize(n * v.outputs, 0.0);
-                matmul(low, v.outputs, input, weight(params, v).t(), false, threads);
-                input = MatrixView::new(low, n, v.outputs, v.outputs);
+                pass.product(low, v, input);
+                input = low;
             }
             u.resize(n * width, 0.0);
             out.resize(n * width, 0.0);
-            matmul(u, width, input, weight(params, w).t(), false, threads);
+            pass.product(u, w, input);
             kernels::cross(u, &params[w.bias.clone()], x0, x, out);
         }
         self.layers.last().map_or(x0, |layer| &layer.out)

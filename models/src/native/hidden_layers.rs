@@ -4,6 +4,7 @@ use super::activate::{self, Drops, Kept};
 use super::gemm::{MatrixView, matmul};
 use super::kernels;
 use super::network::{Layer, Network};
+use super::packed_weights::PackedWeights;
 
 /// What a pass over a chunk needs besides its input.
 #[derive(Clone, Copy)]
@@ -12,10 +13,25 @@ pub(super) struct Pass<'a> {
     pub(super) params: &'a [f32],
     /// Rows to compute.
     pub(super) rows: usize,
+    /// The weights of layers, if they are packed.
+    pub(super) packed: Option<&'a PackedWeights>,
     /// Threads that share each matrix product.
     pub(super) threads: usize,
     /// The id of the batch and the number of the chunk's first row in it; `None` when predicting.
     pub(super) training: Option<(u64, usize)>,
+}
+
+impl Pass<'_> {
+    /// `out = x * weight`, transposed: `x` is `[rows x inputs]` of a layer, `out` becomes `[rows x outputs]`.
+    pub(super) fn product(&self, out: &mut [f32], layer: &Layer, x: &[f32]) {
+        // A product of a packed weight is made by one thread.
+        let packed = self.packed.filter(|_| self.threads == 1);
+        if let Some(weight) = packed.and_then(|packed| packed.of(layer)) {
+            return weight.multiply(out, x);
+        }
+        let x = MatrixView::new(x, self.rows, layer.inputs, layer.inputs);
+        matmul(out, layer.outputs, x, weight(self.params, layer).t(), false, self.threads);
+    }
 }
 
 /// The gradients that a backward pass adds to.
@@ -48,7 +64,7 @@ pub(super) struct HiddenLayers {
 impl HiddenLayers {
     /// Computes all layers from the input `x`. `first` is the number of the first layer among all hidden layers of the model.
     pub(super) fn forward(&mut self, pass: &Pass<'_>, layers: &[Layer], first: usize, x: &[f32]) {
-        let Pass { net, params, rows: n, threads, training } = *pass;
+        let Pass { net, params, rows: n, training, .. } = *pass;
         self.acts.resize_with(layers.len(), Vec::new);
         self.kept.resize_with(if net.plain { 0 } else { layers.len() }, Kept::default);
         for (l, layer) in layers.iter().enumerate() {
@@ -56,8 +72,7 @@ impl HiddenLayers {
             let x = before.last().map_or(x, Vec::as_slice);
             let act = &mut rest[0];
             act.resize(n * layer.outputs, 0.0);
-            let x = MatrixView::new(x, n, layer.inputs, layer.inputs);
-            matmul(act, layer.outputs, x, weight(params, layer).t(), false, threads);
+            pass.product(act, layer, x);
             if net.plain {
                 kernels::bias_relu(act, &params[layer.bias.clone()]);
                 continue;

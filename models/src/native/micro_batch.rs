@@ -11,6 +11,7 @@ use super::gather::gather;
 use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels;
 use super::network::Network;
+use super::packed_weights::Weights;
 use super::tasks::TaskBuffers;
 use super::two_towers::TwoTowerBuffers;
 use crate::DenseBatch;
@@ -77,9 +78,15 @@ pub(super) struct MicroBatchRows<'a> {
 
 impl MicroBatch {
     /// Forward, and what else `pace` says; gradients are those of the mean (weighted) loss over `batch.rows` rows.
-    pub(super) fn run(&mut self, net: &Network, params: &[f32], batch: &DenseBatch<'_>, views: MicroBatchRows<'_>) {
+    pub(super) fn run(
+        &mut self,
+        net: &Network,
+        weights: Weights<'_>,
+        batch: &DenseBatch<'_>,
+        views: MicroBatchRows<'_>,
+    ) {
         let MicroBatchRows { rows, logits, mut dlogits, mut dx, mut by_value, mut pace } = views;
-        let training = matches!(pace, Pace::Train | Pace::Back(_));
+        let (params, training) = (weights.params, matches!(pace, Pace::Train | Pace::Back(_)));
         self.loss = 0.0;
         if training {
             self.grads.resize(net.len(), 0.0);
@@ -98,7 +105,7 @@ impl MicroBatch {
             // A training step has the sums that it had before there were requests for single rows.
             let forward_of_step = training || matches!(pace, Pace::Vectors { training: true, .. });
             let least = if forward_of_step { None } else { Some(net.least_rows) };
-            self.forward(net, params, batch, rows.clone(), logits, least);
+            self.forward(net, weights, batch, rows.clone(), logits, least);
             let dim = net.vector_dim();
             if let Pace::Vectors { of, .. } = &mut pace {
                 for (to, from) in of.iter_mut().zip(self.two_towers.vectors(n * dim)) {
@@ -134,7 +141,7 @@ impl MicroBatch {
     fn forward(
         &mut self,
         net: &Network,
-        params: &[f32],
+        Weights { params, packed }: Weights<'_>,
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
         logits: &mut [f32],
@@ -176,7 +183,7 @@ impl MicroBatch {
             kernels::fm(&self.x, width, net.spec.slots, &mut self.fm.0, logits, &mut self.fm.1);
         }
         let training = least.is_none().then_some((batch.id, rows.start));
-        let pass = Pass { net, params, rows: n, threads: self.threads, training };
+        let pass = Pass { net, params, packed, rows: n, threads: self.threads, training };
         let mut input = self.x.as_slice();
         if let Some(cross) = &net.cross {
             let output = self.cross.forward(&pass, cross, &self.x);
@@ -259,7 +266,7 @@ impl MicroBatch {
         }
         let mut grads = Gradients { params: &mut self.grads, adds: self.adds, deltas: &mut self.deltas };
         let training = Some((batch.id, rows.start));
-        let pass = Pass { net, params, rows: n, threads: self.threads, training };
+        let pass = Pass { net, params, packed: None, rows: n, threads: self.threads, training };
         if let Some(tasks) = &net.tasks {
             return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
         }

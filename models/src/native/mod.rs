@@ -31,6 +31,8 @@ mod layer;
 mod micro_batch;
 mod model;
 mod network;
+mod packed_weight;
+mod packed_weights;
 mod task_kernels;
 mod tasks;
 mod two_tower_layers;

@@ -8,6 +8,7 @@ use super::in_batch_softmax::InBatchSoftmax;
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows, Pace};
 use super::network::{Network, nanoseconds_per_value};
+use super::packed_weights::{PackedWeights, Weights};
 use super::workers::Workers;
 use crate::dense::NO_VECTORS;
 use crate::{BatchShape, clip_norm};
@@ -34,6 +35,8 @@ pub struct NativeModel {
     net: Network,
     /// All parameters, and the optimizer's state.
     block: ParamBlock,
+    /// The weights of layers once more, from [`DenseModel::pack_weights`] until they change.
+    packed: Option<PackedWeights>,
     workers: Workers,
     micro_batches: Vec<MicroBatch>,
     /// The sum of the micro-batches' gradients. Only `train` uses it; it is kept between steps.
@@ -74,6 +77,7 @@ impl NativeModel {
         let net = Network::new(spec, seed);
         Ok(NativeModel {
             block: ParamBlock::new(optimizer, params::initial(&net.layout, seed))?,
+            packed: None,
             workers: Workers::new(threads)?,
             net,
             micro_batches: Vec::new(),
@@ -170,9 +174,9 @@ impl NativeModel {
             };
             tasks.push((micro_batch, rows));
         }
-        let (net, params) = (&self.net, self.block.values());
+        let (net, weights) = (&self.net, Weights { params: self.block.values(), packed: self.packed.as_ref() });
         let work =
-            |(micro_batch, rows): (&mut MicroBatch, MicroBatchRows<'_>)| micro_batch.run(net, params, batch, rows);
+            |(micro_batch, rows): (&mut MicroBatch, MicroBatchRows<'_>)| micro_batch.run(net, weights, batch, rows);
         if sharing > 1 { self.workers.each_within(tasks, work) } else { self.workers.each(threads, tasks, work) }
     }
 
@@ -269,6 +273,7 @@ impl DenseModel for NativeModel {
         let mut grads = std::mem::take(&mut self.grads);
         let done = self.gradients(batch, out, &mut grads);
         if done.is_ok() {
+            self.packed = None;
             // A parameter takes one or two nanoseconds.
             let threads = self.workers.worth(2 * grads.len());
             self.workers.each(threads, self.block.step(&grads), UpdateTask::run);
@@ -320,6 +325,7 @@ impl DenseModel for NativeModel {
     }
 
     fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        self.packed = None;
         self.block.set_values(values)
     }
 
@@ -359,7 +365,16 @@ impl DenseModel for NativeModel {
         params::refuse_unknown(&known, tensors)?;
         let values = params::from_tensors(&self.net.layout, "", tensors)?;
         self.block = ParamBlock::new(self.block.optimizer(), values)?;
+        self.packed = None;
         Ok(())
+    }
+
+    fn has_independent_rows(&self) -> bool {
+        true
+    }
+
+    fn pack_weights(&mut self) {
+        self.packed = Some(PackedWeights::new(&self.net, self.block.values()));
     }
 
     fn optimizer(&self) -> Vec<NamedTensor> {
@@ -383,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logit_of_a_row_has_the_same_bits_in_a_batch_of_any_size() {
+    fn the_logit_of_a_row_has_the_same_bits_in_a_batch_of_any_size_with_packed_weights_or_without() {
         let (slots, dense, rows) = (5, 3, 300);
         let wide = ModelSpec::ctr_dnn(slots, dense, 120, &[32, 400]);
         for spec in [
@@ -418,8 +433,13 @@ mod tests {
             let mut random = SplitMix64::new(1);
             let mut numbers = |n: usize| (0..n).map(|_| signed_unit_f32(random.next_u64())).collect::<Vec<f32>>();
             let (features, unique_rows) = (numbers(rows * spec.dense), numbers(40 * spec.row_dim()));
-            let inverse: Vec<u32> = (0..rows * slots).map(|i| (i * 7 % 40) as u32).collect();
-            let mut predict = |n: usize| {
+            // The values of the first slots are the same in all rows.
+            let value = |i: usize| if i % slots < 3 { i % slots } else { i * 7 % 40 };
+            let inverse: Vec<u32> = (0..rows * slots).map(|i| value(i) as u32).collect();
+            let mut predict = |n: usize, packed: bool| {
+                if packed {
+                    model.pack_weights();
+                }
                 let batch = DenseBatch {
                     id: 0,
                     rows: n,
@@ -435,10 +455,51 @@ mod tests {
                 model.predict(&batch, &mut logits).unwrap();
                 logits.iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>()
             };
-            let all = predict(rows);
+            let all = predict(rows, false);
+            assert_eq!(predict(rows, true), all, "{spec:?}");
             for n in [1, 2, 3, 7, 8, 9, 10, 16, 33, 64, 65, 100, 129, 255, 256, 257, 299] {
-                assert_eq!(predict(n), all[..n * labels], "{n} rows, {spec:?}");
+                assert_eq!(predict(n, true), all[..n * labels], "{n} rows, {spec:?}");
             }
+        }
+    }
+
+    #[test]
+    fn packed_weights_are_dropped_when_the_parameters_change() {
+        let spec = ModelSpec::ctr_dnn(2, 1, 4, &[24, 12]);
+        let (unique_rows, inverse, labels) = ([0.5; 4 * 3], [0, 1, 2, 1], [0.0, 1.0]);
+        let batch = DenseBatch {
+            id: 0,
+            rows: 2,
+            labels: &labels,
+            weights: None,
+            dense: &[0.5, -0.5],
+            unique_rows: &unique_rows,
+            inverse: &inverse,
+            offsets: None,
+            value_weights: None,
+        };
+        let new = |seed| NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), seed, 1).unwrap();
+        let predict = |model: &mut NativeModel| {
+            let mut logits = Vec::new();
+            model.predict(&batch, &mut logits).unwrap();
+            logits
+        };
+        let other = new(2);
+        let mut flat = Vec::new();
+        other.read_flat(&mut flat).unwrap();
+        let changes: [&dyn Fn(&mut NativeModel); 3] = [
+            &|model| model.train(&batch, &mut StepOutput::default()).unwrap(),
+            &|model| model.load(&new(2).parameters()).unwrap(),
+            &|model| model.set_flat(&flat).unwrap(),
+        ];
+        for change in changes {
+            let (mut packed, mut plain) = (new(1), new(1));
+            packed.pack_weights();
+            let before = predict(&mut packed);
+            change(&mut packed);
+            change(&mut plain);
+            assert_ne!(predict(&mut packed), before);
+            assert_eq!(predict(&mut packed), predict(&mut plain));
         }
     }
 }

@@ -113,8 +113,7 @@ impl SideBuffers {
         let (out, hidden) = side.layers.split_last().expect("a tower has a layer for its vector");
         self.hidden.forward(pass, hidden, side.first_hidden, &self.x);
         self.vectors.resize(n * out.outputs, 0.0);
-        let last = MatrixView::new(self.hidden.output(&self.x), n, out.inputs, out.inputs);
-        matmul(&mut self.vectors, out.outputs, last, weight(pass.params, out).t(), false, pass.threads);
+        pass.product(&mut self.vectors, out, self.hidden.output(&self.x));
         self.rates.resize(if similarity == Similarity::Cosine { n } else { 0 }, 0.0);
         finish_vectors(&mut self.vectors, &pass.params[out.bias.clone()], &mut self.rates);
     }

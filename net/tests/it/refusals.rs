@@ -31,10 +31,10 @@ async fn a_token_that_is_wrong_or_missing() {
     let toys = Toys::start(&files.token("open-sesame"), &Limits::default()).await;
     let peer = |security: &Security| dial(&toys.address(), security, &Limits::default());
     let said = refusal(&peer(&Security::none())).await;
-    assert!(said.contains("a token is asked for here, and none was sent: give token_file"), "{said}");
+    assert!(said.contains("the server asks for a token, and the caller sent none: give token_file"), "{said}");
     for wrong in ["open-barley", "open-sesam", "open-sesame2"] {
         let said = refusal(&peer(&files.token(wrong))).await;
-        assert!(said.contains("the token that was sent is not the one of this server"), "{said}");
+        assert!(said.contains("the caller's token is not the one of this server"), "{said}");
         assert!(!said.contains("sesame"), "no secrets in messages: {said}");
     }
     assert!(peer(&files.token(" open-sesame\n")).raw_action("toy.who", "", LONG).await.is_ok());
@@ -52,7 +52,7 @@ async fn another_run_or_protocol() {
         Dialer::speaking(PROTOCOL + 1, &io(), &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
     let said = refusal(&dialer.peer(&toys.address()).unwrap()).await;
     let other = PROTOCOL + 1;
-    assert!(said.contains(&format!("protocol {PROTOCOL} is spoken here, and the caller speaks {other}")), "{said}");
+    assert!(said.contains(&format!("the server speaks protocol {PROTOCOL}, and the caller speaks {other}")), "{said}");
 }
 
 #[tokio::test]
@@ -127,10 +127,10 @@ async fn an_address_in_use_and_a_malformed_address_are_refused() {
     let dialer = Dialer::new(&io(), &files.token("open-sesame"), &identity("reader 1"), &Limits::default()).unwrap();
     for wrong in ["localhost", ":7600", "localhost:0", "localhost:many", "a b:7600", ""] {
         let said = dialer.peer(wrong).map(|_| ()).unwrap_err().to_string();
-        assert!(said.contains("is no address: expected host:port"), "{said}");
+        assert!(said.contains("is not an address: expected host:port"), "{said}");
     }
     let said = dialer.peer("ps-0.cluster:7600").map(|_| ()).unwrap_err().to_string();
-    assert!(said.contains("the token would travel there in the clear: give tls_ca"), "{said}");
+    assert!(said.contains("the token would be sent unencrypted: give tls_ca"), "{said}");
     for fine in ["localhost:7600", "127.0.0.1:7600", "[::1]:7600"] {
         assert_eq!(dialer.peer(fine).unwrap().address(), fine);
     }
@@ -162,8 +162,8 @@ async fn secrets_that_are_missing_or_garbage() {
         (of(&|f| f.tls_cert = None), "tls_key is given without tls_cert"),
         (of(&|f| f.tls_ca = None), "tls_cert is given without tls_ca"),
         (of(&|f| f.tls_key = words.clone()), "words holds no PRIVATE KEY in PEM"),
-        (of(&|f| f.tls_key = garbage.clone()), "are no certificate and its key"),
-        (of(&|f| f.tls_key = other.tls_key.clone()), "are no certificate and its key"),
+        (of(&|f| f.tls_key = garbage.clone()), "are not a certificate and its key"),
+        (of(&|f| f.tls_key = other.tls_key.clone()), "are not a certificate and its key"),
         (of(&|f| f.tls_ca = words.clone()), "words holds no CERTIFICATE in PEM"),
         (of(&|f| f.tls_ca = broken.clone()), "broken holds a broken certificate"),
     ] {

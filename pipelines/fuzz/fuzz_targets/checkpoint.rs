@@ -1,5 +1,5 @@
 //! Bytes of a checkpoint, read as `forebay checkpoint compact` and a trainer that goes on from it do: manifest, rows, keys without a row,
-//! dense parameters, gradients that are kept, running metrics. A test makes the corpus; `pack` adds checkpoints of your own. In
+//! dense parameters, kept gradients, running metrics. A test makes the corpus; `pack` adds checkpoints of your own. In
 //! `pipelines`:
 //!
 //! ```sh

@@ -204,6 +204,13 @@ impl CheckpointManifest {
             differences.join(", ")
         )))
     }
+
+    /// How the job names the rows of evaluations otherwise than the run did so far, if both evaluate while they train.
+    pub(crate) fn other_evaluation_rows(&self, job: &Job) -> Option<String> {
+        let differences = self.job.differences(job, |name| name.starts_with("data.eval"));
+        let evaluates = job.evaluation.every.is_some() && !self.position.evaluations.is_empty();
+        (evaluates && !differences.is_empty()).then(|| differences.join(", "))
+    }
 }
 
 /// Fails if the rows that are found `now` are not those of the checkpoint. More or fewer epochs of the same rows are fine.
@@ -283,6 +290,22 @@ mod tests {
         for words in ["checkpoint 7", "train.batch_rows is 2048 there and 77 here", "data.train is not set there"] {
             assert!(said.contains(words), "no `{words}` in: {said}");
         }
+    }
+
+    #[test]
+    fn other_rows_of_evaluations_are_named() {
+        let mut job = Job::default();
+        job.data.eval = Some("monday".into());
+        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc: None, logloss: 0.5, gauc: None };
+        let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
+        let manifest = CheckpointManifest::new(7, job.clone(), position, Vec::new(), Vec::new());
+        job.evaluation.every = Some(forebay_job::EvaluateEvery::Epochs(1));
+        assert_eq!(manifest.other_evaluation_rows(&job), None);
+        job.data.eval = Some("tuesday".into());
+        let said = manifest.other_evaluation_rows(&job).unwrap();
+        assert_eq!(said, "data.eval is \"monday\" there and \"tuesday\" here");
+        job.evaluation.every = None;
+        assert_eq!(manifest.other_evaluation_rows(&job), None);
     }
 
     #[test]

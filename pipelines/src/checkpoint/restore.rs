@@ -148,6 +148,11 @@ pub(crate) fn find(
     manifest.check_job(job)?;
     let rows = commas(manifest.rows_trained());
     tracing::info!("goes on from checkpoint {} in {}: {rows} rows are trained on", manifest.number, folder.folder);
+    if let Some(what) = manifest.other_evaluation_rows(job) {
+        tracing::warn!(
+            "the evaluations to come are compared with those of the checkpoint, and {what}: the rows must be the same"
+        );
+    }
     Ok(Some((to, Some(found))))
 }
 

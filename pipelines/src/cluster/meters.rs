@@ -60,7 +60,9 @@ pub(super) struct MetersReply {
     pub(super) others: Vec<ProcessReport>,
     /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
     pub(super) more_to_come: bool,
-    /// What the slots of all other trainers had together, with the last reports.
+    /// Whether the last meters of all other trainers have come.
+    pub(super) has_trainers: bool,
+    /// Then: what their slots had together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<SentSlots>,
     /// The coordinator's clock, in nanoseconds since 1970.
@@ -108,15 +110,17 @@ impl MeterBook {
         let current = |place: &(Role, u32)| self.0.get(place).filter(|sent| sent.member.attempt == member.attempt);
         let complete =
             |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last || sent.member.role == Role::Ps);
-        let more_to_come = present.iter().any(|other| *other != place && !complete(other));
+        let mut missing = present.iter().filter(|other| **other != place && !complete(other)).peekable();
+        let more_to_come = missing.peek().is_some();
+        let has_trainers = missing.all(|(role, _)| *role != Role::Trainer);
         let reports = || self.0.keys().filter(|at| **at != place).filter_map(current);
         // They are large, and meters are asked for again and again until the run has ended.
-        let complete = last && !more_to_come;
-        let slots = complete.then(|| SentSlots::together(reports().filter_map(|sent| sent.slots.as_ref()))).flatten();
+        let wanted = last && has_trainers;
+        let slots = wanted.then(|| SentSlots::together(reports().filter_map(|sent| sent.slots.as_ref()))).flatten();
         let others = reports()
             .map(|sent| ProcessReport { process: sent.member.to_string(), report: sent.report.clone() })
             .collect();
-        Ok(MetersReply { others, more_to_come, slots, now: 0 })
+        Ok(MetersReply { others, more_to_come, has_trainers, slots, now: 0 })
     }
 }
 
@@ -206,7 +210,7 @@ impl MeterSender {
         let Self { member, io, others, offset, task } = self;
         drop(task);
         let slots = slots.filter(|_| !is_first(member.id()));
-        let mut newest = others.borrow().clone();
+        let (mut newest, mut of_trainers) = (others.borrow().clone(), None);
         let last = async {
             // The first trainer writes the trace, and has its own slices.
             if !is_first(member.id()) {
@@ -216,8 +220,9 @@ impl MeterSender {
                 let meters = Sending { report: report.clone(), last: true, slots: slots.clone() };
                 if let Some(reply) = send(&member, meters, &offset).await {
                     newest = reply.others;
+                    of_trainers = reply.has_trainers.then_some(reply.slots);
                     if !reply.more_to_come {
-                        return reply.slots;
+                        return;
                     }
                 }
                 tokio::time::sleep(RETRY).await;
@@ -227,7 +232,7 @@ impl MeterSender {
         if complete.is_err() && is_first(member.id()) {
             tracing::warn!("the report lacks the last meters of some processes: they were not sent in time");
         }
-        LastMeters { others: newest, offset: current(&offset), slots: complete.ok() }
+        LastMeters { others: newest, offset: current(&offset), slots: of_trainers }
     }
 }
 
@@ -319,7 +324,9 @@ mod tests {
             if let Some(sent) = sent {
                 book.record(sent, present).unwrap();
             }
-            book.record(request(Role::Trainer, 0, 6), present).unwrap().more_to_come
+            let reply = book.record(request(Role::Trainer, 0, 6), present).unwrap();
+            assert_eq!(reply.has_trainers, present.len() < 4, "readers and ps do not count");
+            reply.more_to_come
         };
         assert!(to_come(&PLACES, None), "neither the ps nor the reader has sent its meters");
         assert!(to_come(&PLACES, Some(request(Role::Reader, 1, 2))), "the reader goes on, the ps is missing");

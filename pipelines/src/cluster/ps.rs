@@ -103,8 +103,8 @@ async fn serve(
         match &status.phase {
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),
-            // The run begins when all members have joined.
-            RunPhase::Running if meters.is_none() => {
+            // The run has begun: all members have joined. A short run may be finished by the first look.
+            RunPhase::Running | RunPhase::Draining | RunPhase::Finished if meters.is_none() => {
                 let services = host.meters();
                 meters = Some(MeterSender::start(&session.member, move || services.report()));
             }

@@ -243,8 +243,8 @@ impl RunState {
         let numbered = |data: &Option<DataPlan>| data.as_ref().is_some_and(DataPlan::has_windows);
         if origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some() && !numbered(&origin.data)) {
             return Err(Fault::user(
-                "the checkpoint was made by one process, which cuts text into other batches than several processes do: go on \
-                 with one process",
+                "one process made the checkpoint, and it cuts text into other batches than several processes do: \
+                 resume in one process",
             ));
         }
         if let Some(before) = origin.as_ref().and_then(|origin| origin.data.as_ref()) {

@@ -5,12 +5,13 @@ use std::io::Write as _;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
+use forebay_ps::Storage;
 
-use super::{DeltaManifest, FORMAT, VERSION, keys_only};
+use super::{DeltaManifest, FORMAT, VERSION, check_values, keys_only};
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
-use crate::model_folder::{MANIFEST, begin_replacing, dense_file, table_file};
-use crate::model_version::ModelVersion;
+use crate::model_folder::{MANIFEST, TableColumns, begin_replacing, dense_file, table_file};
+use crate::model_version::{ModelVersion, RowsHash};
 use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
@@ -27,34 +28,52 @@ fn is_bound(name: &str) -> bool {
 }
 
 impl Model {
-    /// Writes what makes this model of `old` to a folder in any store, whole or not at all. A folder that holds files is refused
+    /// Writes what makes this model of `old` to a folder in any store, whole or not at all. The parts of several values, such as
+    /// embeddings, are stored as `values`; with [`Storage::F32`] the delta is exact. A folder that holds files is refused
     /// unless `replace` is set and it is an earlier delta. The rows of both are in memory twice meanwhile. Blocks on the store.
     ///
     /// # Errors
-    /// A user fault if the models are of other columns or another structure, with the fields that differ.
-    pub fn write_delta(&self, old: &Model, to: impl Into<Folder>, replace: bool) -> Result<DeltaManifest, Fault> {
+    /// A user fault if the models are of other columns or another structure, with the fields that differ; if a value does not fit
+    /// `values`, or the table keeps rows in another rounded format.
+    pub fn write_delta(
+        &self,
+        old: &Model,
+        to: impl Into<Folder>,
+        values: Storage,
+        replace: bool,
+    ) -> Result<DeltaManifest, Fault> {
         let differences = old.job.differences(&self.job, is_bound);
         if !differences.is_empty() {
             return Err(Fault::user(format!(
-                "there is no delta between models of two structures: {}; give the whole model folder to what serves",
+                "there is no delta between models of two structures: {}; serve the whole model folder",
                 differences.join(", ")
             )));
         }
+        check_values(self.table.config(), values)?;
         let staged = begin_replacing(&to.into().with_stores(&self.context.stores), replace, FORMAT)?;
         let (before, after) = (SortedRows::of(&old.table)?, SortedRows::of(&self.table)?);
         let (changed, removed) = differences_of(&before, &after);
         let config = self.table.config();
+        let widest = config.widest();
+        let columns = TableColumns::of_values(&widest, values);
+        let gives = match values {
+            Storage::F32 => None,
+            _ => Some(ModelVersion::of(&self.job, &self.dense, hash_of_rounded(&after, &changed, columns)?)),
+        };
         let dense = dense_file::write(&self.dense, CheckedWriter::create(&staged, DENSE)?, DENSE)?;
         let manifest = DeltaManifest {
             format: FORMAT.into(),
-            version: VERSION,
+            // What older programs can read stays as they know it.
+            version: if gives.is_some() { VERSION } else { 1 },
             forebay: env!("CARGO_PKG_VERSION").into(),
             from: ModelVersion::of(&old.job, &old.dense, before.hash()),
             to: ModelVersion::of(&self.job, &self.dense, after.hash()),
+            values,
+            gives,
             rows: after.keys.len() as u64,
             table: config.clone(),
-            changed: table_file::write_sorted(&changed, &config.widest(), &staged, CHANGED)?,
-            removed: table_file::write_sorted(&removed, &keys_only(config), &staged, REMOVED)?,
+            changed: table_file::write_sorted(&changed, columns, &staged, CHANGED)?,
+            removed: table_file::write_sorted(&removed, TableColumns::of(&keys_only(config), false), &staged, REMOVED)?,
             dense,
         };
         let text = signed_json::to_json(&manifest)?;
@@ -64,6 +83,16 @@ impl Model {
         staged.publish()?;
         Ok(manifest)
     }
+}
+
+/// The hash of the rows `after`, of which those that `changed` are rounded.
+fn hash_of_rounded(after: &SortedRows, changed: &SortedRows, columns: TableColumns<'_>) -> Result<RowsHash, Fault> {
+    let in_f32 = |fault: Fault| Fault::user(format!("{}; write the delta in f32", fault.message()));
+    let rounded = columns.rounded(changed).map_err(in_f32)?;
+    let mut hash = after.hash();
+    changed.each().for_each(|(key, row)| hash.remove(key, row));
+    rounded.each().for_each(|(key, row)| hash.add(key, row));
+    Ok(hash)
 }
 
 /// The rows of `after` that `before` does not have to the bit, and the keys that only `before` has.

@@ -8,17 +8,19 @@ use futures::executor::block_on;
 
 use super::Delta;
 use crate::model::Model;
-use crate::sorted_rows::each_page;
+use crate::model_version::ModelVersion;
+use crate::sorted_rows::{SortedRows, each_page};
 
 impl Model {
-    /// This model with a delta applied: a model of the version that the delta names, without the state of optimizers. Both are in
-    /// memory meanwhile. Blocks on the shards.
+    /// This model with a delta applied: a model of the version that the delta names, or one that approximates it, without the state of
+    /// optimizers. Both are in memory meanwhile. Blocks on the shards.
     ///
     /// # Errors
     /// A user fault if the delta does not apply to this version, or does not lead to the version that it names.
     pub fn merged(self, delta: &Delta) -> Result<Self, Fault> {
-        delta.check_from(self.version()?)?;
-        delta.check_parts(self.table.config())?;
+        let before = self.versions()?;
+        delta.check_from(before)?;
+        delta.check_table(self.table.config())?;
         let host = Host::start("ps")?;
         let table = start_table(&host, self.table.config().clone(), self.table.shards())?;
         let removed: HashSet<u64> = delta.removed.iter().copied().collect();
@@ -32,9 +34,9 @@ impl Model {
             block_on(table.import(&keys, &weights, None))
         })?;
         block_on(table.import(&delta.keys, &delta.weights, None))?;
-        let (job, training, model, context) = (self.job, self.training, self.model, self.context);
-        let merged = Self { job, dense: delta.dense.clone(), optimizer: None, table, training, model, host, context };
-        delta.check_to(merged.version()?)?;
-        Ok(merged)
+        let rows = SortedRows::of(&table)?;
+        let version = ModelVersion::of(&self.job, &delta.dense, rows.hash());
+        let approximates = delta.check_result(before, version, rows.keys.len() as u64)?.approximates;
+        Ok(Self { dense: delta.dense.clone(), optimizer: None, approximates, table, host, ..self })
     }
 }

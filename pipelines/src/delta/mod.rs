@@ -10,24 +10,31 @@
 //! ```
 //! It appears whole or not at all, and applies to one version alone. A model with a delta applied has the version that the delta
 //! names, or the delta is refused: the version is a hash of all rows.
+//!
+//! A rounded delta has the parts of several values, such as embeddings, in f16 or int8. It gives a model that approximates the new version
+//! ([`ModelVersions`]), from which the next delta leads on. Such a row is always the exact one, rounded once, so errors do not add up.
 
 mod make;
 mod merge;
+mod model_versions;
+#[cfg(test)]
+mod tests;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use forebay_models::NamedTensor;
-use forebay_ps::TableConfig;
+use forebay_ps::{Storage, TableConfig};
 use serde::{Deserialize, Serialize};
 
+pub use self::model_versions::ModelVersions;
 use crate::context::Context;
-use crate::model_folder::{FileEntry, MANIFEST, checked, dense_file, table_file};
+use crate::model_folder::{FileEntry, MANIFEST, TableColumns, checked, dense_file, table_file};
 use crate::model_version::ModelVersion;
 use crate::{signed_json, versioned_json};
 
 const FORMAT: &str = "forebay delta";
-/// Version of the format. It grows with every change that older programs cannot read.
-const VERSION: u32 = 1;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: rounded values.
+const VERSION: u32 = 2;
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -42,9 +49,15 @@ pub struct DeltaManifest {
     pub forebay: String,
     /// The version of the model that it applies to.
     pub from: ModelVersion,
-    /// The version of the model that it gives.
+    /// The version of the model that it gives; if it is rounded, of the model that the result approximates.
     pub to: ModelVersion,
-    /// Rows of that model.
+    /// How the parts of several values are stored in `changed`; f32 is exact.
+    #[serde(default, skip_serializing_if = "is_f32")]
+    pub values: Storage,
+    /// Of a rounded delta: the version of the model `from` with it applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gives: Option<ModelVersion>,
+    /// Rows of the new version.
     pub rows: u64,
     /// The table: name and parts.
     pub table: TableConfig,
@@ -68,6 +81,10 @@ pub struct Delta {
     pub(crate) dense: Vec<NamedTensor>,
 }
 
+fn is_f32(values: &Storage) -> bool {
+    *values == Storage::F32
+}
+
 /// A table of keys alone, as `removed.parquet` has it.
 fn keys_only(config: &TableConfig) -> TableConfig {
     TableConfig { parts: Vec::new(), groups: Vec::new(), ..config.clone() }
@@ -82,7 +99,15 @@ impl DeltaManifest {
         let folder = from.into().with_stores(&context.stores).open()?;
         let (text, name) = (folder.bytes(MANIFEST, MOST_BYTES)?, folder.name(MANIFEST));
         signed_json::has_checksum(&text, &name)?;
-        versioned_json::parse(&text, &name, FORMAT, VERSION)
+        let manifest: Self = versioned_json::parse(&text, &name, FORMAT, VERSION)?;
+        if manifest.gives.is_some() == is_f32(&manifest.values) {
+            let field = if manifest.gives.is_some() { "a field" } else { "no field" };
+            return Err(Fault::user(format!(
+                "{name} is damaged: its values are {}, and it has {field} `gives`",
+                manifest.values
+            )));
+        }
+        Ok(manifest)
     }
 }
 
@@ -103,8 +128,7 @@ impl Delta {
         table_file::read_pages(
             &folder,
             &manifest.changed,
-            &manifest.table.widest(),
-            false,
+            TableColumns::of_values(&manifest.table.widest(), manifest.values),
             async |page, rows, _, _| {
                 keys.extend_from_slice(page);
                 weights.extend_from_slice(rows);
@@ -114,8 +138,7 @@ impl Delta {
         table_file::read_pages(
             &folder,
             &manifest.removed,
-            &keys_only(&manifest.table),
-            false,
+            TableColumns::of(&keys_only(&manifest.table), false),
             async |page, _, _, _| {
                 removed.extend_from_slice(page);
                 Ok(())
@@ -134,35 +157,62 @@ impl Delta {
     }
 
     /// # Errors
-    /// A user fault if it does not apply to a model of this version.
-    pub(crate) fn check_from(&self, version: ModelVersion) -> Result<(), Fault> {
+    /// A user fault if it does not apply to a model of these versions.
+    pub(crate) fn check_from(&self, versions: ModelVersions) -> Result<(), Fault> {
         let DeltaManifest { from, to, .. } = &self.manifest;
-        if *from == version {
+        if versions.has(*from) {
             return Ok(());
         }
-        Err(Fault::user(format!("the delta leads from version {from} to {to}, and the model has version {version}")))
+        Err(Fault::user(format!("the delta leads from version {from} to {to}, and the model has {versions}")))
+    }
+
+    /// The versions of a model of the versions `before` with this delta, which has `rows` rows and is of this `version`.
+    ///
+    /// # Errors
+    /// A user fault if the content is not that which the delta names. The content of a model that approximates `from` is not known; it
+    /// has as many rows as the exact one.
+    pub(crate) fn check_result(
+        &self,
+        before: ModelVersions,
+        version: ModelVersion,
+        rows: u64,
+    ) -> Result<ModelVersions, Fault> {
+        let DeltaManifest { from, to, gives, rows: expected_rows, .. } = &self.manifest;
+        let wrong = |found: String, expected: String| {
+            Err(Fault::user(format!("the delta gives {found}, but its manifest says {expected}: write it again")))
+        };
+        let expected = gives.unwrap_or(*to);
+        if before.version == *from && version != expected {
+            return wrong(format!("version {version}"), expected.to_string());
+        }
+        if rows != *expected_rows {
+            return wrong(format!("{rows} rows"), expected_rows.to_string());
+        }
+        Ok(ModelVersions { version, approximates: (version != *to).then_some(*to) })
     }
 
     /// # Errors
-    /// A user fault if it gives another version than it says.
-    pub(crate) fn check_to(&self, version: ModelVersion) -> Result<(), Fault> {
-        let to = self.manifest.to;
-        if to == version {
-            return Ok(());
-        }
-        Err(Fault::user(format!("the delta gives version {version}, and says that it gives {to}: make it anew")))
-    }
-
-    /// # Errors
-    /// A user fault if its rows have other parts.
-    pub(crate) fn check_parts(&self, table: &TableConfig) -> Result<(), Fault> {
+    /// A user fault if its rows have other parts than those of `table`, or would be rounded again there.
+    pub(crate) fn check_table(&self, table: &TableConfig) -> Result<(), Fault> {
         let widths = |table: &TableConfig| -> Vec<String> {
             table.part_widths().into_iter().map(|(name, dim)| format!("{name} {dim}")).collect()
         };
         let (found, expected) = (widths(&self.manifest.table), widths(table));
         if found == expected {
-            return Ok(());
+            return check_values(table, self.manifest.values);
         }
         Err(Fault::user(format!("the rows of the delta have the parts {found:?}, those of the model {expected:?}")))
+    }
+}
+
+/// # Errors
+/// A user fault if a group of the table keeps rows in another rounded format than `values`.
+fn check_values(table: &TableConfig, values: Storage) -> Result<(), Fault> {
+    let twice = |storage: Storage| ![storage, values].contains(&Storage::F32) && storage != values;
+    match table.of_groups().iter().find(|group| twice(group.storage)) {
+        None => Ok(()),
+        Some(TableConfig { name, storage, .. }) => Err(Fault::user(format!(
+            "the table `{name}` keeps rows in {storage}, and a delta in {values} would round them again: write it in {storage} or f32"
+        ))),
     }
 }

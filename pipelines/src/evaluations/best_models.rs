@@ -74,7 +74,7 @@ impl BestModels {
         let next = self.next_place();
         let place = &mut self.places[next];
         place.holds = None;
-        let what = format!("the model of evaluation {}, the best so far, cannot be kept at {}", at + 1, place.folder);
+        let what = format!("the model of evaluation {}, the best so far, cannot be saved to {}", at + 1, place.folder);
         let manifest = model.save(place.folder.as_str()).map_err(|fault| fault.context(what))?;
         place.files = manifest.files().cloned().collect();
         place.holds = Some(at);

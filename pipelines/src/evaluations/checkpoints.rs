@@ -1,7 +1,8 @@
 //! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
 //! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
+use forebay_connectors::staged::Folder;
 use forebay_job::{EvaluationMetric, EvaluationOptions, Job, Paths};
 
 use super::points::EvaluationPoint;
@@ -9,10 +10,12 @@ use super::stopping;
 use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints};
 use crate::context::Context;
 use crate::model::Model;
-use crate::model_folder::{check_place, probe_place};
+use crate::model_folder::{MANIFEST, Manifest, check_place, probe_place};
 use crate::quality::Evaluation;
 use crate::run_types::RowTypes;
+use crate::saved_model::LoadedCheckpoint;
 use crate::sources;
+use crate::training_summary::TrainingSummary;
 
 /// The evaluations of the checkpoints in a folder.
 pub struct CheckpointEvaluations {
@@ -23,9 +26,11 @@ pub struct CheckpointEvaluations {
     /// Where the best model is saved.
     best: Option<String>,
     context: Context,
-    /// The number of the last checkpoint that was evaluated.
-    last: Option<u64>,
+    /// The last checkpoint that was evaluated.
+    last: Option<LoadedCheckpoint>,
     damaged: DamagedCheckpoints,
+    /// Whether there are checkpoints and none is whole.
+    waits_for_whole: bool,
     types: Option<RowTypes>,
     points: Vec<EvaluationPoint>,
 }
@@ -63,6 +68,7 @@ impl CheckpointEvaluations {
             context,
             last: None,
             damaged,
+            waits_for_whole: false,
             types: None,
             points: Vec::new(),
         })
@@ -74,7 +80,8 @@ impl CheckpointEvaluations {
         Self { patience: Some((patience, min_delta)), ..self }
     }
 
-    /// Saves the best model so far to a model folder, a path or URL, whole or not at all. What is there is replaced.
+    /// Saves the best model so far to a model folder, a path or URL, whole or not at all. What is there is replaced, but for a better
+    /// model of the same run, which an earlier process has kept there.
     ///
     /// # Errors
     /// A user fault if something other than a model is there, or nothing can be written.
@@ -84,32 +91,49 @@ impl CheckpointEvaluations {
         Ok(Self { best: Some(folder.to_owned()), ..self })
     }
 
-    /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated. `adapt` may change its job, such as the
-    /// groups and slices of the evaluation. It is asked often whether to stop.
+    /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated, or of another run: then everything begins
+    /// anew. `adapt` may change its job, such as the groups and slices of the evaluation. It is asked often whether to stop.
     ///
-    /// A damaged checkpoint is logged and passed over; one that the run removes meanwhile, too.
+    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is passed
+    /// over, too.
     ///
     /// # Errors
     /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
-    /// saved. A fault of the kind [`FaultKind::Stopped`](forebay_actors::FaultKind::Stopped) once `stopped` returns true.
+    /// saved. A fault of the kind [`FaultKind::Stopped`] once `stopped` returns true.
     pub fn next(
         &mut self,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
         let mut last = self.last;
-        let newest = Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context)?;
-        let (Some(mut model), Some(number)) = (newest, last) else {
+        let newest = match Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context) {
+            // They may be under way, for instance copied here from another machine.
+            Err(fault) if fault.kind == FaultKind::Damaged => {
+                if !std::mem::replace(&mut self.waits_for_whole, true) {
+                    tracing::warn!("waiting for one that is whole: {fault}");
+                }
+                return Ok(None);
+            }
+            newest => newest?,
+        };
+        self.waits_for_whole = false;
+        let (Some(mut model), Some(LoadedCheckpoint { run, number })) = (newest, last) else {
             self.last = last;
             return Ok(None);
         };
+        if self.last.is_some_and(|before| before.run != run) {
+            tracing::warn!(
+                "checkpoint {number} is of another run: its evaluations begin anew, and so does the best model"
+            );
+            (self.points, self.types) = (Vec::new(), None);
+        }
         self.add_types(&mut model)?;
         adapt(&mut model.job)?;
-        let evaluation = model.evaluate_unless(self.data.clone(), stopped)?;
-        let (rows, steps, epochs) =
-            model.training.as_ref().map_or((0, 0, 0), |trained| (trained.rows, trained.steps, trained.epochs));
-        let point = EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation);
-        self.last = Some(number);
+        if self.points.is_empty() {
+            self.add_best_of_before(&model, &adapt, &stopped)?;
+        }
+        let (point, evaluation) = self.evaluated(&model, &stopped)?;
+        self.last = last;
         self.points.push(point);
         let (patience, min_delta) = self.patience.unzip();
         let options =
@@ -120,6 +144,39 @@ impl CheckpointEvaluations {
             model.save(best.as_str()).map_err(|fault| fault.context("the best model so far cannot be saved"))?;
         }
         Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric: options.metric, is_best, is_enough }))
+    }
+
+    fn evaluated(&self, model: &Model, stopped: impl Fn() -> bool) -> Result<(EvaluationPoint, Evaluation), Fault> {
+        let evaluation = model.evaluate_unless(self.data.clone(), stopped)?;
+        let (rows, steps, epochs) =
+            model.training.as_ref().map_or((0, 0, 0), |trained| (trained.rows, trained.steps, trained.epochs));
+        Ok((EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation), evaluation))
+    }
+
+    /// Evaluates the model that an earlier process has kept as the best one of the run whose checkpoint `newest` is: only a better one may
+    /// replace it.
+    fn add_best_of_before(
+        &mut self,
+        newest: &Model,
+        adapt: impl Fn(&mut Job) -> Result<(), Fault>,
+        stopped: impl Fn() -> bool,
+    ) -> Result<(), Fault> {
+        let run = |training: Option<&TrainingSummary>| training.and_then(|training| training.run);
+        let Some(best) = &self.best else { return Ok(()) };
+        let folder = Folder::from(best.as_str()).with_stores(&self.context.stores).open()?;
+        if !folder.has(MANIFEST)? {
+            return Ok(());
+        }
+        let of_run = run(Manifest::read_in(&folder)?.training.as_ref());
+        if of_run.is_none() || of_run != run(newest.training.as_ref()) {
+            return Ok(());
+        }
+        let mut kept = Model::load_with(best.as_str(), 1, &self.context)?;
+        adapt(&mut kept.job)?;
+        let (point, _) = self.evaluated(&kept, stopped)?;
+        tracing::info!("the best model of this run so far is at {best}: {point}");
+        self.points.push(point);
+        Ok(())
     }
 
     /// The types of the columns in training, so that the rows are read alike. They are those of the files that the run reads.

@@ -151,6 +151,7 @@ impl Worker {
             optimizer,
             table: self.table.clone(),
             training: Some(training),
+            approximates: None,
             model: self.model.clone(),
             // Its table is served by the host of the run.
             host: Host::start("evaluation")?,

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::model_fault;
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
-use crate::model_folder::{FileEntry, MANIFEST, begin_replacing, table_file};
+use crate::model_folder::{FileEntry, MANIFEST, TableColumns, begin_replacing, table_file};
 use crate::model_version::ModelVersion;
 use crate::signed_json;
 use crate::sorted_rows::SortedRows;
@@ -224,7 +224,12 @@ fn export_group(staged: &StagedFolder, config: &TableConfig, rows: &SortedRows) 
         rows: rows.keys.len() as u64,
         keys: array(staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
         parts,
-        parquet: table_file::write_sorted(rows, config, staged, &format!("{folder}/rows.parquet"))?,
+        parquet: table_file::write_sorted(
+            rows,
+            TableColumns::of(config, false),
+            staged,
+            &format!("{folder}/rows.parquet"),
+        )?,
     })
 }
 

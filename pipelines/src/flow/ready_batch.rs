@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_models::DenseBatch;
 
-use super::{BatchId, TrainBatch, heap};
+use super::{TrainBatch, heap};
 use crate::staleness::Ticket;
 
 /// A [`TrainBatch`], the table rows of its keys, and its ticket.
@@ -24,17 +24,7 @@ pub struct ReadyBatch {
 impl ReadyBatch {
     /// The view of this batch that a dense model takes.
     pub fn dense_batch(&self) -> DenseBatch<'_> {
-        DenseBatch {
-            id: BatchId::of(&self.train).number(),
-            rows: self.train.rows,
-            labels: &self.train.labels,
-            weights: self.train.weights(),
-            dense: &self.train.dense,
-            unique_rows: &self.rows,
-            inverse: &self.train.inverse,
-            offsets: self.train.offsets.as_deref(),
-            value_weights: self.train.value_weights(),
-        }
+        self.train.dense_batch(&self.rows)
     }
 }
 

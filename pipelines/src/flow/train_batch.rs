@@ -2,9 +2,10 @@
 
 use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_connectors::WindowMark;
+use forebay_models::DenseBatch;
 use serde::{Deserialize, Serialize};
 
-use super::{KeptRows, SlotCounts, heap};
+use super::{BatchId, KeptRows, SlotCounts, heap};
 
 /// The totals of a finished window. It had `rows + rejected` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +57,21 @@ impl TrainBatch {
     /// The weights of the rows, `[n]`; `None` if every row weighs 1.
     pub fn weights(&self) -> Option<&[f32]> {
         (!self.weights.is_empty()).then_some(&self.weights)
+    }
+
+    /// The view of this batch that a dense model takes. `rows` are the table rows of `unique`, `[u × row dim]`.
+    pub fn dense_batch<'a>(&'a self, rows: &'a [f32]) -> DenseBatch<'a> {
+        DenseBatch {
+            id: BatchId::of(self).number(),
+            rows: self.rows,
+            labels: &self.labels,
+            weights: self.weights(),
+            dense: &self.dense,
+            unique_rows: rows,
+            inverse: &self.inverse,
+            offsets: self.offsets.as_deref(),
+            value_weights: self.value_weights(),
+        }
     }
 
     /// The weights of the values, `[values]`; `None` if every value weighs 1.

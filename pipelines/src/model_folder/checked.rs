@@ -113,7 +113,7 @@ impl<'a> CheckedReader<'a> {
         while self.read(&mut piece).map_err(|e| fault(&self.name, "cannot read", e))? > 0 {}
         let expected = self.entry;
         let damaged = |what: String| {
-            let message = format!("{} is damaged: {what}; copy the folder anew or train again", self.name);
+            let message = format!("{} is damaged: {what}; copy the folder again or train again", self.name);
             Err(Fault::user(message).kind(FaultKind::Damaged))
         };
         if self.bytes != expected.bytes {

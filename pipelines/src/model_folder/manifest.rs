@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
 use crate::model::Model;
+use crate::model_version::ModelVersion;
 use crate::training_summary::TrainingSummary;
 use crate::{signed_json, versioned_json};
 
@@ -40,6 +41,9 @@ pub struct Manifest {
     /// What the training did. `None` in a manifest of an older program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingSummary>,
+    /// The version of the exact model, if rounded deltas were applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approximates: Option<ModelVersion>,
     /// The sparse tables.
     pub tables: Vec<TableEntry>,
     /// The file of the dense parameters.
@@ -68,7 +72,7 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
     let files = folder.files().unwrap_or_default();
     let has_checkpoints = files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some());
     let instead = if has_checkpoints {
-        "it has checkpoints, from which `forebay train` goes on to a model with --resume"
+        "it has checkpoints: `forebay eval --follow` evaluates them, and `forebay train --resume` goes on to a model"
     } else {
         "such a folder has manifest.json, dense.safetensors and tables/, and `forebay train` writes it to output.model"
     };
@@ -105,6 +109,7 @@ impl Manifest {
             spec: model.model.spec.clone(),
             job: model.job.clone(),
             training: model.training.clone(),
+            approximates: model.approximates,
             tables: vec![table],
             dense,
             optimizer,

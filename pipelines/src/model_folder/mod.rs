@@ -24,9 +24,11 @@ pub(crate) mod absent_file;
 pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
+mod part_columns;
 mod predecessor;
 pub(crate) mod replaced;
 pub(crate) mod row_stream;
+mod table_columns;
 pub(crate) mod table_file;
 
 use forebay_actors::{Fault, Host};
@@ -40,6 +42,7 @@ pub(crate) use self::manifest::{MANIFEST, may_hold};
 pub use self::manifest::{Manifest, TableEntry};
 pub(crate) use self::predecessor::Predecessor;
 pub use self::predecessor::check_predecessor;
+pub(crate) use self::table_columns::TableColumns;
 use crate::context::Context;
 use crate::job_model::JobModel;
 use crate::model::Model;
@@ -52,7 +55,7 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
     let folder = to.into().with_stores(&context.stores).open()?;
     if folder.is_file()? || folder.holds_anything()? && !Manifest::may_be_in(&folder)? {
         return Err(Fault::user(format!(
-            "cannot write a model to {folder}: something is there that is not a model; name a folder of its own"
+            "cannot write a model to {folder}: it holds something that is not a model; name another folder"
         )));
     }
     Ok(())
@@ -157,6 +160,6 @@ fn load_from(folder: &OpenFolder, shards: usize, context: &Context) -> Result<Mo
     for file in table_entry.all_files() {
         table_file::read(folder, file, optimizer.is_some(), &table)?;
     }
-    let (job, training, context) = (manifest.job, manifest.training, context.clone());
-    Ok(Model { job, dense, optimizer, table, training, model, host, context })
+    let Manifest { job, training, approximates, .. } = manifest;
+    Ok(Model { job, dense, optimizer, table, training, approximates, model, host, context: context.clone() })
 }

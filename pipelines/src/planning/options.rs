@@ -186,7 +186,7 @@ fn number(text: &str) -> Result<f64, String> {
 
 fn bytes(text: &str) -> Result<f64, String> {
     let size: ByteSize = text.parse()?;
-    if size.0 > 0 { Ok(size.0 as f64) } else { Err(format!("{text:?} is no memory, expected for instance 64GiB")) }
+    if size.0 > 0 { Ok(size.0 as f64) } else { Err(format!("{text:?} is not a size, expected for instance 64GiB")) }
 }
 
 /// Bytes per second, of `10Gbit`, `100 Mbit/s`, `60MB/s`.

@@ -250,7 +250,8 @@ fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead:
         let limit = costs.bounds(fastest).and_then(|bounds| bounds.into_iter().next());
         let limit = limit.map_or("the job".to_owned(), |bound| format!("{}, {} rows/s", bound.name, count(bound.rate)));
         Fault::user(format!(
-            "deadline: {} rows/s are needed, {} with the headroom, and no {MOST} machines of each role are as fast; the limit is {limit}",
+            "deadline: {} rows/s are needed, {} with the headroom, and even {MOST} machines of each role are not that \
+             fast; the limit is {limit}",
             count(needed),
             count(needed * options.headroom)
         ))
@@ -262,7 +263,7 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
     for (whose, job) in [("the job", job), ("the report's job", &profile.settings)] {
         if job.placement.lookup_at == LookupAt::Reader {
             return Err(Fault::user(format!(
-                "placement.lookup_at of {whose} is \"reader\": expected \"trainer\", plans know no other"
+                "placement.lookup_at of {whose} is \"reader\": expected \"trainer\", which is all that plans support"
             )));
         }
     }

@@ -39,7 +39,7 @@ fn array(column: &ServingColumn, batch: &RecordBatch) -> Result<ArrayRef, Fault>
             return nulls(column, batch.num_rows());
         }
         let near = nearest(name, schema.fields().iter().map(|field| field.name().as_str()));
-        let near = near.map_or_else(String::new, |near| format!(" (`{near}` is no feature of the model)"));
+        let near = near.map_or_else(String::new, |near| format!(" (`{near}` is not a feature of the model)"));
         return Err(Fault::user(format!(
             "the record batch has no column `{name}`{near}: send it, with nulls if its values are missing"
         )));
@@ -149,7 +149,7 @@ mod tests {
         };
         select(&columns(), &batch(good.to_vec())).unwrap();
         let missing = said(&but(1, ("cty", cities(2))));
-        assert!(missing.contains("no column `city` (`cty` is no feature of the model)"), "{missing}");
+        assert!(missing.contains("no column `city` (`cty` is not a feature of the model)"), "{missing}");
         let twice = said(&batch(good.iter().cloned().chain([("count", of(&[1, 2]))]).collect()));
         assert!(twice.contains("two columns `count`"), "{twice}");
         // Rows without columns take no bytes on the wire, so their number must be bounded by itself.

@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::failed::Failed;
 use super::serving_model::ServingModel;
 use crate::context::Context;
-use crate::delta::{Delta, DeltaManifest};
+use crate::delta::{Delta, DeltaManifest, ModelVersions};
 use crate::model_folder::Manifest;
 use crate::model_version::ModelVersion;
 
@@ -66,10 +66,10 @@ impl Follower {
     pub fn load(&mut self) -> Result<ServingModel, Fault> {
         self.seen = Some(self.manifest()?);
         let mut model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
-        self.passed = HashSet::from([model.version()]);
-        while let Some(path) = self.next_delta(model.version())? {
+        self.passed = model.versions().all().collect();
+        while let Some(path) = self.next_delta(model.versions())? {
             model = self.apply(&model, &path)?;
-            self.passed.insert(model.version());
+            self.passed.extend(model.versions().all());
         }
         Ok(model)
     }
@@ -80,7 +80,7 @@ impl Follower {
         let broken = match self.look_at_folder(current) {
             Ok(None) => None,
             Ok(Some(model)) => {
-                self.passed = HashSet::from([model.version()]);
+                self.passed = model.versions().all().collect();
                 return Followed::Newer(Box::new(model));
             }
             Err(fault) => Some(fault),
@@ -92,7 +92,7 @@ impl Follower {
     }
 
     fn look_at_deltas(&mut self, current: &ServingModel) -> Followed {
-        let path = match self.next_delta(current.version()) {
+        let path = match self.next_delta(current.versions()) {
             Ok(Some(path)) => path,
             Ok(None) => {
                 // It is told each time, so that what has been told before is known to be still so.
@@ -104,7 +104,7 @@ impl Follower {
         match self.apply(current, &path) {
             Ok(model) => {
                 self.broken.remove(&path);
-                self.passed.insert(model.version());
+                self.passed.extend(model.versions().all());
                 Followed::Newer(Box::new(model))
             }
             Err(fault) => {
@@ -116,7 +116,7 @@ impl Follower {
         }
     }
 
-    /// The model of the folder, if its manifest is another one than was loaded and its version is not the current one.
+    /// The model of the folder, if its manifest is another one than was loaded and its versions are not the current ones.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let manifest = self.manifest()?;
         if self.seen == Some(manifest) {
@@ -137,7 +137,7 @@ impl Follower {
         match model {
             Ok(model) => {
                 self.seen = Some(manifest);
-                Ok(Some(model).filter(|model| model.version() != current.version()))
+                Ok(Some(model).filter(|model| model.versions() != current.versions()))
             }
             Err(fault) => {
                 let failed = Failed::new(fault.clone(), before.as_ref().map(|(_, failed)| failed));
@@ -152,8 +152,8 @@ impl Follower {
         Ok(xxh3_128(&Manifest::bytes(&folder)?))
     }
 
-    /// A delta from this version.
-    fn next_delta(&mut self, version: ModelVersion) -> Result<Option<PathBuf>, Fault> {
+    /// A delta that leads on from a model of these versions.
+    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<PathBuf>, Fault> {
         let Some(deltas) = &self.deltas else { return Ok(None) };
         let cannot =
             |e: std::io::Error| Fault::user(format!("cannot list the deltas in {}", deltas.display())).because(e);
@@ -171,9 +171,7 @@ impl Follower {
         folders.retain(|path| self.broken.get_mut(path).is_none_or(Failed::is_due));
         for path in folders {
             match DeltaManifest::read(path.as_path(), &self.context) {
-                Ok(manifest) if manifest.from == version && !self.passed.contains(&manifest.to) => {
-                    return Ok(Some(path));
-                }
+                Ok(manifest) if self.leads_on(&manifest, current) => return Ok(Some(path)),
                 Ok(_) => {}
                 // A folder without a manifest may be another program's, or be copied at the moment.
                 Err(_) if !path.join("manifest.json").exists() => {}
@@ -185,6 +183,14 @@ impl Follower {
             }
         }
         Ok(None)
+    }
+
+    /// Whether a delta applies to a model of these versions and does not lead back.
+    fn leads_on(&self, delta: &DeltaManifest, current: ModelVersions) -> bool {
+        // An exact delta from the rounded content itself makes the model the exact one.
+        let makes_exact =
+            delta.from == current.version && delta.gives.is_none() && current.approximates == Some(delta.to);
+        current.has(delta.from) && (makes_exact || !self.passed.contains(&delta.to))
     }
 
     fn apply(&self, model: &ServingModel, path: &Path) -> Result<ServingModel, Fault> {
@@ -207,7 +213,8 @@ mod tests {
         std::fs::write(bad.join("manifest.json"), "{ this is cut").unwrap();
         let mut follower = Follower::new("model", Some(dir.path()), &[], &Context::default());
         for _ in 0..2 {
-            assert!(follower.next_delta("0".repeat(32).parse().unwrap()).unwrap().is_none());
+            let current = ModelVersions { version: "0".repeat(32).parse().unwrap(), approximates: None };
+            assert!(follower.next_delta(current).unwrap().is_none());
             assert_eq!(follower.unreadable, HashSet::from([bad.clone()]));
         }
     }

@@ -9,6 +9,7 @@ use forebay_actors::Fault;
 use forebay_base::nearest;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::column_order::ColumnOrder;
 use super::json_cell::JsonCell;
 use super::json_column;
 use super::serving_columns::ServingColumns;
@@ -70,17 +71,17 @@ impl<'de> Visitor<'de> for RequestVisitor<'_> {
         let width = self.0.columns.len();
         let absent = || std::iter::repeat_n(JsonCell::Absent, width).collect::<Vec<_>>();
         let mut request = Request { rows: 0, cells: (0..width).map(|_| Vec::new()).collect(), shared: absent() };
-        let (mut rows, mut shared) = (false, false);
+        let (mut rows, mut shared, mut order) = (false, false, ColumnOrder::new(self.0));
         while let Some(field) = map.next_key::<Cow<'de, str>>()? {
             match field.as_ref() {
                 "rows" if !rows => {
                     rows = true;
-                    map.next_value_seed(RowsSeed(self.0, &mut request))?;
+                    map.next_value_seed(RowsSeed { order: &mut order, most: self.0.most_rows, request: &mut request })?;
                 }
                 "shared" if !shared => {
                     shared = true;
                     let cells = &mut request.shared;
-                    map.next_value_seed(RowSeed(self.0, |column: usize, cell| {
+                    map.next_value_seed(RowSeed(&mut order, |column: usize, cell| {
                         let first = cells[column] == JsonCell::Absent;
                         cells[column] = cell;
                         first
@@ -101,9 +102,14 @@ impl<'de> Visitor<'de> for RequestVisitor<'_> {
     }
 }
 
-struct RowsSeed<'c, 'r, 'de>(&'c ServingColumns, &'r mut Request<'de>);
+struct RowsSeed<'o, 'c, 'r, 'de> {
+    order: &'o mut ColumnOrder<'c>,
+    /// Rows that a request may have.
+    most: usize,
+    request: &'r mut Request<'de>,
+}
 
-impl<'de> DeserializeSeed<'de> for RowsSeed<'_, '_, 'de> {
+impl<'de> DeserializeSeed<'de> for RowsSeed<'_, '_, '_, 'de> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -111,7 +117,7 @@ impl<'de> DeserializeSeed<'de> for RowsSeed<'_, '_, 'de> {
     }
 }
 
-impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
+impl<'de> Visitor<'de> for RowsSeed<'_, '_, '_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -119,10 +125,10 @@ impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
-        let Self(columns, request) = self;
+        let Self { order, most, request } = self;
         loop {
             let (row, cells) = (request.rows, &mut request.cells);
-            let seed = RowSeed(columns, |column: usize, cell| {
+            let seed = RowSeed(&mut *order, |column: usize, cell| {
                 let column = &mut cells[column];
                 let first = column.len() <= row;
                 column.resize(row, JsonCell::Absent);
@@ -133,8 +139,7 @@ impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
                 return Ok(());
             }
             request.rows += 1;
-            if request.rows > columns.most_rows {
-                let most = columns.most_rows;
+            if request.rows > most {
                 return Err(A::Error::custom(format!("more than {most} rows: split them over several requests")));
             }
         }
@@ -142,9 +147,9 @@ impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
 }
 
 /// Gives each value of a row to a function, which says whether it is the first of its column.
-struct RowSeed<'c, F>(&'c ServingColumns, F);
+struct RowSeed<'o, 'c, F>(&'o mut ColumnOrder<'c>, F);
 
-impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> DeserializeSeed<'de> for RowSeed<'_, F> {
+impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> DeserializeSeed<'de> for RowSeed<'_, '_, F> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -152,7 +157,7 @@ impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> DeserializeSeed<'de> for RowSe
     }
 }
 
-impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F> {
+impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, '_, F> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -160,13 +165,36 @@ impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
-            let column = self.0.place(&name).map_err(A::Error::custom)?;
+        self.0.begin_row();
+        while let Some(column) = map.next_key_seed(ColumnSeed(&mut *self.0))? {
             if !(self.1)(column, map.next_value()?) {
-                return Err(A::Error::custom(format!("column `{name}` is there twice in a row")));
+                return Err(A::Error::custom(format!("column `{}` is there twice in a row", self.0.name(column))));
             }
         }
         Ok(())
+    }
+}
+
+/// The place of a column from its name, which is not copied.
+struct ColumnSeed<'o, 'c>(&'o mut ColumnOrder<'c>);
+
+impl<'de> DeserializeSeed<'de> for ColumnSeed<'_, '_> {
+    type Value = usize;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for ColumnSeed<'_, '_> {
+    type Value = usize;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a column")
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
+        self.0.place(name).map_err(E::custom)
     }
 }
 
@@ -263,7 +291,7 @@ mod tests {
             (r#"{"row": []}"#, "did you mean `rows`?"),
             ("{}", "it has no `rows`"),
             (r#"{"rows": [{"prise": 1}]}"#, "did you mean `price`?"),
-            (r#"{"rows": [{"label": 1}]}"#, "`label` is no feature"),
+            (r#"{"rows": [{"label": 1}]}"#, "`label` is not a feature"),
             (r#"{"rows": [{"price": 1, "price": 2}]}"#, "`price` is there twice"),
             (r#"{"rows": [{"price": {}}]}"#, "an object, expected a number, a string"),
             (r#"{"rows": [{"tags": [[1]]}]}"#, "a list within a list"),

@@ -6,10 +6,13 @@
 //!   Follower ── a new model folder, or deltas ──→ ScoringThreads::replace
 //! ```
 //!
+//! If a thread is idle when another one reaches the dense model, both compute rows of the request ([`split_batch`]).
+//!
 //! A [`ServingModel`] never changes. A delta makes another one, which shares all rows but those that changed. A request is scored
 //! with one model from begin to end, so it sees the old rows or the new ones, never a mix, and never waits for a new model.
 
 mod arrow_rows;
+mod column_order;
 mod failed;
 mod follower;
 mod json_cell;
@@ -18,10 +21,12 @@ mod json_rows;
 mod request_rows;
 mod row_scorer;
 mod score_exchange;
+mod score_queue;
 mod scoring_threads;
 mod serving_columns;
 mod serving_model;
 mod serving_rows;
+mod split_batch;
 
 pub use self::follower::{Followed, Follower};
 pub use self::request_rows::RequestRows;

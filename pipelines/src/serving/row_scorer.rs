@@ -5,13 +5,16 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
 use forebay_actors::Fault;
 use forebay_connectors::OnBadRow;
-use forebay_models::{DenseBatch, DenseModel};
+use forebay_models::{DenseModel, ModelError};
 use serde::{Serialize, Serializer};
 
 use super::request_rows::RequestRows;
+use super::score_queue::ScoreQueue;
 use super::serving_model::ServingModel;
+use super::split_batch::SplitBatch;
 use super::{arrow_rows, json_rows};
 use crate::fault::model_fault;
+use crate::flow::TrainBatch;
 use crate::model_version::ModelVersion;
 use crate::score_columns::{SCORE, ScoreColumns};
 use crate::stages::{BatchPlan, Batcher, Parse};
@@ -67,12 +70,26 @@ pub struct BadScore {
     pub error: String,
 }
 
+/// A request that other threads may help with.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub(super) model: Arc<ServingModel>,
+    pub(super) batch: Arc<SplitBatch>,
+}
+
+/// Products that are worth another thread: a tenth of a millisecond, as long as it may take to wake it.
+const WORTH_A_THREAD: usize = 10 << 20;
+/// Rows that matrix products compute together.
+const TILE: usize = 6;
+
 /// What one thread needs to score.
 pub(super) struct RowScorer {
     model: Arc<ServingModel>,
     parse: Parse,
     batcher: Batcher,
     dense: Box<dyn DenseModel>,
+    /// Rows of a request that are worth another thread.
+    part: usize,
     correction: f32,
     columns: ScoreColumns,
     rows: Vec<f32>,
@@ -91,12 +108,14 @@ impl RowScorer {
             key_spaces: job.columns.key_spaces(),
             missing: Vec::new(),
         };
+        let dense = model.dense_model()?;
         Ok(Self {
+            part: (WORTH_A_THREAD / dense.flat_len().max(1) + 1).next_multiple_of(TILE),
             parse: Parse::new(&model.as_trained.columns, job.seed, OnBadRow::Skip)
                 .one_value_in(job.single_slots())
                 .for_prediction(Vec::new()),
             batcher: Batcher::new(plan),
-            dense: model.dense_model()?,
+            dense,
             correction: job.data.logit_correction(),
             columns: ScoreColumns::of(job),
             rows: Vec::new(),
@@ -116,15 +135,21 @@ impl RowScorer {
         }
         // A delta: the same columns and structure.
         self.dense.load(&model.dense).map_err(model_fault)?;
+        self.dense.pack_weights();
         self.model = model;
         Ok(())
     }
 
-    /// The scores of the rows of a request.
+    /// Computes rows of a request that another thread has begun, with the same model.
+    pub(super) fn help(&mut self, batch: &SplitBatch) {
+        batch.help(&mut *self.dense);
+    }
+
+    /// The scores of the rows of a request. Other threads of `queue` that have nothing to do help.
     ///
     /// # Errors
     /// A user fault that says what is wrong with the rows, or with the type of a column.
-    pub(super) fn score(&mut self, rows: &RequestRows) -> Result<Scores, Fault> {
+    pub(super) fn score<R>(&mut self, rows: &RequestRows, queue: &ScoreQueue<R, Part>) -> Result<Scores, Fault> {
         let version = self.model.version();
         let batch = match rows {
             RequestRows::Json(body) => json_rows::parse(&self.model.columns, body)?,
@@ -137,22 +162,10 @@ impl RowScorer {
             let scores = self.columns.names().iter().map(|name| (name.clone(), Vec::new())).collect();
             return Ok(Scores { version, scores, bad_rows: Vec::new() });
         };
-        let rows = batch.num_rows();
         let (examples, bad) = self.parse.examples_of(batch)?;
         let batch = self.batcher.whole(examples);
         self.model.rows.read(&batch.unique, &mut self.rows);
-        let dense = DenseBatch {
-            id: 0,
-            rows,
-            labels: &batch.labels,
-            weights: None,
-            dense: &batch.dense,
-            unique_rows: &self.rows,
-            inverse: &batch.inverse,
-            offsets: batch.offsets.as_deref(),
-            value_weights: batch.value_weights(),
-        };
-        self.dense.predict(&dense, &mut self.logits).map_err(model_fault)?;
+        self.predict(batch, queue).map_err(model_fault)?;
         self.logits.iter_mut().for_each(|logit| *logit += self.correction);
         let column = |(column, name): (usize, &String)| {
             let logits = self.logits.chunks_exact(self.columns.labels());
@@ -163,5 +176,16 @@ impl RowScorer {
         let scores = self.columns.names().iter().enumerate().map(column).collect();
         let bad_rows = bad.into_iter().map(|(row, error)| BadScore { row, error }).collect();
         Ok(Scores { version, scores, bad_rows })
+    }
+
+    /// The logits of a batch whose table rows are in `rows`.
+    fn predict<R>(&mut self, batch: TrainBatch, queue: &ScoreQueue<R, Part>) -> Result<(), ModelError> {
+        let helpers = (batch.rows / self.part).saturating_sub(1);
+        if helpers == 0 || !self.dense.has_independent_rows() || !queue.has_idle_threads() {
+            return self.dense.predict(&batch.dense_batch(&self.rows), &mut self.logits);
+        }
+        let batch = Arc::new(SplitBatch::new(batch, std::mem::take(&mut self.rows), self.part));
+        queue.ask_for_help(&Part { model: Arc::clone(&self.model), batch: Arc::clone(&batch) }, helpers);
+        batch.finish(&mut *self.dense, &mut self.logits)
     }
 }

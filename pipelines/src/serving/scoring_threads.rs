@@ -1,15 +1,15 @@
 //! The threads that score requests, and the model that they score with.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 use forebay_actors::Fault;
 use tokio::sync::oneshot;
 
 use super::request_rows::RequestRows;
-use super::row_scorer::{RowScorer, Scores};
+use super::row_scorer::{Part, RowScorer, Scores};
+use super::score_queue::{ScoreQueue, Work};
 use super::serving_model::ServingModel;
 
 /// Requests that may wait for each thread. More are refused at once: they would be answered too late to be of use.
@@ -22,7 +22,7 @@ struct Request {
 
 /// Threads that score requests. Dropping it ends them after the requests that wait.
 pub struct ScoringThreads {
-    requests: Option<SyncSender<Request>>,
+    queue: Arc<ScoreQueue<Request, Part>>,
     current: Arc<RwLock<Arc<ServingModel>>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -34,18 +34,20 @@ impl ScoringThreads {
     /// An external fault if the system starts no threads.
     pub fn start(model: ServingModel, threads: usize) -> Result<Self, Fault> {
         let threads = threads.max(1);
-        let (requests, receiver) = sync_channel(WAITING * threads);
+        let queue = Arc::new(ScoreQueue::new(WAITING * threads));
         let current = Arc::new(RwLock::new(Arc::new(model)));
-        let receiver = Arc::new(Mutex::new(receiver));
         let start = |number: usize| {
-            let (receiver, current) = (Arc::clone(&receiver), Arc::clone(&current));
+            let (queue, current) = (Arc::clone(&queue), Arc::clone(&current));
             std::thread::Builder::new()
                 .name(format!("score-{number}"))
-                .spawn(move || work(&receiver, &current))
+                .spawn(move || work(&queue, &current))
                 .map_err(|e| Fault::external(format!("cannot start {threads} threads")).because(e))
         };
-        let started = (0..threads).map(start).collect::<Result<_, _>>()?;
-        Ok(Self { requests: Some(requests), current, threads: started })
+        let mut this = Self { queue: Arc::clone(&queue), current: Arc::clone(&current), threads: Vec::new() };
+        for number in 0..threads {
+            this.threads.push(start(number)?);
+        }
+        Ok(this)
     }
 
     /// The scores of the rows of a request. Cancel safe: the answer is thrown away.
@@ -54,12 +56,10 @@ impl ScoringThreads {
     /// A user fault if the rows are wrong. A retryable external fault if too many requests wait.
     pub async fn score(&self, rows: RequestRows) -> Result<Scores, Fault> {
         let (answer, scores) = oneshot::channel();
-        let requests = self.requests.as_ref().ok_or_else(gone)?;
-        requests.try_send(Request { rows, answer }).map_err(|e| match e {
-            TrySendError::Full(_) => Fault::external("too many requests wait: try again later").retryable(),
-            TrySendError::Disconnected(_) => gone(),
-        })?;
-        scores.await.map_err(|_| gone())?
+        if !self.queue.push(Request { rows, answer }) {
+            return Err(Fault::external("too many requests wait: try again later").retryable());
+        }
+        scores.await.map_err(|_| Fault::internal("the threads that score have ended"))?
     }
 
     /// The model that new requests are scored with.
@@ -78,42 +78,46 @@ impl ScoringThreads {
 
 impl Drop for ScoringThreads {
     fn drop(&mut self) {
-        self.requests = None;
+        self.queue.close();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
 }
 
-fn gone() -> Fault {
-    Fault::internal("the threads that score have ended")
-}
-
-fn work(requests: &Mutex<Receiver<Request>>, current: &RwLock<Arc<ServingModel>>) {
-    let mut scorer = None;
-    loop {
-        // One idle thread waits for a request, the others wait for their turn to wait.
-        let next = requests.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Request { rows, answer }) = next else { return };
-        if answer.is_closed() {
-            continue;
+fn work(queue: &ScoreQueue<Request, Part>, current: &RwLock<Arc<ServingModel>>) {
+    let current = || Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
+    // Before the first request, which would wait for it. If it fails, that request says why.
+    let mut scorer = RowScorer::new(current()).ok();
+    while let Some(next) = queue.take() {
+        // After a panic the buffers of the scorer may be half written.
+        match next {
+            Work::Part(Part { model, batch }) => {
+                // Without a scorer the other thread does all of it.
+                let help = || scorer_of(&mut scorer, model).map(|scorer| scorer.help(&batch));
+                if catch_unwind(AssertUnwindSafe(help)).is_err() {
+                    scorer = None;
+                }
+            }
+            Work::Request(Request { answer, .. }) if answer.is_closed() => {}
+            Work::Request(Request { rows, answer }) => {
+                let score = || scorer_of(&mut scorer, current())?.score(&rows, queue);
+                let scored = catch_unwind(AssertUnwindSafe(score)).unwrap_or_else(|_| {
+                    scorer = None;
+                    Err(Fault::internal("scoring this request panicked"))
+                });
+                let _ = answer.send(scored);
+            }
         }
-        let model = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
-        let scored = catch_unwind(AssertUnwindSafe(|| score(&mut scorer, model, &rows)));
-        let scored = scored.unwrap_or_else(|_| {
-            // Its buffers may be half written.
-            scorer = None;
-            Err(Fault::internal("scoring this request panicked"))
-        });
-        let _ = answer.send(scored);
     }
 }
 
-fn score(scorer: &mut Option<RowScorer>, model: Arc<ServingModel>, rows: &RequestRows) -> Result<Scores, Fault> {
+/// The scorer of this thread, with this model.
+fn scorer_of(scorer: &mut Option<RowScorer>, model: Arc<ServingModel>) -> Result<&mut RowScorer, Fault> {
     let scorer = match scorer {
         Some(scorer) => scorer,
         None => scorer.insert(RowScorer::new(Arc::clone(&model))?),
     };
     scorer.adopt(model)?;
-    scorer.score(rows)
+    Ok(scorer)
 }

@@ -78,7 +78,7 @@ impl ServingColumns {
             let near = near
                 .map_or_else(|| "see GET /v1/model for its columns".into(), |near| format!("did you mean `{near}`?"));
             let short: String = name.chars().take(80).collect();
-            format!("column `{short}` is no feature of the model: {near}")
+            format!("column `{short}` is not a feature of the model: {near}")
         })
     }
 }

@@ -13,10 +13,10 @@ use forebay_ps::Table;
 use super::serving_columns::ServingColumns;
 use super::serving_rows::{ServingRows, without_state};
 use crate::context::Context;
-use crate::delta::Delta;
+use crate::delta::{Delta, ModelVersions};
 use crate::fault::model_fault;
 use crate::job_model::JobModel;
-use crate::model_folder::{Manifest, checked, dense_file, replaced, table_file};
+use crate::model_folder::{Manifest, TableColumns, checked, dense_file, replaced, table_file};
 use crate::model_version::{ModelVersion, RowsHash};
 use crate::trained_types::TrainedTypes;
 
@@ -32,7 +32,7 @@ pub struct ServingModel {
     types: TrainedTypes,
     hash: RowsHash,
     count: u64,
-    version: ModelVersion,
+    versions: ModelVersions,
     deltas: u32,
     loaded: SystemTime,
 }
@@ -79,7 +79,7 @@ impl ServingModel {
         let mut table = Table::new(&config).map_err(Fault::from).map_err(wrong)?;
         let mut hash = RowsHash::default();
         for file in &entry.files {
-            table_file::read_pages(folder, file, &config, false, async |keys, weights, _, _| {
+            table_file::read_pages(folder, file, TableColumns::of(&config, false), async |keys, weights, _, _| {
                 table.import(keys, weights, None)?;
                 keys.iter().zip(weights.chunks_exact(config.row_dim())).for_each(|(&key, row)| hash.add(key, row));
                 Ok(())
@@ -87,8 +87,11 @@ impl ServingModel {
         }
         let trained = manifest.training.as_ref();
         let (types, lists) = trained.map(|trained| (trained.types.clone(), trained.lists.clone())).unwrap_or_default();
+        let version = ModelVersion::of(&job, &dense, hash);
+        // With settings that scores depend on, it approximates another model.
+        let approximates = manifest.approximates.filter(|_| ModelVersion::of(&manifest.job, &dense, hash) == version);
         let this = Self {
-            version: ModelVersion::of(&job, &dense, hash),
+            versions: ModelVersions { version, approximates },
             columns: Arc::new(ServingColumns::new(&job.columns, &types, &lists)),
             as_trained: TrainedTypes(types.clone()).pinned(&job),
             types: TrainedTypes(types),
@@ -110,8 +113,8 @@ impl ServingModel {
     /// # Errors
     /// A user fault if the delta is not one from this model's version, or does not lead to the version that it names.
     pub fn with_delta(&self, delta: &Delta) -> Result<Self, Fault> {
-        delta.check_from(self.version)?;
-        delta.check_parts(self.rows.config())?;
+        delta.check_from(self.versions)?;
+        delta.check_table(self.rows.config())?;
         let (mut hash, mut count) = (self.hash, self.count);
         let mut old = Vec::new();
         let dim = self.rows.config().row_dim();
@@ -130,7 +133,7 @@ impl ServingModel {
         }
         check_dense(&self.model, &delta.dense)?;
         let version = ModelVersion::of(&self.job, &delta.dense, hash);
-        delta.check_to(version)?;
+        let versions = delta.check_result(self.versions, version, count)?;
         let this = Self {
             job: self.job.clone(),
             as_trained: self.as_trained.clone(),
@@ -141,7 +144,7 @@ impl ServingModel {
             types: self.types.clone(),
             hash,
             count,
-            version,
+            versions,
             deltas: self.deltas + 1,
             loaded: SystemTime::now(),
         };
@@ -151,7 +154,12 @@ impl ServingModel {
 
     /// The version: the same for models that give the same scores.
     pub fn version(&self) -> ModelVersion {
-        self.version
+        self.versions.version
+    }
+
+    /// The version, and that of the model that it approximates if rounded deltas were applied.
+    pub fn versions(&self) -> ModelVersions {
+        self.versions
     }
 
     /// The kind: `job.model.kind`.

@@ -81,11 +81,11 @@ impl Evaluate {
         let of_label = |(k, name): (usize, &String)| {
             let own = LabelRows::of(&self.logits, &self.labels, weights, k, count);
             if own.labels.is_empty() {
-                return Err(Fault::user(format!("no rows to evaluate the label `{name}` by: none of them has it")));
+                return Err(Fault::user(format!("no row has the label `{name}`, so it cannot be evaluated")));
             }
             if own.weights.as_ref().is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
                 return Err(Fault::user(format!(
-                    "no rows to evaluate the label `{name}` by: all that have it weigh 0"
+                    "all rows with the label `{name}` have weight 0, so it cannot be evaluated"
                 )));
             }
             let known = OfLabel { logits: &own.logits, labels: &own.labels, weights: own.weights.as_deref() };
@@ -179,7 +179,7 @@ impl Sink for Evaluate {
         }
         let weights = (!self.weights.is_empty()).then_some(&self.weights[..]);
         if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
-            return Err(Fault::user("no rows to evaluate: all of them weigh 0"));
+            return Err(Fault::user("no rows to evaluate: all of them have weight 0"));
         }
         cx.leave(match self.names.is_empty() {
             true => self.quality(&OfLabel { logits: &self.logits, labels: &self.labels, weights }),

@@ -94,7 +94,7 @@ pub enum Optimizer {
         /// Added to the root, default 1e-8.
         #[serde(default = "defaults::adam_eps")]
         eps: f32,
-        /// The share of itself, times `lr`, that a pushed row loses in a step; default 0.01.
+        /// The share of its weights, times `lr`, that a pushed row loses in a step; default 0.01.
         #[serde(default = "defaults::weight_decay")]
         weight_decay: f32,
     },

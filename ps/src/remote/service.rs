@@ -194,7 +194,7 @@ pub(crate) fn check_member(caller: &Caller) -> Result<(), Fault> {
     match &caller.identity {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(
-            "{} is no process of this run, and only those may change anything here; anybody may read",
+            "{} is not a process of this run, and only those may change anything here; others may only read",
             caller.peer
         ))),
     }

@@ -26,9 +26,9 @@ pub enum Wire {
     /// Four bytes per value, exact.
     #[default]
     F32,
-    /// Two bytes per value, and one per 128: f16 scaled by a power of two per block of 128 values. A value `v` of a block
-    /// whose largest magnitude is `m` arrives with an error of at most max(2^-11 |v|, 2^-39 m). Exports and imports are
-    /// exact all the same, and so is a pull of rows with a weight that is NaN or infinite.
+    /// f16 with a scale, a power of two, for each block of 128 values: two bytes per value and one per block. A value `v` of a block whose
+    /// largest magnitude is `m` arrives with an error of at most max(2^-11 |v|, 2^-39 m). Exports and imports are exact all the same, and
+    /// so is a pull of rows with a weight that is NaN or infinite.
     F16,
 }
 

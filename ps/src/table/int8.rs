@@ -22,7 +22,11 @@ use super::part::Part;
 const LARGEST: f32 = 127.0;
 
 /// The largest weight, 127 * 2^121: with the next scale, 2^122, a weight may be rounded up to 2^128, which f32 does not have.
-const LARGEST_WEIGHT: f32 = LARGEST * f32::from_bits(0x7c00_0000);
+const LARGEST_WEIGHT: f32 = LARGEST * LARGEST_SCALE;
+
+/// The smallest and the largest scale: 2^-126 and 2^121.
+const LEAST_SCALE: f32 = f32::MIN_POSITIVE;
+const LARGEST_SCALE: f32 = f32::from_bits(0x7c00_0000);
 
 /// Floats that the weights of these parts take up in a row.
 pub(super) fn words(parts: &[Part]) -> usize {
@@ -62,14 +66,43 @@ pub(super) fn write(parts: &[Part], words: &mut [f32], weights: &[f32], salt: u6
             *to = weights[0];
             continue;
         }
-        let scale = scale_of(weights.iter().fold(0.0, |most, w| w.abs().max(most)));
-        *to = scale;
         let (own, rest) = bytes.split_at_mut(part.dim);
-        for (at, (byte, &weight)) in own.iter_mut().zip(weights).enumerate() {
-            *byte = (weight / scale + chance(weight, at, part.seed ^ salt)).floor().clamp(-LARGEST, LARGEST) as i8;
-        }
+        let salt = part.seed ^ salt;
+        *to = round(weights, own, |share, weight, at| (share + chance(weight, at, salt)).floor());
         bytes = rest;
     }
+}
+
+/// Rounds the weights of a part to the nearest multiple of the scale, which is returned: for what is rounded once. `bytes` has a byte for
+/// each weight.
+pub(crate) fn write_nearest(weights: &[f32], bytes: &mut [i8]) -> f32 {
+    round(weights, bytes, |share, _, _| share.round_ties_even())
+}
+
+/// Undoes [`write_nearest`].
+///
+/// # Errors
+/// What is wrong, if it gives no such scale or byte.
+pub(crate) fn read_checked(scale: f32, bytes: &[i8], out: &mut [f32]) -> Result<(), String> {
+    if !(LEAST_SCALE..=LARGEST_SCALE).contains(&scale) || scale.to_bits() & 0x007f_ffff != 0 {
+        return Err(format!("its scale is {scale}, expected a power of two from 2^-126 to 2^121"));
+    }
+    if bytes.contains(&i8::MIN) {
+        return Err(format!("it has the byte {}, expected {} to {}", i8::MIN, -i8::MAX, i8::MAX));
+    }
+    out.iter_mut().zip(bytes).for_each(|(out, byte)| *out = f32::from(*byte) * scale);
+    Ok(())
+}
+
+/// Rounds the weights of a part with `whole`, which gets the weight in multiples of the scale, the weight itself and its place. Returns the
+/// scale.
+#[inline(always)]
+fn round(weights: &[f32], bytes: &mut [i8], whole: impl Fn(f32, f32, usize) -> f32) -> f32 {
+    let scale = scale_of(weights.iter().fold(0.0, |most, w| w.abs().max(most)));
+    for (at, (byte, &weight)) in bytes.iter_mut().zip(weights).enumerate() {
+        *byte = whole(weight / scale, weight, at).clamp(-LARGEST, LARGEST) as i8;
+    }
+    scale
 }
 
 /// The smallest power of two by which `most`, finite or not, is at most 127; that of the largest weight for more.
@@ -78,7 +111,7 @@ fn scale_of(most: f32) -> f32 {
     let most = most.min(LARGEST_WEIGHT);
     let share = most / LARGEST;
     // The power of two below it, or 2^-126.
-    let below = f32::from_bits((share.to_bits() & 0x7f80_0000).max(0x0080_0000));
+    let below = f32::from_bits(share.to_bits() & 0x7f80_0000).max(LEAST_SCALE);
     if most > below * LARGEST { below * 2.0 } else { below }
 }
 

@@ -1,12 +1,10 @@
 //! Where in a row each part keeps its weights and its state: `[weights of all parts | state of all parts]`.
 
 use forebay_base::{GOLDEN_GAMMA, mix64};
-use half::f16;
-use half::slice::HalfFloatSliceExt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::int8;
 use super::part::Part;
+use super::{halves, int8};
 use crate::config::{Init, Storage, TableConfig};
 use crate::lifetime::Admission;
 use crate::optim::Update;
@@ -134,7 +132,7 @@ impl Layout {
     pub(crate) fn read_weights(&self, row: &[f32], out: &mut [f32]) {
         match self.storage {
             Storage::F32 => copy(&row[..self.row_dim], out),
-            Storage::F16 => halves(&row[..self.weight_words])[..self.row_dim].convert_to_f32_slice(out),
+            Storage::F16 => halves::read(&row[..self.weight_words], out),
             Storage::Int8 => int8::read(&self.parts, &row[..self.weight_words], out),
         }
     }
@@ -164,16 +162,7 @@ impl Layout {
                 row[..self.row_dim].copy_from_slice(weights);
                 0
             }
-            Storage::F16 => {
-                const LARGEST: f32 = 65504.0;
-                let mut saturated = 0;
-                for w in &mut *weights {
-                    saturated += u64::from(w.abs() > LARGEST);
-                    *w = w.clamp(-LARGEST, LARGEST);
-                }
-                halves_mut(&mut row[..self.weight_words])[..self.row_dim].convert_from_f32_slice(weights);
-                saturated
-            }
+            Storage::F16 => halves::write(weights, &mut row[..self.weight_words]),
             Storage::Int8 => {
                 int8::write(&self.parts, &mut row[..self.weight_words], weights, salt);
                 0
@@ -230,20 +219,6 @@ fn init_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
             }
         }
     }
-}
-
-/// Floats seen as pairs of f16.
-#[inline(always)]
-fn halves(words: &[f32]) -> &[f16] {
-    // SAFETY: f16 is a transparent u16: smaller alignment, half the size, every bit pattern valid.
-    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
-}
-
-/// Floats seen as pairs of f16.
-#[inline(always)]
-fn halves_mut(words: &mut [f32]) -> &mut [f16] {
-    // SAFETY: as for `halves`; every pair of bit patterns is a valid f32, too.
-    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
 }
 
 #[cfg(test)]

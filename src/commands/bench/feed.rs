@@ -12,7 +12,7 @@ use crate::usage::Usage;
 
 /// Rows per second and core, from files to batches that are ready to look up
 ///
-/// Reads rows with Criteo's columns (or a job's), parses, cuts and de-duplicates them, and drops the batches.
+/// Reads rows with Criteo's columns (or those of a job), parses and batches them, and drops the batches.
 #[derive(Args)]
 pub(crate) struct Feed {
     /// A file, a folder or a glob.

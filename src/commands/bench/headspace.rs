@@ -7,10 +7,10 @@ use crate::commands::job_args::JobArgs;
 use crate::out;
 use crate::pipelines::{Context, Speed, headspace};
 
-/// The ceiling of a job: its training fed from batches in memory, and its feed alone
+/// The possible speed of a job: its training with batches from memory, and its feed alone
 ///
-/// Reads the first rows at data.train and holds the batches in memory, which measures the feed. Then trains on them, which is
-/// what a perfect feed would give. Writes no model.
+/// Reads the first rows of data.train into batches in memory, which measures the feed. Then trains on these batches, which measures the
+/// training with a perfect feed. Writes no model.
 #[derive(Args)]
 pub(crate) struct Headspace {
     #[command(flatten)]

@@ -11,8 +11,7 @@ use crate::Fault;
 use crate::pipelines::Context;
 use clap::Subcommand;
 
-/// Measure this machine: reading and parsing, training without a feed, dense compute, how much IO hides behind compute, and a
-/// server under load
+/// Measure this machine: reading and parsing, training from memory, dense compute, overlap of IO and compute, and a server under load
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     Device(device::Device),

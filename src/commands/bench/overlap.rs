@@ -18,7 +18,7 @@ use crate::ps::start_table;
 use clap::Args;
 use tokio::sync::watch;
 
-/// How much IO hides behind compute, with a slow store and a fake device
+/// Overlap of IO and compute, with a simulated slow store and device
 ///
 /// Measures the store alone, the device alone, and the pipeline with and without overlap.
 #[derive(Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Overlap {
     /// Rows of a batch.
     #[arg(long, default_value_t = 4096)]
     batch_rows: usize,
-    /// Passes over the data. Short runs look worse: the first range and the last batch cannot be hidden.
+    /// Passes over the data. Short runs look worse, because the first range and the last batch cannot overlap.
     #[arg(long, default_value_t = 5)]
     epochs: usize,
 }

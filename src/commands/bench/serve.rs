@@ -19,8 +19,8 @@ use crate::out;
 
 /// Times of requests for scores at a given rate: forebay bench serve --body request.json --rate 500
 ///
-/// Sends the same request again and again, over HTTP/1.1, at the moments of a Poisson process, whether or not earlier ones were
-/// answered. Prints the rate that was answered and the times from the moment of each request to its answer.
+/// Sends the same request over HTTP/1.1 at the times of a Poisson process, without waiting for earlier answers (open loop). Prints the rate
+/// of answers, and the times from each request's planned moment to its answer.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Where the server listens.
@@ -32,13 +32,13 @@ pub(crate) struct Serve {
     /// Requests per second.
     #[arg(long, value_name = "N", default_value_t = 100.0)]
     rate: f64,
-    /// How long, in seconds, after two that are not counted.
+    /// Seconds to measure, after two seconds of warm-up.
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// Requests under way at most; beyond it they wait here, and their time goes on.
+    /// The most requests at a time. Further requests wait in the client, and the wait counts in their time.
     #[arg(long, value_name = "N", default_value_t = 64)]
     connections: usize,
-    /// Seed of the moments.
+    /// Seed of the times of requests.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -31,7 +31,8 @@ impl Eval {
         }
         stop.has_begun();
         let mut waits = false;
-        while !stop.asked() {
+        // The best model is wanted even if nobody reads the evaluations.
+        while !stop.asked() && (self.best.is_some() || out::is_read()) {
             let evaluated = match evaluations.next(|job| self.adapt(job), || stop.asked()) {
                 Err(fault) if fault.kind == FaultKind::Stopped => break,
                 evaluated => evaluated?,

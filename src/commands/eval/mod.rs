@@ -9,11 +9,11 @@ use clap::Args;
 
 use crate::logs::Logs;
 
-/// Score a model folder on rows: forebay eval --model FOLDER --data PATH
+/// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
 ///
-/// Checks the files of the model folder and prints, for each data set, exact AUC, logloss, normalised entropy (the logloss over
-/// that of the mean), COPC (clicks over predicted clicks), and in ten bins of equally many rows, by score, the mean score and
-/// the share of rows with label 1.
+/// Checks the files of the model folder. For each data set it prints the exact AUC, logloss, normalised entropy (the logloss divided by
+/// that of the mean), COPC (clicks over predicted clicks), and the calibration: the mean score and the share of label 1 in ten bins of rows
+/// by score.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay eval --model rows/model --data rows/test
@@ -30,31 +30,31 @@ pub(crate) struct Eval {
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Also print the GAUC: the mean AUC within the rows of each value of this column, such as the user.
+    /// Also print the GAUC: the mean of the AUC within the rows of each value of this column, such as the user.
     #[arg(long, value_name = "COLUMN")]
     group: Option<String>,
-    /// Also print the quality on the rows of each value of this column (the 50 with the most rows); may be repeated.
+    /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated.
     #[arg(long = "slice", value_name = "COLUMN")]
     slices: Vec<String>,
     /// Print the report of each run before its result.
     #[arg(long)]
     report: bool,
-    /// Print JSON: one object a data set, each on a line.
+    /// Print JSON: one object per line and data set.
     #[arg(long)]
     json: bool,
-    /// Evaluate the checkpoints of a run as they appear, until SIGTERM or Ctrl-C or --patience ends it; the exit code is 0.
+    /// Evaluate the checkpoints of a run as they appear. SIGTERM, Ctrl-C or --patience ends the command; the exit code is 0.
     ///
-    /// A run of several processes does not evaluate while it trains; this does, beside it. One that has read its checkpoint goes on
-    /// with the newest, so a slow evaluation passes over some.
+    /// Use this for a run of several processes, which does not evaluate during training. After each evaluation the command takes the newest
+    /// checkpoint, so a slow evaluation skips checkpoints.
     #[arg(long, conflicts_with = "report")]
     follow: bool,
-    /// With --follow, end after so many evaluations in a row that did not improve the job's evaluation.metric.
+    /// With --follow, end after this many evaluations in a row without an improvement of the job's evaluation.metric.
     #[arg(long, value_name = "N", requires = "follow", value_parser = clap::value_parser!(u32).range(1..))]
     patience: Option<u32>,
-    /// For --patience, an evaluation is an improvement if its metric is better by at least this than at the last improvement.
+    /// For --patience: the least difference to the metric of the last improvement that counts as an improvement.
     #[arg(long, value_name = "NUMBER", requires = "patience", default_value_t = 0.0, value_parser = min_delta)]
     min_delta: f64,
-    /// With --follow, save the best model so far as a model folder there; what is there is replaced.
+    /// With --follow, save the best model so far to this folder, and replace an earlier model there.
     #[arg(long, value_name = "FOLDER", requires = "follow")]
     best: Option<String>,
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::Fault;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::nodes::Node;
 use super::output::{Output, Stream};
 use super::restarts::RECOVERED;
 use crate::exit;
@@ -24,6 +25,8 @@ pub(super) struct Child {
     pub(super) name: String,
     pub(super) is_reader: bool,
     command: Command,
+    /// Where it runs; `None`: on all cores.
+    node: Option<Node>,
     /// Arguments that are added when it is started again.
     added: Vec<&'static str>,
     state: State,
@@ -53,12 +56,18 @@ impl Child {
             name,
             is_reader: role == "reader",
             command,
+            node: None,
             added: Vec::new(),
             state,
             started: Instant::now(),
             restarts: 0,
             was_started_again: false,
         }
+    }
+
+    /// Has it run on the cores of a NUMA node.
+    pub(super) fn bind_to(&mut self, node: &Node) {
+        self.node = Some(node.clone());
     }
 
     /// Adds an argument when it is started again.
@@ -76,7 +85,12 @@ impl Child {
         if self.was_started_again {
             self.command.args(self.added.drain(..));
         }
-        let mut child = self.command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
+        let command = &mut self.command;
+        let child = match &self.node {
+            Some(node) => node.bound(|| command.spawn()).flatten(),
+            None => command.spawn(),
+        };
+        let mut child = child.map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         (self.state, self.started) = (State::Runs(child), now);
         out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out))?;

@@ -2,10 +2,13 @@
 //!
 //! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `restarts.rs` counts how often that
 //! was, `output.rs` merges what all of them print, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator,
-//! `token.rs` holds the secret of the run, `memory_file.rs` what it and the job are in.
+//! `token.rs` holds the secret of the run, `memory_file.rs` what it and the job are in, `nodes.rs` binds processes to NUMA nodes,
+//! `out_of_memory.rs` knows whether the kernel killed one.
 
 mod child;
 mod memory_file;
+mod nodes;
+mod out_of_memory;
 mod output;
 mod port;
 mod restarts;
@@ -23,6 +26,7 @@ use clap::Args;
 
 use self::child::Child;
 use self::memory_file::MemoryFile;
+use self::nodes::Nodes;
 use self::output::Output;
 use self::port::free_address;
 use self::supervisor::Supervisor;
@@ -46,20 +50,24 @@ const RUN: &str = "launch";
 
 /// Run all processes of a job on this machine: forebay launch JOB.toml
 ///
-/// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
-/// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again; so is one that
-/// hangs for placement.lease_seconds, which is killed first. Ctrl-C drains: the run trains on the rows that it has read, then
-/// evaluates and saves; with checkpoint.to it leaves a checkpoint instead. A second Ctrl-C stops at once.
+/// Starts the readers, ps and trainers of the job's [placement], with one merged log. They listen on loopback only, with a token for this
+/// run. Restarts a process that was killed, panicked, lost a disk or a network, or hangs for placement.lease_seconds. Ctrl-C drains: the
+/// run trains on the rows that it has read, then saves and evaluates the model; with checkpoint.to it leaves a checkpoint instead. A second
+/// Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
 pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
-    /// Start processes again that were killed, hang, panicked or ended with exit code 3, at most this many times before the run has
-    /// trained for ten minutes since the last; then it counts anew. Processes that end within 5 s for one cause count once.
+    /// The most restarts of processes that were killed, hang, panicked or ended with exit code 3. The count begins anew when the run has
+    /// trained for ten minutes after a restart. Processes that end within 5 s count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
+    /// Do not bind processes to NUMA nodes. By default `launch` binds each process to one node if all nodes have the same number of cores
+    /// and of trainers.
+    #[arg(long)]
+    no_numa: bool,
 }
 
 impl Launch {
@@ -123,6 +131,7 @@ impl Launch {
         let traceparent = std::env::var(TRACEPARENT).unwrap_or_else(|_| new_traceparent());
         let (mut children, settings) = (Vec::new(), self.run.settings());
         let cores = job.cores();
+        let nodes = if self.no_numa { Nodes::default() } else { Nodes::of_machine() }.for_trainers(placement.trainers);
         for (role, count) in roles {
             // After the settings of the user, who may have said how many cores all processes have together.
             let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
@@ -158,6 +167,10 @@ impl Launch {
                     command.arg("--resume");
                 }
                 let mut child = Child::new(role, rank, command);
+                if let Some(node) = nodes.of(rank, count) {
+                    tracing::info!("{role} {rank} runs on NUMA node {}", node.number());
+                    child.bind_to(node);
+                }
                 if job.checkpoint.to.is_some() && !self.run.resume {
                     child.when_started_again("--resume");
                 }

@@ -9,6 +9,7 @@ use crate::Fault;
 use rustix::process::Signal;
 
 use super::child::{Child, how, may_start_again};
+use super::out_of_memory::OutOfMemoryKills;
 use super::output::{Output, pause};
 use super::restarts::Restarts;
 use super::watch::{Seen, Watch};
@@ -37,6 +38,7 @@ pub(super) struct Supervisor<'a> {
     most_silence: Duration,
     phase: Phase,
     restarts: Restarts,
+    out_of_memory_kills: OutOfMemoryKills,
     /// Whether all processes were asked to drain.
     drained: bool,
     /// Why the run cannot go on.
@@ -68,6 +70,7 @@ impl<'a> Supervisor<'a> {
             most_silence,
             phase: Phase::Running,
             restarts: Restarts::new(most_restarts),
+            out_of_memory_kills: OutOfMemoryKills::so_far(),
             drained: false,
             cause: None,
         }
@@ -123,7 +126,10 @@ impl<'a> Supervisor<'a> {
             }
             return;
         }
-        let ended = format!("{name} {}", how(status));
+        let mut ended = format!("{name} {}", how(status));
+        if status.signal() == Some(libc::SIGKILL) && self.out_of_memory_kills.are_more() {
+            ended += "; the kernel has killed a process because memory ran out";
+        }
         match self.phase {
             // SIGTERM came before the process could listen to it, so the run had not begun.
             Phase::Draining if status.signal() == Some(libc::SIGTERM) && !self.children[at].was_started_again() => {

@@ -33,14 +33,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Serve the scores of a model over HTTP and Arrow Flight: forebay serve --model FOLDER
 ///
-/// POST /v1/score takes rows as JSON and gives their scores, those of `forebay predict`; the Flight exchange `score` takes record batches
-/// at the same port. GET /v1/model tells the version of the model, /healthz whether it is loaded, /metrics counts and times for
+/// POST /v1/score takes rows as JSON and returns the scores that `forebay predict` would write. The Flight exchange `score` takes record
+/// batches at the same port. GET /v1/model returns the version of the model, /healthz whether it is loaded, /metrics metrics for
 /// Prometheus. See docs/serve.md.
 ///
-/// A model folder that is replaced, and deltas that `forebay export --delta-from` wrote to a folder, are taken without a pause: each
-/// request is scored with one version. What cannot be loaded is logged, and the version before goes on.
+/// The server loads a replaced model folder, and deltas of `forebay export --delta-from`, without a pause. One version scores all rows of a
+/// request. If it cannot load a model or a delta, it logs this and keeps the current version.
 ///
-/// SIGTERM or Ctrl-C ends it after the requests under way; the exit code is 0.
+/// SIGTERM or Ctrl-C ends the server after the current requests; the exit code is 0.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay serve --model rows/model
@@ -51,16 +51,16 @@ pub(crate) struct Serve {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
-    /// A local folder whose subfolders are deltas; those that lead on from the current version are applied.
+    /// A local folder whose subfolders are deltas. The server applies deltas that begin at the current version.
     #[arg(long, value_name = "FOLDER")]
     deltas: Option<PathBuf>,
-    /// Where to listen. Beyond this machine only with a token and TLS.
+    /// The address to listen on. Addresses beyond this machine need a token and TLS.
     #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
     listen: SocketAddr,
-    /// Threads that score. Default: one for each core.
+    /// Threads that compute scores. Default: one for each core.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// Seconds between two looks for a newer version; 0: never.
+    /// Seconds between two checks for a newer version; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     watch: f64,
     /// Override a field of the model's job; may be repeated.
@@ -100,13 +100,13 @@ impl Serve {
         let model = follower.load()?;
         stop.has_begun();
         let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
-        let (version, rows) = (model.version(), commas(model.table_rows()));
+        let (versions, rows) = (model.versions(), commas(model.table_rows()));
         let started = scoring.set(ScoringThreads::start(model, threads)?);
         debug_assert!(started.is_ok(), "it is set once");
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
-        let line = format!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model);
+        let line = format!("serving {} at {scheme}://{address}: {rows} rows, {versions}", self.model);
         match logs.is_json() {
             true => out::print_or_drop(json!({ "serving": line })),
             false => out::print_or_drop(line),
@@ -146,8 +146,8 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
         match follower.look(&current) {
             Followed::Nothing => last.clear(),
             Followed::Newer(model) => {
-                let (version, rows, deltas) = (model.version(), commas(model.table_rows()), model.deltas());
-                tracing::info!(%version, deltas, "serving version {version}: {rows} rows, {deltas} deltas since the folder");
+                let (versions, rows, deltas) = (model.versions(), commas(model.table_rows()), model.deltas());
+                tracing::info!(version = %versions.version, deltas, "serving {versions}: {rows} rows, {deltas} deltas since the folder");
                 metrics.changed();
                 scoring.replace(*model);
                 last.clear();

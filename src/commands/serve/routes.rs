@@ -75,6 +75,7 @@ impl Routes {
             200,
             &json!({
                 "version": model.version(),
+                "approximates": model.versions().approximates,
                 "kind": model.kind(),
                 "rows": model.table_rows(),
                 "deltas": model.deltas(),

@@ -22,7 +22,7 @@ struct Seed {
     name: &'static str,
     /// Rows come and go: files of keys without a row.
     lives: bool,
-    /// An exact order: gradients that are kept.
+    /// An exact order: kept gradients.
     exact: bool,
 }
 

@@ -11,7 +11,11 @@ use super::label::numbers;
 use crate::flow::SlotKeys;
 
 const ANOTHER_NUMBER: &str = "weights of another number than values";
-const BAD_WEIGHT: &str = "weight of a value is not a number of at least 0";
+const BAD_WEIGHT: &str = "weight of a value is not a number from 0 to 1e30";
+
+/// Weights from 1e-30 to 1e30 can be added up, and a mean divided by their sum, in `f32`. Smaller ones are 0.
+const MOST: f64 = 1e30;
+const LEAST: f64 = 1e-30;
 
 /// Where the values of each row stand in a column of lists, or of single values.
 enum Rows {
@@ -35,8 +39,8 @@ impl Rows {
 }
 
 /// The keys of `slot` with their weights. `keys` are those of `array` that count: the first or the last values of each list, of whose
-/// weights the others count nowhere, too. A row is bad if it has weights of another number than values, or a weight that is missing, not
-/// finite or negative.
+/// weights the others count nowhere, too. A row is bad if it has weights of another number than values, or a weight that is missing,
+/// negative, NaN or above 1e30.
 pub(super) fn weighted(
     slot: &Slot,
     keys: SlotKeys,
@@ -68,18 +72,19 @@ pub(super) fn weighted(
         let end = weights.len() + keys.keys(row, row + 1).len();
         if count == weighted {
             for at in kept {
-                let weight = found[begin + at] as f32;
-                if missing(begin + at) || !(weight.is_finite() && weight >= 0.0) {
+                let weight = found[begin + at];
+                if missing(begin + at) || !(0.0..=MOST).contains(&weight) {
                     bad.add(row, BAD_WEIGHT, || {
                         let found = match missing(begin + at) {
                             true => "no value".to_owned(),
-                            false => found[begin + at].to_string(),
+                            false if weight.abs() < 1e16 => weight.to_string(),
+                            false => format!("{weight:e}"),
                         };
-                        format!("column `{name}` has {found} at place {at}, expected a finite number of at least 0")
+                        format!("column `{name}` has {found} at place {at}, expected a number from 0 to 1e30")
                     });
                     break;
                 }
-                weights.push(weight);
+                weights.push(if weight < LEAST { 0.0 } else { weight as f32 });
             }
         } else {
             bad.add(row, ANOTHER_NUMBER, || {

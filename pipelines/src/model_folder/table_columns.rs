@@ -1,0 +1,160 @@
+//! The columns of a file of table rows: `key`, those of each row part, and, with the state of the optimizers, `optimizer.state` and what a
+//! table with a lifetime remembers of a row.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
+use forebay_actors::Fault;
+use forebay_ps::{ExportBlock, Life, Storage, TableConfig};
+
+use super::part_columns::{self, floats};
+use crate::sorted_rows::SortedRows;
+
+/// The column of the optimizers' state.
+const STATE: &str = "optimizer.state";
+
+/// The columns of what a table with a lifetime remembers of a row.
+const SEEN: &str = "lifetime.seen";
+const SCORE: &str = "lifetime.score";
+
+/// What the columns of a file are.
+#[derive(Clone, Copy)]
+pub(crate) struct TableColumns<'a> {
+    /// The table whose rows the file has; with groups, rows as wide as those of the widest.
+    pub(super) config: &'a TableConfig,
+    /// How the parts of several values are stored, whatever the table does in memory.
+    values: Storage,
+    /// Whether the file has the state of the optimizers, and lives.
+    state: bool,
+}
+
+impl<'a> TableColumns<'a> {
+    /// Rows in f32.
+    pub(crate) fn of(config: &'a TableConfig, state: bool) -> Self {
+        Self { config, values: Storage::F32, state }
+    }
+
+    /// Rows without state whose parts of several values are stored as `values`.
+    pub(crate) fn of_values(config: &'a TableConfig, values: Storage) -> Self {
+        Self { config, values, state: false }
+    }
+
+    /// The same columns of a group of the table.
+    pub(super) fn of_group<'b>(self, group: &'b TableConfig) -> TableColumns<'b> {
+        TableColumns { config: group, ..self }
+    }
+
+    /// The names and types of the columns.
+    pub(super) fn schema(&self) -> SchemaRef {
+        let state_dim = self.config.state_dim();
+        let mut fields = vec![Field::new("key", DataType::UInt64, false)];
+        fields.extend(self.config.widest_parts().iter().flat_map(|part| part_columns::fields(part, self.values)));
+        if self.state && state_dim > 0 {
+            fields.push(Field::new(STATE, floats(state_dim, DataType::Float32), false));
+        }
+        if self.state && self.config.has_lifetime() {
+            fields.push(Field::new(SEEN, DataType::UInt32, false));
+            fields.push(Field::new(SCORE, DataType::Float32, false));
+        }
+        Arc::new(Schema::new(fields))
+    }
+
+    /// Rows as columns of this schema.
+    ///
+    /// # Errors
+    /// A user fault that names the part and the key of a value that cannot be rounded.
+    pub(super) fn to_batch(self, schema: &SchemaRef, page: ExportBlock) -> Result<RecordBatch, Fault> {
+        let (row_dim, state_dim) = (self.config.row_dim(), self.config.state_dim());
+        let ExportBlock { keys, weights, state, lives } = page;
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(keys.iter().copied()))];
+        let mut at = 0;
+        for part in self.config.widest_parts() {
+            let own = weights.chunks_exact(row_dim).flat_map(|row| &row[at..at + part.dim]).copied().collect();
+            at += part.dim;
+            let own = part_columns::to_columns(part, self.values, own).map_err(|bad| {
+                Fault::user(format!("part `{}` of key {} cannot be rounded: {bad}", part.name, keys[bad.row]))
+            })?;
+            columns.extend(own);
+        }
+        if self.state && state_dim > 0 {
+            let element = Arc::new(Field::new("element", DataType::Float32, false));
+            let state = Arc::new(Float32Array::from(state));
+            columns.push(Arc::new(FixedSizeListArray::new(element, state_dim as i32, state, None)));
+        }
+        if self.state && self.config.has_lifetime() {
+            columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
+            columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
+        }
+        RecordBatch::try_new(schema.clone(), columns)
+            .map_err(|e| Fault::internal("table rows do not fit their schema").because(e))
+    }
+
+    /// Puts the rows of columns into `weights`, `[rows × row dim]`.
+    ///
+    /// # Errors
+    /// A user fault that names the part and the key of a value that no rounding gives.
+    pub(super) fn from_batch(self, batch: &RecordBatch, weights: &mut Vec<f32>) -> Result<(), Fault> {
+        let row_dim = self.config.row_dim();
+        weights.clear();
+        weights.resize(batch.num_rows() * row_dim, 0.0);
+        let mut at = 0;
+        for part in self.config.widest_parts() {
+            let own = part_columns::from_columns(batch, part, self.values).map_err(|bad| {
+                Fault::user(format!("part `{}` of key {} is damaged: {bad}", part.name, keys(batch)[bad.row]))
+            })?;
+            for (row, value) in weights.chunks_exact_mut(row_dim).zip(own.chunks_exact(part.dim)) {
+                row[at..at + part.dim].copy_from_slice(value);
+            }
+            at += part.dim;
+        }
+        Ok(())
+    }
+
+    /// Rows as they are read from a file that they were written to.
+    ///
+    /// # Errors
+    /// A user fault that names the part and the key of a value that cannot be rounded.
+    pub(crate) fn rounded(self, rows: &SortedRows) -> Result<SortedRows, Fault> {
+        let (schema, mut weights) = (self.schema(), Vec::new());
+        let mut rounded = SortedRows::of_width(rows.row_dim());
+        while rounded.keys.len() < rows.keys.len() {
+            let batch = self.to_batch(&schema, rows.page(rounded.keys.len()))?;
+            self.from_batch(&batch, &mut weights)?;
+            keys(&batch)
+                .iter()
+                .zip(weights.chunks_exact(rows.row_dim()))
+                .for_each(|(key, row)| rounded.push(*key, row));
+        }
+        Ok(rounded)
+    }
+}
+
+/// The column of keys.
+pub(super) fn keys(batch: &RecordBatch) -> &[u64] {
+    batch.column_by_name("key").expect("asked for by name").as_primitive::<UInt64Type>().values()
+}
+
+/// The column of the optimizers' state, if there is one: `[rows × state dim]`.
+pub(super) fn state(batch: &RecordBatch) -> Option<&[f32]> {
+    let list = batch.column_by_name(STATE)?.as_fixed_size_list();
+    Some(list.values().as_primitive::<Float32Type>().values())
+}
+
+/// Puts what the columns of lives say into `lives`, nothing if there are none.
+pub(super) fn lives(batch: &RecordBatch, lives: &mut Vec<Life>) {
+    lives.clear();
+    if let (Some(seen), Some(score)) = (batch.column_by_name(SEEN), batch.column_by_name(SCORE)) {
+        let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
+        let both = seen.values().iter().zip(score.values());
+        lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
+    }
+}
+
+/// Compares types, but ignores the name and the nullability of a list's elements.
+pub(super) fn same_type(found: &DataType, expected: &DataType) -> bool {
+    match (found, expected) {
+        (DataType::FixedSizeList(a, n), DataType::FixedSizeList(b, m)) => n == m && a.data_type() == b.data_type(),
+        _ => found == expected,
+    }
+}
