@@ -422,7 +422,7 @@ fn values_have_the_weights_that_stand_at_their_places_and_lists_are_cut_together
 #[test]
 fn rows_whose_weights_do_not_fit_their_values_are_bad_rows() {
     const ANOTHER_NUMBER: &str = "weights of another number than values";
-    const BAD_WEIGHT: &str = "weight of a value is not a number of at least 0";
+    const BAD_WEIGHT: &str = "weight of a value is not a number from 0 to 1e30";
     let two = || Some(vec![Some(1), Some(2)]);
     let found = |values: Option<Vec<Option<i64>>>, weights: Option<Vec<Option<f64>>>, cut: &str| {
         let columns = vec![
