@@ -107,7 +107,7 @@ pub use lifetime::{
 pub use optim::Optimizer;
 pub use pending_import::PendingImport;
 pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
-pub use rounded::{BadRow, Int8Rows, from_f16, from_int8, to_f16, to_int8};
+pub use rounded::{Int8Rows, RoundingError, from_f16, from_int8, to_f16, to_int8};
 pub use rounds::Share;
 pub use route::Route;
 pub use row_cache::{CachedBatch, PendingBatch, PendingPush, RowCache, RowCacheStats};

@@ -9,7 +9,7 @@ use crate::table::{halves, int8};
 /// A row with a value that cannot be rounded, or that no rounding gives.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
-pub struct BadRow {
+pub struct RoundingError {
     /// The number of the row.
     pub row: usize,
     /// What was found, and what was expected.
@@ -30,7 +30,7 @@ pub struct Int8Rows {
 ///
 /// # Errors
 /// The first row with a value that is not finite, or beyond ±65504.
-pub fn to_f16(values: &[f32], dim: usize) -> Result<Vec<f16>, BadRow> {
+pub fn to_f16(values: &[f32], dim: usize) -> Result<Vec<f16>, RoundingError> {
     find(values, dim, |value| {
         not_finite(value).or_else(|| {
             let beyond = value.abs() > halves::LARGEST;
@@ -46,7 +46,7 @@ pub fn to_f16(values: &[f32], dim: usize) -> Result<Vec<f16>, BadRow> {
 ///
 /// # Errors
 /// The first row with a value that is not finite.
-pub fn from_f16(values: &[f16], dim: usize) -> Result<Vec<f32>, BadRow> {
+pub fn from_f16(values: &[f16], dim: usize) -> Result<Vec<f32>, RoundingError> {
     let values = values.to_f32_vec();
     find(&values, dim, not_finite)?;
     Ok(values)
@@ -57,7 +57,7 @@ pub fn from_f16(values: &[f16], dim: usize) -> Result<Vec<f32>, BadRow> {
 ///
 /// # Errors
 /// The first row with a value that is not finite.
-pub fn to_int8(values: &[f32], dim: usize) -> Result<Int8Rows, BadRow> {
+pub fn to_int8(values: &[f32], dim: usize) -> Result<Int8Rows, RoundingError> {
     find(values, dim, not_finite)?;
     let mut bytes = vec![0; values.len()];
     let rows = values.chunks_exact(dim).zip(bytes.chunks_exact_mut(dim));
@@ -69,20 +69,20 @@ pub fn to_int8(values: &[f32], dim: usize) -> Result<Int8Rows, BadRow> {
 ///
 /// # Errors
 /// The first row with a scale or a byte that [`to_int8`] does not give.
-pub fn from_int8(scales: &[f32], bytes: &[u8], dim: usize) -> Result<Vec<f32>, BadRow> {
+pub fn from_int8(scales: &[f32], bytes: &[u8], dim: usize) -> Result<Vec<f32>, RoundingError> {
     let (mut values, mut signed) = (vec![0.0; scales.len() * dim], vec![0; dim]);
     let rows = values.chunks_exact_mut(dim).zip(bytes.chunks_exact(dim));
     for (row, (&scale, (values, bytes))) in scales.iter().zip(rows).enumerate() {
         signed.iter_mut().zip(bytes).for_each(|(signed, byte)| *signed = byte.cast_signed());
-        int8::read_checked(scale, &signed, values).map_err(|what| BadRow { row, what })?;
+        int8::read_checked(scale, &signed, values).map_err(|what| RoundingError { row, what })?;
     }
     Ok(values)
 }
 
 /// The first row with a value of which `wrong` says something.
-fn find(values: &[f32], dim: usize, wrong: impl Fn(f32) -> Option<String>) -> Result<(), BadRow> {
+fn find(values: &[f32], dim: usize, wrong: impl Fn(f32) -> Option<String>) -> Result<(), RoundingError> {
     let bad = values.iter().enumerate().find_map(|(at, &value)| Some((at, wrong(value)?)));
-    bad.map_or(Ok(()), |(at, what)| Err(BadRow { row: at / dim, what }))
+    bad.map_or(Ok(()), |(at, what)| Err(RoundingError { row: at / dim, what }))
 }
 
 fn not_finite(value: f32) -> Option<String> {

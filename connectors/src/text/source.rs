@@ -309,7 +309,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
                     return Err(Fault::user(match self.seen.1 {
-                        0 => format!("`{}` holds no row", self.input),
+                        0 => format!("`{}` holds no usable row: it has none", self.input),
                         rejected => format!(
                             "`{}` holds no usable row: {rejected} rows were rejected{}",
                             self.input,

@@ -4,8 +4,6 @@ use forebay_base::mix64;
 use forebay_ps::PushId;
 use serde::{Deserialize, Serialize};
 
-use super::TrainBatch;
-
 /// The name of a batch. Ids are ordered as the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,11 +17,6 @@ pub struct BatchId {
 }
 
 impl BatchId {
-    /// The id of `batch`.
-    pub fn of(batch: &TrainBatch) -> Self {
-        Self { epoch: batch.lineage.epoch, window: batch.window.window, index: batch.index }
-    }
-
     /// The id as one number, a hash. Dropout comes from it.
     pub fn number(self) -> u64 {
         mix64(mix64(mix64(u64::from(self.epoch)) ^ self.window) ^ u64::from(self.index))

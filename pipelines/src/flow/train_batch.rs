@@ -53,6 +53,13 @@ pub struct TrainBatch {
     pub kept: Vec<KeptRows>,
 }
 
+impl BatchId {
+    /// The id of `batch`.
+    pub fn of(batch: &TrainBatch) -> Self {
+        Self { epoch: batch.lineage.epoch, window: batch.window.window, index: batch.index }
+    }
+}
+
 impl TrainBatch {
     /// The weights of the rows, `[n]`; `None` if every row weighs 1.
     pub fn weights(&self) -> Option<&[f32]> {

@@ -16,7 +16,7 @@ use arrow::array::{
 };
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
-use forebay_ps::{BadRow, PartConfig, Storage, from_f16, from_int8, to_f16, to_int8};
+use forebay_ps::{PartConfig, RoundingError, Storage, from_f16, from_int8, to_f16, to_int8};
 
 /// How the values of a part are stored in a file whose values are `values`.
 fn stored(part: &PartConfig, values: Storage) -> Storage {
@@ -50,7 +50,11 @@ pub(super) fn fields(part: &PartConfig, values: Storage) -> Vec<Field> {
 ///
 /// # Errors
 /// The first row with a value that cannot be rounded.
-pub(super) fn to_columns(part: &PartConfig, values: Storage, weights: Vec<f32>) -> Result<Vec<ArrayRef>, BadRow> {
+pub(super) fn to_columns(
+    part: &PartConfig,
+    values: Storage,
+    weights: Vec<f32>,
+) -> Result<Vec<ArrayRef>, RoundingError> {
     let list = |element: ArrayRef| -> ArrayRef {
         let field = Arc::new(Field::new("element", element.data_type().clone(), false));
         Arc::new(FixedSizeListArray::new(field, part.dim as i32, element, None))
@@ -75,7 +79,7 @@ pub(super) fn from_columns<'a>(
     batch: &'a RecordBatch,
     part: &PartConfig,
     values: Storage,
-) -> Result<Cow<'a, [f32]>, BadRow> {
+) -> Result<Cow<'a, [f32]>, RoundingError> {
     let column = |name: &str| batch.column_by_name(name).expect("asked for by name");
     let own = column(&part.name);
     match stored(part, values) {
