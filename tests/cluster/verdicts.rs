@@ -122,7 +122,7 @@ fn a_reader_whose_batches_are_long_on_their_way_is_named() {
 
 #[test]
 fn leases_of_a_lost_reader_that_have_not_run_out_are_the_limit() {
-    let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=12"];
+    let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=30"];
     let names = ["ps 0", "trainer 0", "reader 0", "reader 1"];
     // So many epochs that the run is not over before the reader is held.
     let mut run = Run::local(&job(ROWS, &[&more[..], &["data.epochs=30"]].concat()));
