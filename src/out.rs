@@ -23,7 +23,7 @@ pub(crate) fn write(part: &[u8]) -> Result<bool, Fault> {
     taken(out.write_all(part).and_then(|()| out.flush()))
 }
 
-/// Whether somebody may still read standard output: not if it is a pipe whose reader has ended.
+/// Whether standard output can still be read: false if it is a pipe or socket and its reader has closed it.
 pub(crate) fn is_read() -> bool {
     let out = io::stdout();
     let mut polled = [PollFd::new(&out, PollFlags::empty())];

@@ -110,7 +110,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) most: usize,
     /// A connection without an accepted call is closed after this time.
     pub(crate) opening: Duration,
-    /// A connection whose client takes no bytes of an answer for so long is closed; `None`: it is kept.
+    /// The server closes a connection if its client reads no bytes of an answer for this time; `None`: the server keeps it.
     pub(crate) unread: Option<Duration>,
 }
 

@@ -73,8 +73,8 @@ pub(crate) struct SentSlots {
 }
 
 impl SentSlots {
-    /// What several processes sent, together: as large as the largest of them may be. Those that are of other slots than the first are left
-    /// out. `None`: nobody sent anything.
+    /// The sum of what several processes sent. It has the slots of the first, leaves out a process with other slots, and is as large as the
+    /// message of one process may be. `None`: `all` is empty.
     pub(crate) fn together<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut all = all.into_iter().peekable();
         let first = all.peek()?;

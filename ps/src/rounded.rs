@@ -79,7 +79,7 @@ pub fn from_int8(scales: &[f32], bytes: &[u8], dim: usize) -> Result<Vec<f32>, R
     Ok(values)
 }
 
-/// The first row with a value of which `wrong` says something.
+/// Fails with the first row that has a value which `wrong` refuses; `wrong` returns the reason.
 fn find(values: &[f32], dim: usize, wrong: impl Fn(f32) -> Option<String>) -> Result<(), RoundingError> {
     let bad = values.iter().enumerate().find_map(|(at, &value)| Some((at, wrong(value)?)));
     bad.map_or(Ok(()), |(at, what)| Err(RoundingError { row: at / dim, what }))

@@ -85,7 +85,7 @@ impl Model {
     }
 }
 
-/// The hash of the rows `after`, of which those that `changed` are rounded.
+/// The hash of the rows `after`, where the rows in `changed` have rounded values.
 fn hash_of_rounded(after: &SortedRows, changed: &SortedRows, columns: TableColumns<'_>) -> Result<RowsHash, Fault> {
     let in_f32 = |fault: Fault| Fault::user(format!("{}; write the delta in f32", fault.message()));
     let rounded = columns.rounded(changed).map_err(in_f32)?;

@@ -141,7 +141,7 @@ pub(super) fn state(batch: &RecordBatch) -> Option<&[f32]> {
     Some(list.values().as_primitive::<Float32Type>().values())
 }
 
-/// Puts what the columns of lives say into `lives`, nothing if there are none.
+/// Fills `lives` from the columns `seen` and `score`. Without these columns `lives` is empty.
 pub(super) fn lives(batch: &RecordBatch, lives: &mut Vec<Life>) {
     lives.clear();
     if let (Some(seen), Some(score)) = (batch.column_by_name(SEEN), batch.column_by_name(SCORE)) {

@@ -31,7 +31,7 @@ impl Eval {
         }
         stop.has_begun();
         let mut waits = false;
-        // The best model is wanted even if nobody reads the evaluations.
+        // `--best` still needs the evaluations after the reader of the pipe has ended.
         while !stop.asked() && (self.best.is_some() || out::is_read()) {
             let evaluated = match evaluations.next(|job| self.adapt(job), || stop.asked()) {
                 Err(fault) if fault.kind == FaultKind::Stopped => break,
