@@ -28,6 +28,12 @@ pub(super) fn floats(dim: usize, element: DataType) -> DataType {
     DataType::FixedSizeList(Arc::new(Field::new("element", element, false)), dim as i32)
 }
 
+/// A column of lists of `dim` numbers.
+pub(super) fn list(dim: usize, element: ArrayRef) -> ArrayRef {
+    let field = Arc::new(Field::new("element", element.data_type().clone(), false));
+    Arc::new(FixedSizeListArray::new(field, dim as i32, element, None))
+}
+
 fn scale_of(part: &PartConfig) -> String {
     format!("{}.scale", part.name)
 }
@@ -55,14 +61,10 @@ pub(super) fn to_columns(
     values: Storage,
     weights: Vec<f32>,
 ) -> Result<Vec<ArrayRef>, RoundingError> {
-    let list = |element: ArrayRef| -> ArrayRef {
-        let field = Arc::new(Field::new("element", element.data_type().clone(), false));
-        Arc::new(FixedSizeListArray::new(field, part.dim as i32, element, None))
-    };
     Ok(match stored(part, values) {
         Storage::F32 if part.dim == 1 => vec![Arc::new(Float32Array::from(weights))],
-        Storage::F32 => vec![list(Arc::new(Float32Array::from(weights)))],
-        Storage::F16 => vec![list(Arc::new(Float16Array::from(to_f16(&weights, part.dim)?)))],
+        Storage::F32 => vec![list(part.dim, Arc::new(Float32Array::from(weights)))],
+        Storage::F16 => vec![list(part.dim, Arc::new(Float16Array::from(to_f16(&weights, part.dim)?)))],
         Storage::Int8 => {
             let rounded = to_int8(&weights, part.dim)?;
             let bytes = FixedSizeBinaryArray::new(part.dim as i32, Buffer::from(rounded.bytes), None);

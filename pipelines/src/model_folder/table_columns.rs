@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_ps::{ExportBlock, Life, Storage, TableConfig};
@@ -78,9 +78,7 @@ impl<'a> TableColumns<'a> {
             columns.extend(own);
         }
         if self.state && state_dim > 0 {
-            let element = Arc::new(Field::new("element", DataType::Float32, false));
-            let state = Arc::new(Float32Array::from(state));
-            columns.push(Arc::new(FixedSizeListArray::new(element, state_dim as i32, state, None)));
+            columns.push(part_columns::list(state_dim, Arc::new(Float32Array::from(state))));
         }
         if self.state && self.config.has_lifetime() {
             columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));

@@ -50,7 +50,7 @@ mod tests {
     proptest! {
         #[test]
         fn columns_are_found_in_any_order(rows in prop::collection::vec(prop::collection::vec(0usize..6, 0..9), 0..6)) {
-            let names = ["a", "b", "c", "d", "e", "nobody"];
+            let names = ["a", "b", "c", "d", "e", "unknown"];
             let columns = toml::from_str("label = 'y'\ndense = ['a', 'b']\nslots = ['c', 'd', 'e']").unwrap();
             let columns = ServingColumns::new(&columns, &BTreeMap::new(), &BTreeSet::new());
             let mut order = ColumnOrder::new(&columns);
