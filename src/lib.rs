@@ -1,7 +1,7 @@
 //! Forebay trains recommendation models where reading the rows is the bottleneck. Readers, parsers, batchers, a parameter server
 //! and dense compute are actors over bounded links, in one process or in many.
 //!
-//! This crate re-exports the others and holds the program. The arrows of use go down only:
+//! This crate re-exports the others and holds the program. A crate depends only on crates below it:
 //!
 //! ```text
 //!               forebay (facade, program)   examples   tests

@@ -1,7 +1,7 @@
 //! Standard output and standard error. Everything that the program prints passes here.
 //!
-//! What a run prints about itself is dropped if it cannot be written: a closed terminal, a full disk behind `>` or a
-//! `| head -1` never changes what becomes of the model. Only a command whose result is its output fails without it.
+//! A run drops its messages if it cannot write them: a closed terminal, a full disk behind `>` or a `| head -1` never changes the
+//! trained model. Only a command whose result is its output fails if it cannot write the output.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

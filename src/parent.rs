@@ -1,4 +1,4 @@
-//! A process of `forebay launch` ends with it, however `launch` ends.
+//! Ends a process of `forebay launch` when `launch` ends, in whatever way.
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 

@@ -1,5 +1,5 @@
-//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a drain, the second ends the program at once. Before a run has begun there is nothing to
-//! drain, and the first ends it.
+//! Ctrl-C, SIGTERM and SIGHUP: the first signal asks for a drain, the second ends the program at once. Before the run begins, the first
+//! signal ends the program, because there is nothing to drain.
 //!
 //! `timeout` and some schedulers send a signal to a process and to its process group, so it comes twice: signals that come
 //! within [`ONE_SIGNAL`] of the first are the first.

@@ -1,4 +1,4 @@
-//! What `--replace` must not delete: what the command reads.
+//! Refuses to `--replace` a folder with files that the command reads.
 
 use crate::Fault;
 use crate::connectors::Input;

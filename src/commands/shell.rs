@@ -1,4 +1,4 @@
-//! `forebay completions` and `forebay man`: what a shell and `man` know about the program.
+//! `forebay completions` and `forebay man`: the completions for a shell, and the manual pages.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `forebay data stats`: what the scales of dense features and the quantiles of slots need to know about the training rows.
+//! `forebay data stats`: computes the statistics for the scales of dense features, and the quantiles of slots, from the training rows.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,6 +1,6 @@
 //! `--dashboard`: a server that shows a training while it goes on, as a page, as JSON and as metrics for Prometheus.
 //!
-//! The thread that follows the run makes a view of it when a request waits for one. A run without requests makes no views.
+//! The thread that follows the run makes a view of the run when a request waits for one. A run without requests makes no views.
 
 use std::net::SocketAddr;
 use std::pin::Pin;

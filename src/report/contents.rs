@@ -1,4 +1,4 @@
-//! The report of a run as JSON: the report of its meters, and what the text of `forebay train` says besides.
+//! The report of a run as JSON: the report of its meters, and the other results that `forebay train` prints as text.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! What a run did over time: samples of its meters, at most [`MOST`] of them however long it takes.
+//! The history of a run: samples of its meters, at most [`MOST`] of them for a run of any length.
 
 use std::time::{Duration, Instant};
 

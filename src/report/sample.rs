@@ -1,4 +1,4 @@
-//! A sample of a run: how far it is, and meters that only grow.
+//! A sample of a run: its progress, and meters that only grow.
 
 use crate::actors::Report;
 use crate::pipelines::Snapshot;

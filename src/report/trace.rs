@@ -1,4 +1,4 @@
-//! `trace.json`: what the stages of each process did when, in the Trace Event Format, which Perfetto and Chrome open.
+//! `trace.json`: the work of the stages of each process over time, in the Trace Event Format, which Perfetto and Chrome open.
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 

@@ -1,8 +1,8 @@
-//! Slices become spans: a trace for each batch, and one for each window, of whose rows the batches are made.
+//! Turns slices into spans: each window of rows has a trace, and so has each batch that is made of its rows.
 //!
-//! The trace of a window begins with the span `window`, the time in which it was read, and that of a batch with the span `batch`, the
-//! time in which it was made, which links to the trace of its window. All other spans are children of it: one for each stage, and within
-//! it one for each wait.
+//! The first span of the trace of a window is `window`, the time in which it was read. The first span of the trace of a batch is `batch`,
+//! the time in which it was made; it links to the span that made it, in the trace of its window. Its children are a span for each stage,
+//! and the children of these are a span for each wait.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a plan takes to hold, and how its numbers are written.
+//! An assumption of a plan, and the format of its numbers.
 
 use serde::Serialize;
 

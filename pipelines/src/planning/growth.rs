@@ -1,4 +1,4 @@
-//! How many keys a run will have seen: a power law through those of the measured one (Heaps, "Information Retrieval", 1978: the
+//! Predicts the number of keys of a run by a power law, fitted to the keys of the measured run (Heaps, "Information Retrieval", 1978: the
 //! vocabulary of a text grows as a power of its length).
 
 /// `keys = factor * rows ^ exponent`.

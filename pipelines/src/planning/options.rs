@@ -1,4 +1,4 @@
-//! What a plan assumes: the machines, and what no report of one run can say. Each has a name, by which it is given.
+//! The assumptions of a plan: the machines, and figures that the report of one run cannot have. A user sets each by its name.
 
 use forebay_actors::Fault;
 use forebay_base::nearest;

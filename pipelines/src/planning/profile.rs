@@ -1,4 +1,4 @@
-//! What a plan needs of `report.json`, and refusals of reports that lack it.
+//! The part of `report.json` that a plan needs. Refuses reports that lack a part of it.
 
 use forebay_actors::{Fault, Report, StageReport, Verdict};
 use forebay_job::Job;

@@ -1,4 +1,4 @@
-//! The plan: machines, what limits them, what each link carries, the table, hours and money, and all that was assumed.
+//! The plan: machines and their limits, the bytes of each link, the table, hours and money, and all assumptions.
 
 use std::collections::BTreeMap;
 use std::fmt;

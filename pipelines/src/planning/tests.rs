@@ -1,4 +1,4 @@
-//! Plans from a made report, whose costs are round numbers.
+//! Plans from a made-up report, whose costs are round numbers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

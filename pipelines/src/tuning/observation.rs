@@ -1,4 +1,4 @@
-//! What the meters of a run say about an interval.
+//! An interval of a run, as its meters show it.
 
 use std::time::Duration;
 

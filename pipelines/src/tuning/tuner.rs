@@ -1,5 +1,5 @@
-//! When to change the replicas of a run, and when to go back. Without a clock and without threads: it is told what the meters say
-//! about one interval after the other, and answers with replicas.
+//! Decides when to change the replicas of a run, and when to go back. It has no clock and no threads: it receives the meters of one
+//! interval after the other, and returns replicas.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The thread that tunes a run: it reads the meters once a second, and does what the tuner says.
+//! The thread that tunes a run: it reads the meters once a second, and makes the changes of the tuner.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;

@@ -1,7 +1,7 @@
 //! `forebay bench serve`: an open-loop load on a server that runs.
 //!
-//! Open loop: requests begin at times that do not depend on the answers, as those of users do, and a request's time counts from
-//! the moment at which it was to begin. So a server that falls behind shows it (a closed loop would ask it less).
+//! Open loop: the times of requests do not depend on the answers, as with users. The latency of a request counts from the moment at which
+//! it was due. So the latencies show a server that falls behind; a closed loop would send it fewer requests.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};

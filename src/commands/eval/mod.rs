@@ -1,4 +1,4 @@
-//! `forebay eval`: how good the scores of a model folder are, or those of the checkpoints of a run as they appear.
+//! `forebay eval`: measures the quality of the scores of a model folder, or of the checkpoints of a run as they appear.
 
 mod follow;
 

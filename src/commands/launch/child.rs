@@ -1,4 +1,4 @@
-//! One process of a run: it is started, and started again, with the same command; and how it ended.
+//! One process of a run: starts and restarts it with the same command, and says how it ended.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Command, ExitStatus, Stdio};

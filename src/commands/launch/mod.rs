@@ -1,9 +1,9 @@
 //! `forebay launch`: all processes of a job, as child processes on this machine.
 //!
-//! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `restarts.rs` counts how often that
-//! was, `output.rs` merges what all of them print, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator,
-//! `token.rs` holds the secret of the run, `memory_file.rs` what it and the job are in, `nodes.rs` binds processes to NUMA nodes,
-//! `out_of_memory.rs` knows whether the kernel killed one.
+//! `child.rs` starts a process and says how it ended, `supervisor.rs` decides what to do then, `restarts.rs` limits restarts, `output.rs`
+//! merges the output of all processes, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator, `token.rs`
+//! holds the token of the run, `memory_file.rs` the files of the token and the job, `nodes.rs` binds processes to NUMA nodes,
+//! `out_of_memory.rs` finds out whether the kernel killed a process.
 
 mod child;
 mod memory_file;

@@ -1,5 +1,5 @@
-//! Binds the processes of a run to the NUMA nodes of the machine: memory that a process touches first then lies beside the cores that work
-//! on it (docs/adr/0026-a-process-for-each-numa-node.md).
+//! Binds the processes of a run to the NUMA nodes of the machine: memory that a process touches first is then on the node of its cores
+//! (docs/adr/0026-a-process-for-each-numa-node.md).
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! Whether the kernel has killed a process because memory ran out, by its own count.
+//! Finds out whether the kernel killed a process because memory ran out, from the kernel's counter.
 
 use std::fs;
 

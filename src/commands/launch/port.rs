@@ -1,4 +1,4 @@
-//! The address of the coordinator, which other processes know before it is started, and at which it is started again.
+//! Chooses the address of the coordinator: other processes know it before the coordinator starts, and a restart keeps it.
 
 use std::net::TcpListener;
 use std::ops::RangeInclusive;

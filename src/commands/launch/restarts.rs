@@ -1,4 +1,4 @@
-//! How often processes may be started again: a run that goes on between its faults never uses it up, one that cannot go on does soon.
+//! Limits the restarts of processes. A run that trains between its faults never reaches the limit; a run that cannot go on reaches it soon.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

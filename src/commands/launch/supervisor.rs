@@ -1,5 +1,5 @@
-//! Supervises the processes of a run: starts those again that may go on, also while the run drains, kills those that hang, drains all
-//! at a signal, and ends all when the run cannot go on. The first cause wins.
+//! Supervises the processes of a run: restarts processes that may go on, also while the run drains; kills processes that hang; drains all
+//! processes at a signal; ends all when the run cannot go on, with the first cause as the reason.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;

@@ -1,5 +1,5 @@
-//! Watches for processes that run but do nothing: stopped, or hung. The coordinator says which processes give no sign of life; a
-//! coordinator that does not answer is such a process itself.
+//! Finds processes that exist but do nothing: they are stopped, or hang. The coordinator names the silent processes. A coordinator that
+//! does not answer counts as such a process.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};

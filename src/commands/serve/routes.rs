@@ -1,4 +1,4 @@
-//! What each path of the server answers.
+//! The answers of the server, by path.
 
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
