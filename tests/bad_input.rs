@@ -205,7 +205,7 @@ fn a_job_of_one_row_trains() {
     let path = dir.path().join("one.txt");
     fs::write(&path, GOOD).unwrap();
     let text = trained(&path, &["train.batch_rows=4096", "columns.slots=[\"C1\"]", "columns.dense=[]"]);
-    assert!(text.contains("trained on 1 rows"), "{text}");
+    assert!(text.contains("trained on 1 row in"), "{text}");
     for kind in ["fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn", "final_mlp"] {
         trained(&path, &[&format!("model.kind={kind}"), "model.hidden=[3]"]);
     }

@@ -33,7 +33,7 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     }
     assert!(!out.exists());
     let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("has the number 837575") && said.contains("1 rows"), "{said}");
+    assert!(code == Some(0) && said.contains("has the number 837575") && said.contains("1 row,"), "{said}");
     // They may be names all the same, as the years of a pivoted table.
     let job = dir.path().join("job.toml");
     fs::write(&job, "[columns]\nlabel = \"1511657927\"\ndense = [\"837575\"]\nslots = [\"pv\"]\n").unwrap();
@@ -99,7 +99,7 @@ fn csv_has_the_types_of_its_first_rows() {
     }
     assert!(!out.exists());
     let (code, said) = convert(&rows, &out, &["--delimiter", ";", "--on-bad-row", "skip"]);
-    assert!(code == Some(0) && said.contains("left out 1 rows: not a number"), "{said}");
+    assert!(code == Some(0) && said.contains("left out 1 row: not a number"), "{said}");
     let (code, said) = convert(&rows, &dir.path().join("no"), &["--delimiter", ";", "--text", "pric"]);
     assert!(code == Some(2) && said.contains("`pric`, which is not a column, did you mean `price`?"), "{said}");
 }
@@ -183,7 +183,7 @@ fn nothing_that_comes_late_is_lost_without_a_word() {
         assert!(said.contains(word), "no {word} in {said}");
     }
     let (code, said) = convert(&json, &dir.path().join("skipped"), &["--on-bad-row", "skip"]);
-    assert!(code == Some(0) && said.contains("left out 1 rows: a key that the first lines lack"), "{said}");
+    assert!(code == Some(0) && said.contains("left out 1 row: a key that the first lines lack"), "{said}");
     let out = dir.path().join("late");
     let (code, said) = convert(&json, &out, &["--text", "late"]);
     assert_eq!(code, Some(0), "{said}");

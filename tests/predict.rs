@@ -193,15 +193,15 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     let (rows, said) = predict(&model, &data, &skip);
     assert_eq!(rows["id"].as_string::<i32>(), &ids);
     assert_eq!((0..4).map(|row| scores(&rows).is_valid(row)).collect::<Vec<_>>(), [true, false, true, false]);
-    assert!(said.contains("1 rows have no score: dense value is not finite"), "{said}");
-    assert!(said.contains("1 rows have no score: category is not hexadecimal"), "{said}");
+    assert!(said.contains("1 row without a score: dense value is not finite"), "{said}");
+    assert!(said.contains("1 row without a score: category is not hexadecimal"), "{said}");
 
     let output = common::forebay(&[&arguments(&model, &data, Path::new("-"))[..], &skip].concat()).output().unwrap();
     let (text, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     let score = |row| scores(&rows).value(row);
     let expected = format!("id,list,score\na,[1],{}\n,,\n\"c,\"\"d\"\"\",[],{}\ne,,\n", score(0), score(2));
     assert_eq!(text, expected);
-    assert!(notes.contains("1 rows have no score: dense value is not finite"), "{notes}");
+    assert!(notes.contains("1 row without a score: dense value is not finite"), "{notes}");
 
     let all_bad = dir.path().join("bad.parquet");
     let x: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN; 3]));
@@ -222,7 +222,7 @@ fn lines_that_are_no_rows_are_left_out_and_counted() {
     let (rows, said) = predict(&folder, &file, &["--set", "data.on_bad_row=skip"]);
     assert_eq!(rows.num_rows(), 200);
     assert_eq!(rows.slice(0, 100), rows.slice(100, 100));
-    assert!(said.contains("left out 1 rows: too few fields"), "{said}");
+    assert!(said.contains("left out 1 row: too few fields"), "{said}");
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn what_has_no_vectors_is_refused() {
     let (code, said) = run(&embed);
     assert!(code == Some(2) && said.contains("`item` has 2 values, expected one"), "{said}");
     let (code, said) = run(&[&embed[..], &["--npy", "--set", "data.on_bad_row=skip"]].concat());
-    assert!(code == Some(0) && said.contains("1 rows have no vector"), "{said}");
+    assert!(code == Some(0) && said.contains("1 row without a vector"), "{said}");
     let written = common::read_rows(&out);
     assert_eq!((written["vector"].is_null(0), written["vector"].is_null(1)), (false, true));
 }

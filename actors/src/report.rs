@@ -101,19 +101,6 @@ fn rate(rows: u64, wall: Duration) -> f64 {
     if wall.is_zero() { 0.0 } else { rows as f64 / wall.as_secs_f64() }
 }
 
-/// Writes a number with commas: `12,345,678`.
-pub fn commas(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }

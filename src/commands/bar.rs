@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actors::commas;
+use crate::actors::{commas, counted};
 use crate::connectors::convert::{ConvertProgress, Written};
 use indicatif::ProgressBar;
 
@@ -32,6 +32,6 @@ impl Bar {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;
         let megabytes = *bytes as f64 / 1e6;
-        format!("wrote {folder}: {} rows, {files} files, {megabytes:.1} MB", commas(*rows))
+        format!("wrote {folder}: {}, {}, {megabytes:.1} MB", counted(*rows, "row"), counted(*files, "file"))
     }
 }

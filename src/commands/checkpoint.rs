@@ -1,7 +1,7 @@
 //! `forebay checkpoint`: list, verify and compact the checkpoints of a run.
 
 use crate::Fault;
-use crate::actors::{FaultKind, commas};
+use crate::actors::{FaultKind, commas, counted};
 use crate::pipelines::{CheckpointFolder, CheckpointManifest, Compaction, Context};
 use clap::{Args, Subcommand};
 
@@ -99,7 +99,7 @@ fn describe(manifest: &CheckpointManifest, verified: bool) -> String {
     let layers = manifest.tables.iter().map(|table| table.layers.len()).max().unwrap_or(0);
     let of = match layers {
         0 | 1 => "all rows of the table".to_owned(),
-        layers => format!("all rows of the table and {} layers of changes", layers - 1),
+        layers => format!("all rows of the table and {} of changes", counted(layers - 1, "layer")),
     };
     format!(
         "checkpoint {}: {} rows trained on; {of}, {} files, {:.1} MB{}",

@@ -1,7 +1,7 @@
 //! `forebay data`: make, convert and inspect rows.
 
 use crate::Fault;
-use crate::actors::{Domain, Source, StageCx, commas};
+use crate::actors::{Domain, Source, StageCx, counted};
 use crate::connectors::convert::{
     Encoding, ParquetOptions, TextOptions, block_on, infer_columns, to_criteo_text, to_parquet,
 };
@@ -399,7 +399,7 @@ fn write_parquet(
     }
     out::print(said)?;
     for (reason, rows) in cx.ledger().snapshot().rejected {
-        out::print(format_args!("left out {} rows: {reason}", commas(rows)))?;
+        out::print(format_args!("left out {}: {reason}", counted(rows, "row")))?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Fault;
-use crate::actors::{StageCx, commas};
+use crate::actors::{StageCx, counted};
 use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
 use crate::connectors::staged::{Folder, StagedFolder};
@@ -157,9 +157,10 @@ pub(super) fn counts(
     if counts.rows == 0 {
         return Err(Fault::user(format!("`{data}` has no rows to {verb}")));
     }
-    let null = counts.without_score.iter().map(|(why, &rows)| format!("{} rows have no {result}: {why}", commas(rows)));
+    let null =
+        counts.without_score.iter().map(|(why, &rows)| format!("{} without a {result}: {why}", counted(rows, "row")));
     let ledger = predictions.report().ledger;
-    let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {} rows: {why}", commas(rows)));
+    let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {}: {why}", counted(rows, "row")));
     Ok(Some(null.chain(missing).collect()))
 }
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Fault;
-use crate::actors::commas;
+use crate::actors::counted;
 use crate::dashboard::Dashboard;
 use crate::net::Security;
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
@@ -116,7 +116,7 @@ impl RoleCommand {
                     true => out::print_or_drop(json!({ "read": { "report": report } })),
                     false => {
                         out::print_or_drop(&report);
-                        out::print_or_drop(format_args!("read {} rows", commas(report.ledger.read)));
+                        out::print_or_drop(format_args!("read {}", counted(report.ledger.read, "row")));
                     }
                 }
                 Ok(Ended::Done)

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use crate::actors::commas;
+use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
 use crate::pipelines::{Evaluation, EvaluationHistory, Model, SlotReport, Trained};
@@ -50,10 +50,10 @@ impl Summary<'_> {
             // The other trainers of a short run had all of them.
             0 => out::print_or_drop("this process trained on no rows"),
             rows => out::print_or_drop(format_args!(
-                "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-                commas(rows),
+                "trained on {} in {:.1} s, {}, running logloss {:.5}, running AUC {}",
+                counted(rows, "row"),
                 last.seconds,
-                last.steps,
+                counted(last.steps, "step"),
                 last.logloss,
                 last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
             )),
@@ -110,8 +110,8 @@ impl Summary<'_> {
             false => "; the last model was saved",
         };
         out::print_or_drop(format_args!(
-            "the best {metric} of {} evaluations was that of evaluation {}, {}{kept}",
-            points.len(),
+            "the best {metric} of {} was that of evaluation {}, {}{kept}",
+            counted(points.len(), "evaluation"),
             best + 1,
             points[best]
         ));

@@ -26,7 +26,7 @@ fn each_mistake_has_its_own_message() {
     runtime.block_on(write(&cluster.client(), "/messages/rows.parquet", &file(0, 1000)));
     let url = cluster.at("/messages/rows.parquet");
     let (code, text) = said("root", &["data", "inspect", &url]);
-    assert!(code == Some(0) && text.contains("1000 rows"), "{text}");
+    assert!(code == Some(0) && text.contains("1,000 rows"), "{text}");
 
     says(
         "root",

@@ -42,7 +42,7 @@ fn folders_globs_and_folders_that_are_columns() {
     whole(&cluster, "/reading/rows/day=2026-11-19/part-0.parquet", ROWS);
     let selected = |filter: &str| common::run(&["data", "inspect", &cluster.at("/reading/rows"), "--where", filter]);
     let (code, text) = selected("day >= '2026-11-20'");
-    assert!(code == Some(0) && text.contains("1 files") && text.contains("1000 rows"), "{text}");
+    assert!(code == Some(0) && text.contains("1 file,") && text.contains("1,000 rows"), "{text}");
     let (code, text) = selected("day = '2026-12-01'");
     assert!(code == Some(2) && text.contains("2026-11-20"), "{text}");
 }

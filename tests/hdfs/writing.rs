@@ -58,9 +58,9 @@ fn parquet_is_cut_into_other_row_groups() {
     let (from, to) = (cluster.at("/writing/groups/from"), cluster.at("/writing/groups/to"));
     block_on(to_parquet(&mut synthetic(), &cx(), &from, &small(), |_| ())).unwrap();
     let (code, text) = common::run(&["data", "convert", &from, "--out", &to, "--group-rows", "4000"]);
-    assert!(code == Some(0) && text.contains("6,000 rows, 1 files"), "{text}");
+    assert!(code == Some(0) && text.contains("6,000 rows, 1 file"), "{text}");
     let (_, text) = common::run(&["data", "inspect", &to]);
-    assert!(text.contains("1 files, 2 row groups, 6000 rows"), "{text}");
+    assert!(text.contains("1 file, 2 row groups, 6,000 rows"), "{text}");
     assert_eq!(rows(&to), rows(&from));
 }
 
@@ -87,7 +87,7 @@ fn rows_go_to_hdfs_and_back() {
     assert_eq!(expected.num_rows() as u64, ROWS);
     assert_eq!(rows(&there), expected);
     let (code, said) = common::run(&["data", "inspect", &there]);
-    assert!(code == Some(0) && said.contains("6000 rows"), "{said}");
+    assert!(code == Some(0) && said.contains("6,000 rows"), "{said}");
 
     // An existing folder is replaced only on request, and then as a whole.
     let refused = convert(&text, &there, &small()).unwrap_err().to_string();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::{Fault, Source, StageCx, counted};
 use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 
@@ -138,7 +138,9 @@ impl Source for ArrowSource {
             0 => format!("arrow {}", self.input),
             files => {
                 let (batches, rows) = (self.splits.len(), self.rows());
-                format!("arrow {}: {files} files, {batches} record batches, {rows} rows", self.input)
+                let (files, batches, rows) =
+                    (counted(files, "file"), counted(batches, "record batch"), counted(rows, "row"));
+                format!("arrow {}: {files}, {batches}, {rows}", self.input)
             }
         }
     }

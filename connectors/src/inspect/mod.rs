@@ -11,7 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::{FieldRef, SchemaRef};
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::{Fault, Source, StageCx, commas, counted};
 use serde::{Deserialize, Serialize};
 
 use self::column_stats::{ColumnStats, Texts};
@@ -230,12 +230,12 @@ fn short(number: f64) -> String {
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}, {} files", self.path, self.format, self.files)?;
+        write!(f, "{}: {}, {}", self.path, self.format, counted(self.files, "file"))?;
         if self.row_groups > 0 {
-            let parts = if self.format == "arrow" { "record batches" } else { "row groups" };
-            write!(f, ", {} {parts}", self.row_groups)?;
+            let part = if self.format == "arrow" { "record batch" } else { "row group" };
+            write!(f, ", {}", counted(self.row_groups, part))?;
         }
-        writeln!(f, ", {} rows, {} bytes", self.rows, self.bytes)?;
+        writeln!(f, ", {}, {} bytes", counted(self.rows, "row"), commas(self.bytes))?;
         for (reason, rows) in &self.rejected {
             writeln!(f, "rows that cannot be used: {rows}, {reason}")?;
         }

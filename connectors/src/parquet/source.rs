@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::{Fault, Source, StageCx, counted};
 use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -135,7 +135,8 @@ impl Source for ParquetSource {
         match self.footers.len() {
             0 => format!("parquet {}", self.input),
             files => {
-                format!("parquet {}: {files} files, {} row groups, {} rows", self.input, self.splits.len(), self.rows())
+                let groups = counted(self.splits.len(), "row group");
+                format!("parquet {}: {}, {groups}, {}", self.input, counted(files, "file"), counted(self.rows(), "row"))
             }
         }
     }

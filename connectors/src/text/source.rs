@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::{Fault, Source, StageCx, commas, counted};
 use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
 use tokio::sync::mpsc;
@@ -227,7 +227,7 @@ impl<F: LineFormat> Source for TextSource<F> {
     fn describe(&self) -> String {
         match self.files.len() {
             0 => format!("{} {}", F::NAME, self.input),
-            files => format!("{} {}: {files} files, {} bytes", F::NAME, self.input, self.bytes()),
+            files => format!("{} {}: {}, {} bytes", F::NAME, self.input, counted(files, "file"), commas(self.bytes())),
         }
     }
 

@@ -187,7 +187,7 @@ async fn inspection_says_the_same_of_text_and_parquet() {
     assert!((2..=3).contains(&column("C9").distinct) && column("C3").distinct > 1000);
     let table = of_parquet.to_string();
     assert!(
-        table.contains("3 row groups, 9000 rows") && table.contains("C26") && table.contains("positive rate 0.2"),
+        table.contains("3 row groups, 9,000 rows") && table.contains("C26") && table.contains("positive rate 0.2"),
         "{table}"
     );
     // Rows that cannot be used are counted, not fatal.

@@ -103,7 +103,7 @@ async fn files_in_folders_that_are_not_selected_are_never_read() {
         all(ParquetSource::new(dir.path().join("day=2026-11-18"), options())).await
     );
     let said = source.describe();
-    assert!(said.contains("where day >= '2026-11-18' and hour < 6: 1 files"), "{said}");
+    assert!(said.contains("where day >= '2026-11-18' and hour < 6: 1 file,"), "{said}");
 }
 
 #[tokio::test]

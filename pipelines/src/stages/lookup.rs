@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
+use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx, counted};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
@@ -102,16 +102,16 @@ impl Stage for Lookup {
     type Out = ReadyBatch;
 
     fn describe(&self) -> String {
-        let shards = self.apply.table.shards();
+        let shards = counted(self.apply.table.shards(), "shard");
         match &self.staleness {
             Some(tickets) if self.look_ahead.is_some() => {
-                format!("{shards} shards, staleness 0, look-ahead {}", tickets.bound())
+                format!("{shards}, staleness 0, look-ahead {}", tickets.bound())
             }
             Some(staleness) => {
                 let exactly = if self.exact.is_some() { "exactly " } else { "" };
-                format!("{shards} shards, staleness {exactly}{}", staleness.bound())
+                format!("{shards}, staleness {exactly}{}", staleness.bound())
             }
-            None => format!("{shards} shards, read only"),
+            None => format!("{shards}, read only"),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Epoch, Fault, Sink, StageCx};
+use forebay_actors::{Epoch, Fault, Sink, StageCx, counted};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
@@ -53,7 +53,7 @@ impl Sink for Push {
     type In = GradBatch;
 
     fn describe(&self) -> String {
-        format!("{} shards", self.apply.table.shards())
+        counted(self.apply.table.shards(), "shard")
     }
 
     async fn write(&mut self, mut batch: GradBatch, cx: &StageCx) -> Result<(), Fault> {
