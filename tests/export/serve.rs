@@ -232,6 +232,18 @@ fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_o
     assert_eq!(server.metric("model_changes_total"), 1.0);
 }
 
+/// Its clients were refused from then on, and the log did not say why.
+#[test]
+fn a_newer_model_with_other_columns_is_served_with_a_warning_that_names_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, data) = (model(dir.path(), "lr", &["columns.slots=[\"C1..C3\"]"]), rows(dir.path(), 4000, 20));
+    let mut server = Server::start(&folder, &[]);
+    let other = common::train(job(&data, &["model.kind=lr", "columns.slots=[\"C2..C4\"]"])).model;
+    other.save(&folder).unwrap();
+    server.process.wait_for("other columns than the one before: added `C4`; gone `C1`", 1);
+    assert_eq!(server.model()["version"], other.version().unwrap().to_string());
+}
+
 #[test]
 fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 
 mod routes;
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -18,7 +19,7 @@ use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
 use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles};
-use crate::pipelines::{Context, Followed, Follower, ScoreExchange, ScoringThreads};
+use crate::pipelines::{Context, Followed, Follower, ScoreExchange, ScoringThreads, ServingModel};
 use crate::stop::Stop;
 use crate::{Fault, out};
 
@@ -148,6 +149,9 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
             Followed::Newer(model) => {
                 let (versions, rows, deltas) = (model.versions(), commas(model.table_rows()), model.deltas());
                 tracing::info!(version = %versions.version, deltas, "serving {versions}: {rows} rows, {deltas} deltas since the folder");
+                if let Some(warning) = other_columns(&current, &model) {
+                    tracing::warn!("{warning}");
+                }
                 metrics.changed();
                 scoring.replace(*model);
                 last.clear();
@@ -163,4 +167,18 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
             }
         }
     }
+}
+
+/// Why requests that the model before answered may now be refused: the newer model has other columns.
+fn other_columns(before: &ServingModel, newer: &ServingModel) -> Option<String> {
+    let columns = |model: &ServingModel| model.columns().map(str::to_owned).collect::<BTreeSet<_>>();
+    let (before, newer) = (columns(before), columns(newer));
+    let named = |one: &BTreeSet<String>, without: &BTreeSet<String>| {
+        let names: Vec<_> = one.difference(without).map(|name| format!("`{name}`")).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    (before != newer).then(|| {
+        let (added, gone) = (named(&newer, &before), named(&before, &newer));
+        format!("the newer model has other columns than the one before: added {added}; gone {gone}. Requests with the old columns may be refused")
+    })
 }
