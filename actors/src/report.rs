@@ -11,6 +11,7 @@ use crate::fault::{Domain, Fault, Phase};
 use crate::ledger::LedgerReport;
 use crate::link::LinkReport;
 use crate::machine::Machine;
+use crate::numbers::commas;
 use crate::stage_report::{StageReport, WaitKind};
 
 /// The meters of a run, under way or ended. `links[i]` lies between `stages[i]` and `stages[i + 1]`.
