@@ -40,6 +40,7 @@ fn fields(job: &Job) -> BTreeMap<String, Value> {
     for part in [&mut job.model.linear, &mut job.model.fm] {
         part.get_or_insert(false);
     }
+    job.table.linear_optimizer = Some(job.linear_optimizer());
     flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
     all
 }

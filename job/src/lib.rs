@@ -26,6 +26,7 @@ mod placement;
 mod plain_words;
 mod run_end;
 mod staleness_rule;
+mod steps;
 mod string_or_table;
 mod table;
 mod tables;

@@ -8,6 +8,7 @@ use forebay_ps::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::steps::Steps;
 use super::{ByteSize, Knob};
 
 /// Name of the one table of a job.
@@ -22,9 +23,11 @@ pub struct TableOptions {
     pub shards: Knob,
     /// The number format of the weights in memory.
     pub storage: Storage,
-    /// Optimizer of the linear weights. The default `beta` is smaller than the paper's 1: gradients here are of the mean loss
-    /// of a batch, the paper's of one row.
-    pub linear_optimizer: Optimizer,
+    /// Optimizer of the linear weights. By default FTRL with `alpha = 0.1 (1024 / n)^(1/3)`, at most 0.1, where n is the number of rows that
+    /// a step or its staleness covers, `train.batch_rows` times 1 + `train.staleness`; and with `beta = 0.2 / train.batch_rows`. With
+    /// `train.sync` a step has a batch of each trainer. [Why](quality.md#the-default-of-linear-weights).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub linear_optimizer: Option<Optimizer>,
     /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two. `lr` may change, as in
     /// `train.optimizer`.
     pub embedding_optimizer: Optimizer,
@@ -89,7 +92,7 @@ impl Default for TableOptions {
         Self {
             shards: Knob::AUTO,
             storage: Storage::F32,
-            linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
+            linear_optimizer: None,
             embedding_optimizer: Optimizer::Adam { lr: 1e-3.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 },
             embedding_init: Init::Uniform { scale: 0.01 },
             admission: AdmissionOptions::default(),
@@ -101,14 +104,12 @@ impl Default for TableOptions {
 impl TableOptions {
     /// The configuration of a table with these row parts. The part "linear" has the linear optimizer, "count" adds up
     /// what is pushed, every other part has the optimizer of the embeddings.
-    ///
-    /// `rows_per_step`: rows of data of a step, in which ages are counted.
-    pub fn config(&self, parts: Vec<RowPart>, seed: u64, rows_per_step: usize) -> TableConfig {
+    pub(super) fn config(&self, parts: Vec<RowPart>, seed: u64, steps: Steps) -> TableConfig {
         let parts = parts
             .into_iter()
             .map(|part| {
                 let (optimizer, init) = match part.name.as_str() {
-                    "linear" => (self.linear_optimizer, Init::Zeros),
+                    "linear" => (self.linear_optimizer.unwrap_or_else(|| steps.linear_optimizer()), Init::Zeros),
                     // Of two towers: its gradients are numbers of rows, with a minus.
                     "count" => (Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros),
                     _ => (self.embedding_optimizer, self.embedding_init),
@@ -127,7 +128,7 @@ impl TableOptions {
         };
         // Known first, as it says what a row takes.
         config.lifetime = Lifetime { admission, eviction: Some(Eviction::default()) };
-        config.lifetime.eviction = self.eviction(&config, rows_per_step);
+        config.lifetime.eviction = self.eviction(&config, steps.rows);
         config
     }
 
@@ -242,6 +243,8 @@ mod tests {
     use super::*;
     use crate::Job;
 
+    const STEPS: Steps = Steps { rows: 1000, staleness: 0 };
+
     fn table(text: &str) -> TableOptions {
         Job::from_toml(text, &[]).unwrap().table
     }
@@ -249,7 +252,7 @@ mod tests {
     #[test]
     fn rows_of_data_and_bytes_become_steps_and_rows() {
         let parts = || vec![RowPart { name: "embedding".into(), dim: 16 }];
-        let lifetime = |text: &str| table(text).config(parts(), 1, 1000).lifetime;
+        let lifetime = |text: &str| table(text).config(parts(), 1, STEPS).lifetime;
         assert!(lifetime("").is_unlimited());
         let all = lifetime(
             "[table.admission]\ncount = 3\n[table.eviction]\nunseen_rows = 5001\nhalf_life_rows = 2000\nmax_rows = 70000",
@@ -286,7 +289,7 @@ mod tests {
             assert!(said.contains(words), "no `{words}` in: {said}");
         }
         let small = table("[table.eviction]\nmax_bytes = '1MB'");
-        let config = small.config(vec![RowPart { name: "embedding".into(), dim: 16 }], 1, 1000);
+        let config = small.config(vec![RowPart { name: "embedding".into(), dim: 16 }], 1, STEPS);
         assert!(small.check_bytes(&config).unwrap_err().to_string().contains("max_bytes is 1"));
     }
 }

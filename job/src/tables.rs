@@ -49,7 +49,7 @@ impl SlotTable {
         TableOptions {
             shards: table.shards,
             storage: self.storage.unwrap_or(table.storage),
-            linear_optimizer: self.linear_optimizer.unwrap_or(table.linear_optimizer),
+            linear_optimizer: self.linear_optimizer.or(table.linear_optimizer),
             embedding_optimizer: self.embedding_optimizer.unwrap_or(table.embedding_optimizer),
             embedding_init: self.embedding_init.unwrap_or(table.embedding_init),
             admission: self.admission.clone().unwrap_or_else(|| table.admission.clone()),
@@ -62,14 +62,14 @@ impl Job {
     /// The configuration of the job's table, with these parts of the widest row; see [`TableOptions::config`].
     ///
     /// With `[tables]` the first group of the table has the slots that name none.
-    pub fn table_config(&self, parts: &[RowPart], rows_per_step: usize) -> TableConfig {
+    pub fn table_config(&self, parts: &[RowPart]) -> TableConfig {
         let names = self.columns.named_tables();
         let config = |options: &TableOptions, dim: Option<usize>| {
             let own = |part: &RowPart| match (part.name.as_str(), dim) {
                 ("embedding", Some(dim)) => RowPart::new("embedding", dim),
                 _ => part.clone(),
             };
-            options.config(parts.iter().map(own).collect(), self.seed, rows_per_step)
+            options.config(parts.iter().map(own).collect(), self.seed, self.steps())
         };
         if names.is_empty() {
             return config(&self.table, None);
@@ -223,7 +223,7 @@ impl Job {
     /// # Errors
     /// User: with the least that is expected.
     pub fn check_table_bytes(&self, parts: &[RowPart]) -> Result<(), Fault> {
-        let config = self.table_config(parts, 1);
+        let config = self.table_config(parts);
         let mut all = config.of_groups().into_iter();
         if let Some(first) = all.next() {
             self.table.check_bytes(&first)?;
@@ -263,7 +263,7 @@ mod tests {
         job.check().unwrap();
         let spec = job.model_spec().unwrap();
         assert_eq!((spec.embedding_dim, &spec.slot_dims[..]), (32, &[16, 4, 32][..]));
-        let config = job.table_config(&spec.parts(), 1000);
+        let config = job.table_config(&spec.parts());
         config.check().unwrap();
         assert_eq!((config.row_dim(), config.state_dim()), (33, 2 + 64));
         let dims = |parts: &[forebay_ps::PartConfig]| parts.iter().map(|part| part.dim).collect::<Vec<_>>();
@@ -286,7 +286,7 @@ mod tests {
         job.check().unwrap();
         let spec = job.model_spec().unwrap();
         assert_eq!((spec.embedding_dim, spec.slot_dims.len()), (4, 0));
-        assert_eq!(job.table_config(&spec.parts(), 1).row_dim(), 5);
+        assert_eq!(job.table_config(&spec.parts()).row_dim(), 5);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl JobModel {
 
     /// The configuration of the job's table, with the row parts of the model.
     pub fn table_config(&self, job: &Job) -> TableConfig {
-        job.table_config(&self.parts, job.train.batch_rows * job.in_step())
+        job.table_config(&self.parts)
     }
 
     /// Fails if the model needs more parameters than these of a file `name` are: before memory is taken for it.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Fault;
-use crate::actors::counted;
+use crate::actors::{commas, counted};
 use crate::dashboard::Dashboard;
 use crate::net::Security;
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};

@@ -320,7 +320,7 @@ mod tests {
         let file = write(folder, &file_name(number, number * 7, "t-0000.arrow"), &[number as u8; 100]);
         let mut layers = below.to_vec();
         layers.push(TableLayer { checkpoint: number, files: vec![file] });
-        let config = Job::default().table.config(Vec::new(), 0, 1);
+        let config = Job::default().table_config(&[]);
         let tables = vec![TableLayers { config, layers }];
         let manifest = CheckpointManifest::new(number, Job::default(), TrainPosition::default(), tables, Vec::new());
         folder.publish(&manifest).unwrap();

@@ -1,0 +1,74 @@
+//! What a step of training covers: it decides the default optimizer of linear weights.
+
+use forebay_ps::Optimizer;
+
+use super::Job;
+
+/// The steps of a job.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Steps {
+    /// Rows of data in a step.
+    pub(super) rows: usize,
+    /// Steps that may be under way when a step begins.
+    pub(super) staleness: usize,
+}
+
+impl Steps {
+    /// The default: steps of about the same length per row of data, whatever the size of a batch.
+    ///
+    /// The first steps of FTRL are near `alpha`. The more rows a step covers, and the more steps begin from the same weights, the further
+    /// they go too far, so `alpha` is smaller then. Gradients are those of the mean loss, so they are the smaller the more rows a batch
+    /// has; `beta` is compared with the root of their squares.
+    pub(super) fn linear_optimizer(self) -> Optimizer {
+        let rows = self.rows.max(1) as f64;
+        let covered = rows * (1 + self.staleness) as f64;
+        let alpha = 0.1 * (1024.0 / covered).cbrt().min(1.0);
+        // Rounded, because roots may differ in the last bit between machines.
+        let alpha = ((alpha * 1e5).round() / 1e5) as f32;
+        Optimizer::Ftrl { alpha, beta: (0.2 / rows) as f32, l1: 0.0, l2: 0.0 }
+    }
+}
+
+impl Job {
+    pub(super) fn steps(&self) -> Steps {
+        Steps { rows: self.train.batch_rows * self.in_step(), staleness: self.train.staleness.batches }
+    }
+
+    /// The optimizer of linear weights: `table.linear_optimizer`, or its default for this size of batches and this staleness.
+    pub fn linear_optimizer(&self) -> Optimizer {
+        self.table.linear_optimizer.unwrap_or_else(|| self.steps().linear_optimizer())
+    }
+
+    /// The default of `table.linear_optimizer` in a line; `None` if the job sets it, or has no linear weights.
+    pub fn default_linear_optimizer(&self) -> Option<String> {
+        let is_used = self.table.linear_optimizer.is_none() && self.model_spec().is_ok_and(|spec| spec.linear);
+        let Optimizer::Ftrl { alpha, beta, .. } = self.linear_optimizer() else { return None };
+        is_used.then(|| format!("table.linear_optimizer, by default: ftrl with alpha = {alpha:.4}, beta = {beta:.2e}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn default_of(job: &str) -> (f32, f32) {
+        let Optimizer::Ftrl { alpha, beta, .. } = Job::from_toml(job, &[]).unwrap().linear_optimizer() else {
+            panic!("not FTRL")
+        };
+        (alpha, beta)
+    }
+
+    #[test]
+    fn larger_and_staler_steps_are_shorter() {
+        assert_eq!(default_of("train.batch_rows = 512"), (0.1, 0.2 / 512.0));
+        assert_eq!(default_of("train.batch_rows = 8192"), (0.05, 0.2 / 8192.0));
+        assert_eq!(default_of("train.batch_rows = 512\ntrain.staleness = { exactly = 15 }"), (0.05, 0.2 / 512.0));
+        assert_eq!(default_of("train.batch_rows = 64"), (0.1, 0.2 / 64.0), "never longer");
+        let line = |job: &str| Job::from_toml(job, &[]).unwrap().default_linear_optimizer();
+        let expected = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 2.44e-5";
+        assert_eq!(line("train.batch_rows = 8192").as_deref(), Some(expected));
+        assert_eq!(line("model.kind = 'ctr_dnn'"), None, "it has no linear weights");
+        assert_eq!(line("table.linear_optimizer = { kind = 'sgd' }"), None);
+        assert_eq!(default_of("table.linear_optimizer = { kind = \"ftrl\" }\ntrain.batch_rows = 8192"), (0.1, 1.0));
+    }
+}
