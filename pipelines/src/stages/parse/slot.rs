@@ -199,10 +199,12 @@ impl SlotParser {
         array: &PrimitiveArray<T>,
         integer: impl Fn(T::Native) -> i64,
     ) -> Vec<u64> {
-        if array.null_count() == 0 {
-            self.hasher.ints(array.values(), integer)
-        } else {
-            array.iter().map(|v| v.map_or_else(|| self.hasher.missing(), |v| self.hasher.int(integer(v)))).collect()
+        match array.nulls() {
+            None => self.hasher.ints(array.values(), integer),
+            Some(nulls) => {
+                let present = nulls.inner().bit_chunks();
+                self.hasher.ints_or_missing(array.values(), present.iter_padded(), integer)
+            }
         }
     }
 
