@@ -88,6 +88,10 @@ impl SlotParser {
                 bad.add(row, self.reason(), || self.detail(name, &value));
             }
         }
+        if list.null_count() == 0 && self.slot.first.is_none() && self.slot.last.is_none() {
+            let offsets = ends.iter().map(|&end| end as u32 - from as u32).collect();
+            return Ok(SlotKeys::Many { offsets, keys: all });
+        }
         let mut offsets = Vec::with_capacity(ends.len());
         let mut keys = Vec::with_capacity(all.len());
         offsets.push(0);
