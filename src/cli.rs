@@ -15,7 +15,7 @@ use clap::{CommandFactory as _, Parser};
 
 use crate::commands::{self, Command};
 use crate::pipelines::{Context, Registry};
-use crate::{exit, file_limit, logs, out};
+use crate::{exit, file_limit, heap, logs, out};
 
 /// The allocator of the program, for a program of your own:
 /// `#[global_allocator] static ALLOCATOR: forebay::cli::MiMalloc = forebay::cli::MiMalloc;`
@@ -41,6 +41,7 @@ pub fn main(registry: Registry) -> ExitCode {
     crate::models::init_cuda();
 
     file_limit::report_as_errors();
+    heap::keep_freed_memory();
     let program = Program::parse();
     if let Err(message) = program.logs.start() {
         out::eprint_or_drop(format_args!("error: {message}"));

@@ -52,6 +52,7 @@ mod commands;
 mod dashboard;
 mod exit;
 mod file_limit;
+mod heap;
 mod logs;
 mod metrics;
 mod out;

@@ -2,7 +2,7 @@
 //!
 //! It is an open-addressing table. Each entry has the number of the pass that wrote it, so a new pass needs no clearing. Each
 //! key space of a batch is one pass (keys of different spaces differ), so the table holds the keys of few columns and stays in
-//! the L2 cache: 32 bytes per value.
+//! the L2 cache: 32 bytes per value at most, and 8 of lists.
 
 use std::hint::select_unpredictable;
 
@@ -11,23 +11,31 @@ use forebay_base::GOLDEN_GAMMA;
 /// Keys that are de-duplicated in the same way.
 const BLOCK: usize = 256;
 
+/// Entries of a table, 256 KiB, that is larger only if there are more than half as many keys.
+const FEW: usize = 1 << 16;
+
 /// A reusable table of the keys seen in this pass.
 #[derive(Debug, Default)]
 pub(crate) struct Dedup {
-    /// The pass that wrote it and the place of its key in `firsts`, 32 bits each. One more than the table has: see
+    /// The place of its key in `firsts`, in the lower bits, and the pass that wrote it. One more than the table has: see
     /// [`Pass::add_varied`].
-    entries: Vec<u64>,
+    entries: Vec<u32>,
     /// The keys of this pass, each once, in the order of first occurrence. One more place than keys.
     firsts: Vec<u64>,
+    /// Bits of a place in an entry.
+    place_bits: u32,
     pass: u32,
 }
 
 /// A pass over the keys of one key space of one batch.
 pub(crate) struct Pass<'a> {
-    entries: &'a mut [u64],
+    entries: &'a mut [u32],
     firsts: &'a mut [u64],
     shift: u32,
+    /// The number of the pass as it is in entries, above the place.
     pass: u32,
+    /// The largest place that an entry can have.
+    last_place: u32,
     base: u32,
     count: usize,
     /// Whether few keys of the last block were new.
@@ -37,11 +45,14 @@ pub(crate) struct Pass<'a> {
 impl Dedup {
     /// Starts a pass of up to `keys` keys. The first new key gets the index `base`.
     pub(crate) fn start(&mut self, keys: usize, base: usize) -> Pass<'_> {
-        let size = (keys * 4).next_power_of_two().max(64);
-        if self.entries.len() <= size || self.pass == u32::MAX {
+        let size = (keys * 8).min(FEW).max(keys * 2).next_power_of_two().max(64);
+        let place_bits = (usize::BITS - keys.leading_zeros()).max(self.place_bits);
+        // Entries of the pass before must not look like those of this one.
+        if self.entries.len() <= size || self.place_bits < place_bits || self.pass == u32::MAX >> place_bits {
+            let size = self.entries.len().max(size + 1);
             self.entries.clear();
-            self.entries.resize(size + 1, 0);
-            self.pass = 0;
+            self.entries.resize(size, 0);
+            (self.place_bits, self.pass) = (place_bits, 0);
         }
         if self.firsts.len() <= keys {
             self.firsts.resize(keys + 1, 0);
@@ -52,7 +63,8 @@ impl Dedup {
             entries: &mut self.entries[..=size],
             firsts: &mut self.firsts[..=keys],
             shift: 64 - size.trailing_zeros(),
-            pass: self.pass,
+            pass: self.pass << place_bits,
+            last_place: (1 << place_bits) - 1,
             base: base as u32,
             count: 0,
             repetitive: false,
@@ -76,21 +88,21 @@ impl Pass<'_> {
 
     /// For keys that are mostly known: a branch says whether a key is new. It is predicted well.
     fn add_repetitive(&mut self, keys: &[u64], places: &mut Vec<u32>) {
-        let (entries, firsts, shift, pass, base) =
-            (&mut *self.entries, &mut *self.firsts, self.shift, self.pass, self.base);
+        let (entries, firsts, last_place) = (&mut *self.entries, &mut *self.firsts, self.last_place);
+        let (shift, pass, base) = (self.shift, self.pass, self.base);
         let (mask, mut count) = (entries.len() - 2, self.count);
         places.extend(keys.iter().map(|&key| {
             let mut at = first_place(key, shift, mask);
             loop {
-                let (written, place) = unpack(entries[at]);
-                if written != pass {
-                    entries[at] = pack(pass, count);
+                let place = entries[at] ^ pass;
+                if place > last_place {
+                    entries[at] = pass | count as u32;
                     firsts[count] = key;
                     count += 1;
                     return base + (count - 1) as u32;
                 }
-                if firsts[place] == key {
-                    return base + place as u32;
+                if firsts[place as usize] == key {
+                    return base + place;
                 }
                 at = (at + 1) & mask;
             }
@@ -101,18 +113,18 @@ impl Pass<'_> {
     /// For keys that are new as good as at random: no branch depends on it. A key that is not new writes the last entry, which
     /// no key reads, and a key that is new equals itself at the next place of `firsts`.
     fn add_varied(&mut self, keys: &[u64], places: &mut Vec<u32>) {
-        let (entries, firsts, shift, pass, base) =
-            (&mut *self.entries, &mut *self.firsts, self.shift, self.pass, self.base);
+        let (entries, firsts, last_place) = (&mut *self.entries, &mut *self.firsts, self.last_place);
+        let (shift, pass, base) = (self.shift, self.pass, self.base);
         let (mask, mut count) = (entries.len() - 2, self.count);
         places.extend(keys.iter().map(|&key| {
             let mut at = first_place(key, shift, mask);
             firsts[count] = key;
             loop {
-                let (written, place) = unpack(entries[at]);
-                let new = written != pass;
-                let place = select_unpredictable(new, count, place);
+                let place = entries[at] ^ pass;
+                let new = place > last_place;
+                let place = select_unpredictable(new, count, place as usize);
                 if firsts[place] == key {
-                    entries[select_unpredictable(new, at, mask + 1)] = pack(pass, place);
+                    entries[select_unpredictable(new, at, mask + 1)] = pass | place as u32;
                     count += usize::from(new);
                     return base + place as u32;
                 }
@@ -127,12 +139,12 @@ impl Pass<'_> {
         let mask = self.entries.len() - 2;
         let mut at = first_place(key, self.shift, mask);
         loop {
-            let (written, place) = unpack(self.entries[at]);
-            if written != self.pass {
+            let place = self.entries[at] ^ self.pass;
+            if place > self.last_place {
                 return None;
             }
-            if self.firsts[place] == key {
-                return Some(self.base + place as u32);
+            if self.firsts[place as usize] == key {
+                return Some(self.base + place);
             }
             at = (at + 1) & mask;
         }
@@ -147,14 +159,6 @@ impl Pass<'_> {
 /// Fibonacci hashing, because the keys of a custom stage may not be hashes.
 fn first_place(key: u64, shift: u32, mask: usize) -> usize {
     (key.wrapping_mul(GOLDEN_GAMMA) >> shift) as usize & mask
-}
-
-fn pack(pass: u32, place: usize) -> u64 {
-    u64::from(pass) << 32 | place as u64
-}
-
-fn unpack(entry: u64) -> (u32, usize) {
-    ((entry >> 32) as u32, entry as u32 as usize)
 }
 
 #[cfg(test)]
@@ -193,6 +197,19 @@ mod tests {
                 prop_assert_eq!(places, slow);
                 prop_assert_eq!(pass.firsts(), &expected);
             }
+        }
+    }
+
+    #[test]
+    fn a_table_is_cleared_when_the_numbers_of_its_passes_are_used_up() {
+        let mut dedup = Dedup::default();
+        // With 20 bits for a place there are 4,095 passes.
+        dedup.start(1 << 19, 0);
+        for pass in 0..10_000_u64 {
+            let mut places = Vec::new();
+            let keys = [pass % 3, pass % 7 + 5, pass % 3];
+            dedup.start(keys.len(), 0).add(&keys, &mut places);
+            assert_eq!(places, [0, 1, 0], "pass {pass}");
         }
     }
 

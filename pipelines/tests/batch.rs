@@ -201,6 +201,23 @@ proptest! {
     }
 }
 
+/// The lists of a batch are gathered in blocks of 256 keys and more.
+#[test]
+fn lists_with_many_keys_are_those_of_their_rows() {
+    let list = |i: u64, most: u64, first: u64, of: u64| (0..i % most).map(|k| first + (i + k) % of).collect();
+    let row = |i: u64| Row {
+        label: 0.0,
+        dense: vec![i as f32, 1.0],
+        slots: vec![vec![i % 6], vec![10 + i % 3], list(i, 4, 0, 6), list(i, 3, 20, 4)],
+    };
+    let all: Vec<Row> = (0..900).map(row).collect();
+    for window in [0, 900] {
+        let (batches, _) = run(plan(400, window, false), std::slice::from_ref(&all));
+        let found: Vec<Row> = batches.iter().flat_map(rows_of).collect();
+        assert_eq!(found, expected(&all, 400, window));
+    }
+}
+
 #[test]
 fn a_window_shuffles_and_a_seed_repeats_it() {
     let rows: Vec<Row> = (0..1000)

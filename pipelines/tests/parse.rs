@@ -156,6 +156,27 @@ fn lists_are_multi_valued_also_when_sliced_or_null() {
 }
 
 #[test]
+fn lists_of_a_slice_without_nulls_begin_at_its_first_value() {
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
+        [vec![9, 8], vec![1, 2], vec![], vec![3]].map(|list| Some(list.into_iter().map(Some).collect::<Vec<_>>())),
+    );
+    let SlotKeys::Many { offsets, keys } = slot(SlotKind::Int, Arc::new(list.slice(1, 3))).unwrap() else { panic!() };
+    assert_eq!(offsets, [0, 2, 2, 3]);
+    assert_eq!(SlotKeys::One(keys), slot(SlotKind::Int, Arc::new(Int32Array::from(vec![1, 2, 3]))).unwrap());
+}
+
+/// 64 values are hashed together, with 64 bits that say which of them are there.
+#[test]
+fn missing_integers_of_a_slice_have_the_key_of_a_missing_value() {
+    let values: Vec<Option<u32>> = (0..300).map(|i| (i % 3 > 0 && i % 7 > 0).then_some(i)).collect();
+    let keys = slot(SlotKind::Int, Arc::new(UInt32Array::from(values.clone()).slice(5, 290))).unwrap();
+    for (row, value) in values[5..295].iter().enumerate() {
+        let alone = slot(SlotKind::Int, Arc::new(UInt32Array::from(vec![*value]))).unwrap();
+        assert_eq!(keys.keys(row, row + 1), alone.keys(0, 1), "row {row}");
+    }
+}
+
+#[test]
 fn dense_columns_of_every_number_and_their_transforms() {
     let rows = batch(vec![
         ("label", Arc::new(BooleanArray::from(vec![true, false, true]))),

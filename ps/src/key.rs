@@ -37,8 +37,19 @@ impl SlotHasher {
 
     /// The keys of integers of any width: [`int`](Self::int) of each, with the widest vectors that the CPU has.
     pub fn ints<T: Copy>(&self, values: &[T], integer: impl Fn(T) -> i64) -> Vec<u64> {
+        self.ints_or_missing(values, std::iter::repeat(u64::MAX), integer)
+    }
+
+    /// As [`ints`](Self::ints), but the values without their bit in `present` are missing. Each word of it has the bits of 64 values, the
+    /// lowest bit that of the first one.
+    pub fn ints_or_missing<T: Copy>(
+        &self,
+        values: &[T],
+        present: impl Iterator<Item = u64>,
+        integer: impl Fn(T) -> i64,
+    ) -> Vec<u64> {
         let mut keys = Vec::with_capacity(values.len());
-        dispatch(Ints { hasher: self, values, integer, keys: &mut keys });
+        dispatch(Ints { hasher: self, values, present, integer, keys: &mut keys });
         keys
     }
 
@@ -57,23 +68,25 @@ impl SlotHasher {
     }
 }
 
-struct Ints<'a, T, F> {
+struct Ints<'a, T, P, F> {
     hasher: &'a SlotHasher,
     values: &'a [T],
+    present: P,
     integer: F,
     keys: &'a mut Vec<u64>,
 }
 
-impl<T: Copy, F: Fn(T) -> i64> Job for Ints<'_, T, F> {
+impl<T: Copy, P: Iterator<Item = u64>, F: Fn(T) -> i64> Job for Ints<'_, T, P, F> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         // A block of a length that is known when compiling becomes vectors; appending it costs less than zeroing all keys first.
         let mut block = [0; 64];
-        for values in self.values.chunks(block.len()) {
-            for (key, &value) in block.iter_mut().zip(values) {
-                *key = self.hasher.int((self.integer)(value));
+        for (values, present) in self.values.chunks(block.len()).zip(self.present) {
+            for (i, (key, &value)) in block.iter_mut().zip(values).enumerate() {
+                let hash = self.hasher.int((self.integer)(value));
+                *key = if present >> i & 1 == 1 { hash } else { self.hasher.missing };
             }
             self.keys.extend_from_slice(&block[..values.len()]);
         }
@@ -104,6 +117,19 @@ mod tests {
             let slot = SlotHasher::new("C1", seed);
             let each: Vec<u64> = values.iter().map(|&value| slot.int(i64::from(value))).collect();
             prop_assert_eq!(slot.ints(&values, i64::from), each);
+        }
+
+        #[test]
+        fn missing_integers_have_the_key_of_a_missing_value(
+            values in prop::collection::vec((any::<u32>(), any::<bool>()), 0..200), seed: u64,
+        ) {
+            let slot = SlotHasher::new("C1", seed);
+            let key = |&(value, present)| if present { slot.int(i64::from(value)) } else { slot.missing() };
+            let each: Vec<u64> = values.iter().map(key).collect();
+            let word = |values: &[(u32, bool)]| values.iter().rev().fold(0, |word, (_, bit)| word << 1 | u64::from(*bit));
+            let present: Vec<u64> = values.chunks(64).map(word).collect();
+            let values: Vec<u32> = values.iter().map(|&(value, _)| value).collect();
+            prop_assert_eq!(slot.ints_or_missing(&values, present.into_iter(), i64::from), each);
         }
     }
 

@@ -26,6 +26,8 @@ pub(super) struct Places {
     /// One for each batch and slot.
     runs: Vec<Run>,
     transpose: Transpose<u32>,
+    /// Rows of neighbouring slots without bags; a buffer for each group of them.
+    singles: Vec<Vec<u32>>,
 }
 
 /// The places of one slot in one batch: `places[start..]`, one for each row or, if it has bags, up to `ends[ends_start..]`,
@@ -174,12 +176,18 @@ impl Places {
             return self.fill_weights();
         }
         let mut end = 0;
+        let mut keys = Vec::with_capacity(2 * GATHERED);
         for &row in order {
-            let keys = staged.bag(row);
-            end += keys.len() as u32;
+            let bag = staged.bag(row);
+            end += bag.len() as u32;
             self.ends.push(end);
-            pass.add(keys, &mut self.places);
+            keys.extend_from_slice(bag);
+            if keys.len() >= GATHERED {
+                pass.add(&keys, &mut self.places);
+                keys.clear();
+            }
         }
+        pass.add(&keys, &mut self.places);
         if !staged.weights.is_empty() {
             order.iter().for_each(|&row| self.weights.extend_from_slice(&staged.weights[staged.range(row)]));
         }
@@ -211,20 +219,21 @@ impl Places {
     /// The places of the values of `batch`, bag by bag, the offsets of the bags if there are bags, and the weights of the values if some
     /// have weights.
     pub(super) fn rows(&mut self, batch: usize, rows: usize) -> (Vec<u32>, Option<Vec<u32>>, Vec<f32>) {
-        let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         if self.bags {
-            let (inverse, offsets) = self.bags(runs, rows);
-            let weights = if self.weighted { self.weights_of_bags(runs, rows, inverse.len()) } else { Vec::new() };
+            let (inverse, offsets) = self.bags(batch, rows);
+            let weights = if self.weighted { self.weights_of_bags(batch, rows, inverse.len()) } else { Vec::new() };
             return (inverse, Some(offsets), weights);
         }
+        let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         let columns: Vec<&[u32]> = runs.iter().map(|run| &self.places[run.start..run.start + rows]).collect();
         let mut inverse = Vec::with_capacity(rows * self.slots);
         self.transpose.append(&columns, &mut inverse);
         (inverse, None, Vec::new())
     }
 
-    /// The weights of the values of these runs, bag by bag, as their places in [`Places::bags`].
-    fn weights_of_bags(&self, runs: &[Run], rows: usize, values: usize) -> Vec<f32> {
+    /// The weights of the values of `batch`, bag by bag, as their places in [`Places::bags`].
+    fn weights_of_bags(&self, batch: usize, rows: usize, values: usize) -> Vec<f32> {
+        let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         let mut weights = Vec::with_capacity(values);
         let mut next: Vec<usize> = runs.iter().map(|run| run.start).collect();
         for row in 0..rows {
@@ -237,31 +246,42 @@ impl Places {
         weights
     }
 
-    fn bags(&self, runs: &[Run], rows: usize) -> (Vec<u32>, Vec<u32>) {
+    fn bags(&mut self, batch: usize, rows: usize) -> (Vec<u32>, Vec<u32>) {
+        let Self { runs, places, ends, transpose, singles, .. } = self;
+        let runs = &runs[batch * self.slots..(batch + 1) * self.slots];
         let values = |run: &Run| match run.ends_start {
-            Some(start) if rows > 0 => self.ends[start + rows - 1] as usize,
+            Some(start) if rows > 0 => ends[start + rows - 1] as usize,
             Some(_) => 0,
             None => rows,
         };
         let mut inverse = Vec::with_capacity(runs.iter().map(values).sum());
         let mut offsets = Vec::with_capacity(rows * runs.len() + 1);
-        // Where the next bag of each slot begins.
-        let mut next: Vec<usize> = runs.iter().map(|run| run.start).collect();
+        // Neighbouring slots without bags become rows together.
+        let groups: Vec<&[Run]> = runs.chunk_by(|a, b| a.ends_start.or(b.ends_start).is_none()).collect();
+        singles.resize_with(groups.len().max(singles.len()), Vec::new);
+        for (group, singles) in groups.iter().zip(&mut *singles).filter(|(group, _)| group[0].ends_start.is_none()) {
+            let columns: Vec<&[u32]> = group.iter().map(|run| &places[run.start..run.start + rows]).collect();
+            singles.clear();
+            transpose.append(&columns, singles);
+        }
+        // Where the next bag of each group begins.
+        let mut next: Vec<usize> = groups.iter().map(|group| group[0].start).collect();
         offsets.push(0);
         for row in 0..rows {
-            for (run, next) in runs.iter().zip(&mut next) {
-                match run.ends_start {
+            for ((group, singles), next) in groups.iter().zip(&*singles).zip(&mut next) {
+                let (before, width) = (inverse.len() as u32, group.len());
+                match group[0].ends_start {
                     None => {
-                        inverse.push(self.places[*next]);
-                        *next += 1;
+                        inverse.extend_from_slice(&singles[row * width..(row + 1) * width]);
+                        offsets.extend((1..=width as u32).map(|i| before + i));
                     }
                     Some(start) => {
-                        let end = run.start + self.ends[start + row] as usize;
-                        inverse.extend_from_slice(&self.places[*next..end]);
+                        let end = group[0].start + ends[start + row] as usize;
+                        inverse.extend_from_slice(&places[*next..end]);
                         *next = end;
+                        offsets.push(inverse.len() as u32);
                     }
                 }
-                offsets.push(inverse.len() as u32);
             }
         }
         (inverse, offsets)

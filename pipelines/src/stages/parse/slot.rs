@@ -88,6 +88,10 @@ impl SlotParser {
                 bad.add(row, self.reason(), || self.detail(name, &value));
             }
         }
+        if list.null_count() == 0 && self.slot.first.is_none() && self.slot.last.is_none() {
+            let offsets = ends.iter().map(|&end| end as u32 - from as u32).collect();
+            return Ok(SlotKeys::Many { offsets, keys: all });
+        }
         let mut offsets = Vec::with_capacity(ends.len());
         let mut keys = Vec::with_capacity(all.len());
         offsets.push(0);
@@ -199,10 +203,12 @@ impl SlotParser {
         array: &PrimitiveArray<T>,
         integer: impl Fn(T::Native) -> i64,
     ) -> Vec<u64> {
-        if array.null_count() == 0 {
-            self.hasher.ints(array.values(), integer)
-        } else {
-            array.iter().map(|v| v.map_or_else(|| self.hasher.missing(), |v| self.hasher.int(integer(v)))).collect()
+        match array.nulls() {
+            None => self.hasher.ints(array.values(), integer),
+            Some(nulls) => {
+                let present = nulls.inner().bit_chunks();
+                self.hasher.ints_or_missing(array.values(), present.iter_padded(), integer)
+            }
         }
     }
 
