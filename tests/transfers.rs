@@ -6,8 +6,10 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::{bits, run};
+use forebay::actors::{StageReport, WaitKind};
 use forebay::models::testsuite::SoftwareDevice;
 use forebay::models::{DenseModel, ModelError, NativeModel};
 use forebay::pipelines::job::{Backend, Transfers};
@@ -89,6 +91,58 @@ fn a_number_that_is_not_finite_ends_the_run_with_the_error_of_the_inline_step() 
             assert_eq!(fault.to_string(), whole.to_string().replace("`train`", "`download`"));
         }
     }
+}
+
+const STAGES: [&str; 8] = ["read", "parse", "batch", "lookup", "upload", "train", "download", "push"];
+
+/// The parts of a stage's time add up to the time of its replicas.
+fn whole(stage: &StageReport) {
+    let parts = stage.busy + stage.waiting + stage.starved + stage.blocked + stage.idle;
+    let (parts, wall) = (parts.as_micros() as i64, stage.wall.as_micros() as i64);
+    assert!((parts - wall).abs() <= 10, "{}: {parts} of {wall} µs", stage.name);
+}
+
+#[test]
+fn the_report_has_every_stage_once_with_all_batches_and_all_of_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let trained = software(common::job(&data, &["train.staleness=2"])).run().unwrap();
+    let report = &trained.report;
+    let names: Vec<&str> = report.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, STAGES);
+    report.stages.iter().for_each(whole);
+    let steps = trained.progress.steps;
+    for stage in &report.stages[4..] {
+        assert_eq!((stage.items_in, stage.rows_in), (steps, 4000), "{}", stage.name);
+    }
+    let links: Vec<(&str, &str)> = report.links.iter().map(|link| (link.from.as_str(), link.to.as_str())).collect();
+    assert_eq!(links, STAGES.iter().copied().zip(STAGES[1..].iter().copied()).collect::<Vec<_>>());
+    let wall = report.wall.as_secs_f64();
+    let stall = report.analysis.stall_share.unwrap();
+    assert!((stall - (1.0 - trained.progress.device_seconds / wall).max(0.0)).abs() < 1e-6, "{stall}");
+    let loads: Vec<&str> = report.analysis.loads.iter().map(|load| load.stage.as_str()).collect();
+    for name in STAGES {
+        assert_eq!(loads.iter().filter(|load| **load == name).count(), 1, "{name}: {loads:?}");
+    }
+}
+
+/// The time in which `train` made the model counted as work of `upload`.
+#[test]
+fn a_model_that_takes_long_to_make_is_no_work_of_the_stage_that_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = common::job(&common::parquet(dir.path(), 0, 4000), &[]);
+    let (long, made) = (Duration::from_millis(700), job.clone());
+    let slow: ModelFactory = Arc::new(move || {
+        std::thread::sleep(long);
+        Ok(Box::new(SoftwareDevice(native(&made))))
+    });
+    let trained = own(job, slow).run().unwrap();
+    let upload = trained.report.stages.iter().find(|stage| stage.name == "upload").unwrap();
+    let wait = &upload.waits["model"];
+    assert_eq!((wait.count, wait.kind), (1, WaitKind::Blocked));
+    // The first batch may have come some time after the model was begun.
+    assert!(wait.total > Duration::ZERO && upload.blocked >= wait.total, "{upload:?}");
+    whole(upload);
 }
 
 fn refusal(factory: ModelFactory) -> Fault {

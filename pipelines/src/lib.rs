@@ -36,6 +36,7 @@ mod context;
 mod dedup;
 mod delta;
 mod dense;
+mod drained;
 mod embedding;
 mod evaluation;
 mod evaluations;
@@ -88,11 +89,13 @@ mod wiring;
 pub use analysis::{Analysis, Certainty, Change, Limit, LimitKind, Load};
 pub use builder::TrainingBuilder;
 pub use checkpoint::{
-    CheckpointFolder, CheckpointManifest, Compaction, NewestCheckpoint, TableLayer, TableLayers, check_checkpoints,
+    CheckpointFolder, CheckpointManifest, Compaction, DrainedTo, NewestCheckpoint, TableLayer, TableLayers,
+    check_checkpoints,
 };
 pub use column_type::ColumnType;
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest, ModelVersions};
+pub use drained::DrainedTraining;
 pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
 pub use forebay_job::{

@@ -34,11 +34,56 @@ pub(crate) struct LookAhead {
 
 #[derive(Default)]
 struct State {
+    order: AheadOrder,
+    /// Batches between `lookup` and `push`.
+    cached: HashMap<u64, CachedBatch>,
+}
+
+/// In which order batches are asked for, read, stepped and pushed: that of their numbers, whichever replica has them. A state machine
+/// without clock and IO.
+#[derive(Debug, Default)]
+pub(crate) struct AheadOrder {
     asked: InOrder,
     stepped: InOrder,
     pushed: InOrder,
-    /// Batches between `lookup` and `push`.
-    cached: HashMap<u64, CachedBatch>,
+}
+
+impl AheadOrder {
+    /// Whether the rows of this batch may be asked for.
+    pub(crate) fn may_ask(&self, number: u64) -> bool {
+        self.asked.before() == number
+    }
+
+    /// The rows of this batch were asked for.
+    pub(crate) fn asked(&mut self, number: u64) {
+        self.asked.add(number);
+    }
+
+    /// Whether the rows of this batch may be read, and its gradients stepped: those of all batches before it were.
+    pub(crate) fn may_read(&self, number: u64) -> bool {
+        self.stepped.before() == number
+    }
+
+    /// The gradients of this batch were stepped.
+    pub(crate) fn stepped(&mut self, number: u64) {
+        self.stepped.add(number);
+    }
+
+    /// Whether the push of this batch may be handed over.
+    pub(crate) fn may_push(&self, number: u64) -> bool {
+        self.pushed.before() == number
+    }
+
+    /// The push of this batch was handed over.
+    pub(crate) fn pushed(&mut self, number: u64) {
+        self.pushed.add(number);
+    }
+
+    /// No batch with this number is looked up.
+    pub(crate) fn skip(&mut self, number: u64) {
+        let Self { asked, stepped, pushed } = self;
+        [asked, stepped, pushed].into_iter().for_each(|order| order.add(number));
+    }
 }
 
 /// What look-ahead has done and what it costs.
@@ -95,14 +140,14 @@ impl LookAhead {
     ) -> Result<(), Fault> {
         let number = number(ticket)?;
         let pull = async {
-            self.when(|state| state.asked.before() == number).await;
+            self.when(|state| state.order.may_ask(number)).await;
             let pending = self.cache.ask(keys).await?;
-            self.change(|state| state.asked.add(number));
+            self.change(|state| state.order.asked(number));
             self.cache.fill(pending).await
         };
         let batch = cx.meter().waiting_on("shards", pull).await?;
         // Gradients come from downstream, so waiting for them counts as blocked.
-        cx.meter().blocked_on("gradients", self.when(|state| state.stepped.before() == number)).await;
+        cx.meter().blocked_on("gradients", self.when(|state| state.order.may_read(number))).await;
         self.cache.read(keys, &batch, rows)?;
         self.change(|state| drop(state.cached.insert(number, batch)));
         Ok(())
@@ -110,10 +155,7 @@ impl LookAhead {
 
     /// A batch with this number is not looked up.
     pub(crate) fn skip(&self, number: u64) {
-        self.change(|state| {
-            let State { asked, stepped, pushed, .. } = state;
-            [asked, stepped, pushed].into_iter().for_each(|order| order.add(number));
-        });
+        self.change(|state| state.order.skip(number));
     }
 
     /// Steps the gradients of a batch here, which lets the next one be read, pushes them, and waits until they are applied.
@@ -123,14 +165,14 @@ impl LookAhead {
     pub(crate) async fn push(&self, batch: &GradBatch) -> Result<(), Fault> {
         let GradBatch { step, unique, row_grads, .. } = batch;
         let number = number(&batch.ticket)?;
-        self.when(|state| state.stepped.before() == number).await;
+        self.when(|state| state.order.may_read(number)).await;
         let cached = self.state().cached.remove(&number);
         let cached = cached.ok_or_else(|| Fault::internal("gradients came of a batch that was not looked up"))?;
         self.cache.step(unique, &cached, row_grads, *step)?;
-        self.change(|state| state.stepped.add(number));
-        self.when(|state| state.pushed.before() == number).await;
+        self.change(|state| state.order.stepped(number));
+        self.when(|state| state.order.may_push(number)).await;
         let pending = self.cache.push(batch.id.push_id(), unique, row_grads, *step).await?;
-        self.change(|state| state.pushed.add(number));
+        self.change(|state| state.order.pushed(number));
         self.cache.applied(pending).await?;
         self.cache.release(cached);
         Ok(())

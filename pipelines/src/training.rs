@@ -8,9 +8,10 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, KeptWriter, LastCheckpoint, NewestCheckpoint};
+use crate::checkpoint::{Checkpointer, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunStatus};
+use crate::drained::DrainedTraining;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
@@ -188,6 +189,8 @@ pub struct FailedTraining {
     pub fault: Fault,
     /// The report at the time of the fault.
     pub report: Report,
+    /// What the report of a run says that was drained to a checkpoint.
+    pub drained: Option<DrainedTraining>,
 }
 
 impl RunningTraining {
@@ -310,7 +313,8 @@ impl RunningTraining {
         if let Some(evaluator) = evaluator {
             evaluator.end();
         }
-        let (newest, last_checkpoint) = checkpointer.map(Checkpointer::end).unwrap_or_default();
+        let EndedCheckpoints { newest, last: last_checkpoint, drained: last_of_drained } =
+            checkpointer.map(Checkpointer::end).unwrap_or_default();
         if let (Some(NewestCheckpoint { number, .. }), Err(fault)) = (newest, &outcome.result)
             && fault.kind != FaultKind::Drained
         {
@@ -333,6 +337,7 @@ impl RunningTraining {
             (Some(meters), Ok(_)) => {
                 meters.finish(outcome.report.clone(), &timeline, own_slots.as_ref().map(SlotsSeen::sent))
             }
+            (Some(meters), Err(fault)) if fault.kind == FaultKind::Drained => meters.known(outcome.report.clone()),
             _ => LastMeters::default(),
         };
         let slots = own_slots.filter(|own| match (resources.job.placement.trainers, slots) {
@@ -380,10 +385,16 @@ impl RunningTraining {
                 },
             }),
             Err(mut fault) => {
+                // Before the others hear that the run has ended: the ps are asked about their tables.
+                let drained = fault.kind == FaultKind::Drained && resources.job.checkpoint.to.is_some();
+                let drained = drained.then(|| {
+                    let meters = LastMeters { others, offset, slots: None };
+                    resources.drained(outcome.report.clone(), timeline, meters, last_of_drained.as_ref())
+                });
                 if let Some(session) = &resources.session {
                     fault = session.fail(fault);
                 }
-                Err(Box::new(FailedTraining { fault, report: outcome.report }))
+                Err(Box::new(FailedTraining { fault, report: outcome.report, drained }))
             }
         }
     }

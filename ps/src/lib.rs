@@ -29,7 +29,7 @@
 //!    `memory.rs` hold the unsafe code. `snapshot.rs` and `table/snapshot.rs` read the rows of one moment while training
 //!    goes on.
 //! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`.
-//!    `row_cache.rs`: the rows that pushes under way change, for a trainer that looks up ahead.
+//!    `row_cache.rs` over `cached_rows.rs`: the rows that pushes under way change, for a trainer that looks up ahead.
 //! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
 //!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
 //!    server).
@@ -62,6 +62,7 @@
 
 mod applied;
 mod buffers;
+mod cached_rows;
 mod check;
 mod client;
 mod config;
@@ -92,6 +93,7 @@ mod stats;
 mod table;
 
 pub use applied::Applied;
+pub use cached_rows::{BegunBatch, CachedBatch, CachedRows, RowCacheStats};
 pub use client::TableClient;
 pub use config::{GroupConfig, Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
@@ -110,7 +112,7 @@ pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
 pub use rounded::{Int8Rows, RoundingError, from_f16, from_int8, to_f16, to_int8};
 pub use rounds::Share;
 pub use route::Route;
-pub use row_cache::{CachedBatch, PendingBatch, PendingPush, RowCache, RowCacheStats};
+pub use row_cache::{PendingBatch, PendingPush, RowCache};
 pub use snapshot::ShardSnapshot;
 pub use start::{MAX_SHARDS, start_shards, start_table};
 pub use stats::{GroupStats, ShardStats, TableStats};

@@ -6,13 +6,12 @@ use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
 use crate::pipelines::{Evaluation, EvaluationHistory, Model, SlotReport, Trained};
-use crate::ps::GroupStats;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::out;
-use crate::report::{History, add_fields, contents};
+use crate::report::{History, add_fields, contents, of_table};
 use crate::usage::Usage;
 
 /// What a training prints at its end.
@@ -171,13 +170,7 @@ fn per_million(cpu: f64, rows: u64) -> String {
 /// What became of the keys of each table, over all shards; nothing if a shard does not answer.
 fn tables(model: &Model) -> Vec<Value> {
     let Ok(stats) = block_on(model.table.stats()) else { return Vec::new() };
-    let groups = stats.all_groups(model.table.config().row_dim());
-    let table = |group: &GroupStats| {
-        let mut table = json!(group);
-        table["hit_share"] = json!(group.hit_share());
-        table
-    };
-    groups.iter().map(table).collect()
+    stats.all_groups(model.table.config().row_dim()).iter().map(of_table).collect()
 }
 
 /// What each slot had; none if that is not known of all trainers, or a shard does not answer.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::actors::{FaultKind, commas};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ClusterSession, ProcessTimeline};
-use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
+use crate::pipelines::{Context, DrainedTraining, Evaluation, FailedTraining, RunEnd, Trained};
 use crate::ps::GroupStats;
 use crate::{Fault, Training};
 use clap::Args;
@@ -22,7 +22,7 @@ use crate::metrics::RunMetrics;
 use crate::net::Security;
 use crate::out;
 use crate::progress::Progress;
-use crate::report::{History, ReportFiles};
+use crate::report::{History, ReportFiles, drained_contents};
 #[cfg(feature = "otel")]
 use crate::spans::SpanService;
 use crate::stop::Stop;
@@ -100,6 +100,19 @@ impl AtEnd<'_> {
         }
     }
 
+    /// Writes the report of a run that was drained to a checkpoint. The run has all that it needs in the checkpoint, so a report that
+    /// cannot be written is only a warning.
+    fn write_drained(&self, drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) {
+        if !self.report.is_some() {
+            return;
+        }
+        let report = drained_contents(drained, before, history);
+        let trace = std::slice::from_ref(&drained.timeline);
+        if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
+            tracing::warn!("the run has its checkpoint, but no whole report: {fault}");
+        }
+    }
+
     /// Writes the report, so far without an evaluation.
     fn write(&self, of: &Summary<'_>, history: Option<&History>) -> Result<(), Fault> {
         self.report.write(&of.file(history, None))?;
@@ -144,15 +157,17 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
+            let FailedTraining { fault, report, drained } = *failed;
             // The report of an attempt that another follows says nothing about the run.
-            if failed.fault.kind != FaultKind::RolledBack {
-                end.dashboard.inspect(|dashboard| dashboard.failed(&failed.report));
+            if fault.kind != FaultKind::RolledBack {
+                end.dashboard.inspect(|dashboard| dashboard.failed(&report));
                 match logs.is_json() {
-                    true => out::print_or_drop(json!({ "failed": { "report": failed.report } })),
-                    false => out::eprint_or_drop(&failed.report),
+                    true => out::print_or_drop(json!({ "failed": { "report": report } })),
+                    false => out::eprint_or_drop(&report),
                 }
+                drained.inspect(|drained| end.write_drained(drained, before, history.as_ref()));
             }
-            return Err(failed.fault);
+            return Err(fault);
         }
     };
     let ended = match trained.training.ended {

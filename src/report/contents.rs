@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::History;
 use crate::Job;
-use crate::pipelines::{RunReport, RunningTraining};
+use crate::pipelines::{DrainedTraining, RunReport, RunningTraining};
+use crate::ps::GroupStats;
 use crate::usage::Usage;
 
 /// The version of `report.json`. It grows with every change that makes programs misread it.
@@ -43,4 +44,31 @@ pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>,
     });
     let report = running.run_report();
     contents(&report, running.job(), [more, Usage::of_run(before, report.other_machines())])
+}
+
+/// The JSON of a run that was drained to a checkpoint.
+pub(crate) fn drained_contents(drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) -> Value {
+    let more = json!({
+        "progress": drained.progress,
+        "training": drained.training,
+        "drained_to": drained.drained_to,
+        "run": drained.status,
+        "staleness_observed": drained.staleness_observed,
+        "look_ahead": drained.look_ahead,
+        "tables": drained.tables.iter().map(of_table).collect::<Vec<_>>(),
+        "slots": drained.slots,
+        "saved": null,
+        "history": history,
+        "evaluations": drained.evaluations,
+        "evaluation": null,
+    });
+    let report = &drained.report;
+    contents(report, &drained.job, [more, Usage::of_run(before, report.other_machines())])
+}
+
+/// What became of the keys of a table.
+pub(crate) fn of_table(group: &GroupStats) -> Value {
+    let mut table = json!(group);
+    table["hit_share"] = json!(group.hit_share());
+    table
 }

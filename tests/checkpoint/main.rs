@@ -8,6 +8,7 @@ mod bits;
 mod compact;
 mod damage;
 mod day_by_day;
+mod drained_report;
 mod evaluations;
 mod follow;
 mod jobs;

@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use super::cut::{Cut, Kept};
 use super::cut_plan::CutPlan;
+use super::drained_to::LastOfDrained;
 use super::last::LastCheckpoint;
 use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
@@ -76,8 +77,8 @@ impl Checkpoints {
     /// Makes checkpoints of the run that `control` controls.
     pub(crate) fn start(self, control: Control) -> Checkpointer {
         let (shared, (alive, ended)) = (Arc::new(Shared::default()), channel());
-        let worker =
-            Worker { writer: CheckpointWriter::default(), shared: Arc::clone(&shared), control, checkpoints: self };
+        let (writer, shared_with) = (CheckpointWriter::default(), Arc::clone(&shared));
+        let worker = Worker { writer, shared: shared_with, control, checkpoints: self, drained: None };
         let run = worker.control.clone();
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
         // Without it there would be no checkpoint, and no end of a run that is drained.
@@ -105,10 +106,10 @@ impl Checkpointer {
     }
 
     /// Ends the thread, after the checkpoint that it is writing. Waits a while for that, but not for a store that does not
-    /// answer: the model is yet to be saved. Returns the newest checkpoint, and what can make one more.
+    /// answer: the model is yet to be saved.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
-    pub(crate) fn end(mut self) -> (Option<NewestCheckpoint>, Option<LastCheckpoint>) {
-        let mut last = None;
+    pub(crate) fn end(mut self) -> EndedCheckpoints {
+        let mut ended = EndedCheckpoints::default();
         drop(std::mem::replace(&mut self.alive, channel().0));
         if let Some(thread) = self.thread.take() {
             let begun = Instant::now();
@@ -117,13 +118,15 @@ impl Checkpointer {
             }
             if !thread.is_finished() {
                 tracing::warn!("a checkpoint is still being written after {LAST_WRITE:?}: the run ends without it");
-            } else if let Ok(Worker { checkpoints, writer, .. }) = thread.join() {
-                last = Some(LastCheckpoint { checkpoints, writer });
+            } else if let Ok(Worker { checkpoints, writer, drained, .. }) = thread.join() {
+                ended.drained = drained;
+                ended.last = Some(LastCheckpoint { checkpoints, writer });
             } else {
                 tracing::error!("the thread that makes checkpoints panicked");
             }
         }
-        (self.newest(), last)
+        ended.newest = self.newest();
+        ended
     }
 
     /// The newest checkpoint of this process.
@@ -133,11 +136,23 @@ impl Checkpointer {
     }
 }
 
+/// What the checkpoints of a run that has ended leave.
+#[derive(Default)]
+pub(crate) struct EndedCheckpoints {
+    /// The newest checkpoint of this process.
+    pub(crate) newest: Option<NewestCheckpoint>,
+    /// Makes one more.
+    pub(crate) last: Option<LastCheckpoint>,
+    /// The checkpoint that ended the run.
+    pub(crate) drained: Option<LastOfDrained>,
+}
+
 struct Worker {
     checkpoints: Checkpoints,
     control: Control,
     shared: Arc<Shared>,
     writer: CheckpointWriter,
+    drained: Option<LastOfDrained>,
 }
 
 impl Worker {
@@ -162,11 +177,13 @@ impl Worker {
                 Ok(None) => return self,
                 Ok(Some(manifest)) => {
                     if last {
-                        let folder = &self.checkpoints.folder.folder;
+                        let folder = self.checkpoints.folder.folder.to_string();
                         let (number, rows) = (manifest.number, commas(manifest.rows_trained()));
                         let said = format!(
                             "stopped after {rows} rows; checkpoint {number} in {folder} has them: --resume goes on"
                         );
+                        let rows_before = self.checkpoints.cut_point.rows_before();
+                        self.drained = Some(LastOfDrained { manifest, folder, rows_before });
                         self.control.kill(Fault::external(said).kind(FaultKind::Drained));
                         return self;
                     }

@@ -62,6 +62,7 @@ pub(crate) struct CutPoint {
     /// What was trained on before this process began.
     before: TrainedBatches,
     steps_before: u64,
+    rows_before: u64,
     shards: Shards,
     /// Set if there are other trainers.
     shared: Option<Arc<SharedCut>>,
@@ -96,10 +97,12 @@ impl CutPoint {
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
         progress.keep_at_barriers();
         let (cuts, taken) = channel();
-        let (before, steps_before) = (position.batches.clone(), position.steps);
+        let (before, steps_before, rows_before) = (position.batches.clone(), position.steps, position.rows);
         let state = Mutex::new(State { position, ..State::default() });
         let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
-        (Arc::new(Self { order, before, steps_before, shards, shared, trainers, progress, state, cuts }), taken)
+        let cut_point =
+            Self { order, before, steps_before, rows_before, shards, shared, trainers, progress, state, cuts };
+        (Arc::new(cut_point), taken)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -118,6 +121,11 @@ impl CutPoint {
     /// Steps taken before this process began.
     pub(crate) fn steps_before(&self) -> u64 {
         self.steps_before
+    }
+
+    /// Rows trained on before this process began.
+    pub(crate) fn rows_before(&self) -> u64 {
+        self.rows_before
     }
 
     /// Rows trained on, those of earlier processes included. With several trainers an estimate: as if each had trained on as

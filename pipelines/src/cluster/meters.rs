@@ -28,6 +28,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The last report of a process is given up after this time: the run does not wait for it.
 const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The reports of the others are given up after this time if the run has ended early.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The largest report, as JSON.
 pub(super) const MAX_BYTES: usize = 1 << 20;
 
@@ -201,6 +204,17 @@ impl MeterSender {
     /// The meters of the other processes, as far as they are known.
     pub(crate) fn others(&self) -> Vec<ProcessReport> {
         self.others.borrow().clone()
+    }
+
+    /// Sends the last report of this process when the run ends before the others have sent theirs. Returns what the coordinator knows of
+    /// them. Blocks for at most [`KNOWN_TIMEOUT`].
+    pub(crate) fn known(self, report: Report) -> LastMeters {
+        let Self { member, io, others, offset, task } = self;
+        drop(task);
+        let sending = send(&member, Sending { report, last: true, slots: None }, &offset);
+        let reply = io.block_on(async { tokio::time::timeout(KNOWN_TIMEOUT, sending).await });
+        let others = reply.ok().flatten().map_or_else(|| others.borrow().clone(), |reply| reply.others);
+        LastMeters { others, offset: current(&offset), slots: None }
     }
 
     /// Sends what the stages of this process did when, then its last report, with what the `slots` of a trainer had. Returns the reports

@@ -29,9 +29,9 @@ impl Stage for Upload {
         "to the device".into()
     }
 
-    async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ReadyBatch, cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         if let Some(promised) = self.promised.take() {
-            match promised.await {
+            match cx.meter().blocked_on("model", promised).await {
                 Ok(upload) => self.upload = Some(upload),
                 // Making the model failed. That fault ends the run, so this stage waits to be dropped.
                 Err(_) => std::future::pending().await,

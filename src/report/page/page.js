@@ -38,6 +38,7 @@ function figures(run) {
     ["cores", run.machine?.cores],
     ["rejected rows", commas(Object.values(run.ledger.rejected ?? {}).reduce((sum, rows) => sum + rows, 0))],
     ["newest checkpoint", run.checkpoint && `${run.checkpoint.number}, ${duration(run.checkpoint.age)} ago, took ${duration(run.checkpoint.seconds)}`],
+    ["drained to checkpoint", run.drained_to && `${run.drained_to.checkpoint}, which has ${commas(run.drained_to.rows)} rows`],
     ["windows done", run.run && `${commas(run.run.windows_done)} of ${commas(run.run.windows_total)}`],
     ["leases given out again", run.run && String(run.run.lost_leases)],
     ["silent", run.run?.silent?.join(", ")],

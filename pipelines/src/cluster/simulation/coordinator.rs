@@ -54,7 +54,14 @@ impl World {
     /// A request comes.
     pub(super) fn request(&mut self, pid: Pid, from: (Pid, u64), body: Request) -> Result<(), String> {
         let instant = self.instant();
-        let of_ps = matches!(body, Request::Push(..) | Request::Snapshot(..) | Request::Contents(_) | Request::Pull(_));
+        let of_ps = matches!(
+            body,
+            Request::Push(..)
+                | Request::Snapshot(..)
+                | Request::Contents(_)
+                | Request::Pull(_)
+                | Request::PullWhole(..)
+        );
         if of_ps {
             return self.asks_ps(pid, from, body);
         }

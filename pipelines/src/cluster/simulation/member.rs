@@ -127,9 +127,10 @@ impl World {
         self.processes[pid].part = match role {
             Role::Ps => {
                 let contents = stored.map(|stored| stored.contents[rank as usize].clone());
-                Part::Ps(Box::new(SimPs::new(attempt, contents.unwrap_or_default())))
+                let contents = contents.unwrap_or_default();
+                Part::Ps(Box::new(SimPs::new(attempt, contents, self.looks_ahead())))
             }
-            Role::Trainer => Part::Trainer(Box::new(SimTrainer::new(&self.job, rank, stored.as_ref()))),
+            Role::Trainer => Part::Trainer(Box::new(SimTrainer::new(self, rank, stored.as_ref()))),
             Role::Reader => Part::Reader(Box::new(SimReader::new(&self.job, rank))),
         };
         Ok(())
@@ -143,6 +144,9 @@ impl World {
     }
 
     pub(super) fn comes_by_stream(&mut self, pid: Pid, stream: u64, body: OnStream) -> Result<(), String> {
+        if let OnStream::Request { call, body } = body {
+            return self.asks_ps_by_stream(pid, stream, call, body);
+        }
         let member = self.processes[pid].member;
         match std::mem::replace(&mut self.processes[pid].part, Part::None) {
             Part::Trainer(mut trainer) => {

@@ -1,8 +1,9 @@
 //! What travels between processes, and when it arrives.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
-use forebay_ps::Stamp;
+use forebay_ps::{ExportBlock, Stamp};
 
 use super::super::batches::metadata::{Header, Reply};
 use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
@@ -21,8 +22,27 @@ pub(super) type Place = (Role, u32);
 /// The number of a start of a process. Addresses are these numbers.
 pub(super) type Pid = usize;
 
-/// How often the pushes of each batch were applied.
-pub(super) type Contents = BTreeMap<BatchId, u32>;
+/// What a ps holds: how often the pushes of each batch were applied.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Contents {
+    pub(super) applied: BTreeMap<BatchId, u32>,
+    /// In a run that looks ahead.
+    pub(super) rows: Option<ExportBlock>,
+}
+
+impl Deref for Contents {
+    type Target = BTreeMap<BatchId, u32>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.applied
+    }
+}
+
+impl DerefMut for Contents {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.applied
+    }
+}
 
 /// The push of one trainer.
 #[derive(Clone, Debug)]
@@ -32,6 +52,8 @@ pub(super) struct SimPush {
     pub(super) batch: BatchId,
     /// Pushes of lower sources are applied.
     pub(super) acknowledge: Option<u64>,
+    /// In a run that looks ahead: the keys that the ps has, and their gradients.
+    pub(super) rows: (Vec<u64>, Vec<f32>),
 }
 
 #[derive(Clone, Debug)]
@@ -54,6 +76,8 @@ pub(super) enum Request {
     Snapshot(u64, SnapshotStep, SnapshotRequest),
     Contents(u64),
     Pull(u64),
+    /// The whole rows of these keys.
+    PullWhole(u64, Vec<u64>),
 }
 
 /// What a trainer asks of the snapshots of a ps.
@@ -73,18 +97,21 @@ pub(super) enum Answer {
     Cut(CutOrder),
     Lead(LeadReply),
     Contents(Contents),
+    Rows(Vec<f32>),
     Done,
     /// The request is of another attempt, or its receiver is not ready: the sender tries again.
     Later,
     Refused(String),
 }
 
-/// What goes over a stream from a reader to a trainer, and back.
+/// What goes over a stream from a reader to a trainer and back, or from a trainer to a ps and back.
 #[derive(Clone, Debug)]
 pub(super) enum OnStream {
     Open { attempt: u64, reader: String },
     Batch(Header),
     Reply(Reply),
+    Request { call: u64, body: Request },
+    Answer { call: u64 },
 }
 
 #[derive(Clone, Debug)]

@@ -4,14 +4,15 @@
 use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
-use forebay_ps::{ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Trainer};
+use forebay_ps::{ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Table, Trainer};
 use tokio::sync::oneshot::Receiver;
 
 use super::super::ps_snapshots::SnapshotRequest;
 use super::super::snapshot_turns::SnapshotTurns;
 use super::faults::FAULTS_UNTIL;
-use super::network::{Answer, Contents, Message, Pid, Request, SimPush, SnapshotStep};
+use super::network::{Answer, Contents, Message, OnStream, Pid, Request, SimPush, SnapshotStep};
 use super::process::Part;
+use super::rows::new_table;
 use super::world::{Event, World};
 use crate::flow::BatchId;
 
@@ -29,6 +30,8 @@ type Outcome = Result<PushOutcome, Fault>;
 pub(super) struct SimPs {
     attempt: u64,
     contents: Contents,
+    /// The rows of a run that looks ahead.
+    table: Option<Table>,
     once: ExactlyOnce<Vec<BatchId>>,
     /// Those that wait for the end of a round.
     waiting: Vec<(Caller, Receiver<Outcome>)>,
@@ -42,10 +45,19 @@ pub(super) struct SimPs {
 }
 
 impl SimPs {
-    pub(super) fn new(attempt: u64, contents: Contents) -> Self {
+    pub(super) fn new(attempt: u64, mut contents: Contents, has_rows: bool) -> Self {
+        let stored = contents.rows.take();
+        let table = has_rows.then(|| {
+            let mut table = new_table();
+            if let Some(rows) = stored {
+                table.import(&rows.keys, &rows.weights, Some(&rows.state)).expect("rows of the same table");
+            }
+            table
+        });
         Self {
             attempt,
             contents,
+            table,
             once: ExactlyOnce::default(),
             waiting: Vec::new(),
             newest: BTreeMap::new(),
@@ -66,14 +78,14 @@ impl SimPs {
 
     /// Returns who gets an answer now, and which; or why that is wrong.
     fn push(&mut self, from: Caller, push: SimPush) -> Result<Vec<(Caller, Answer)>, String> {
-        let SimPush { stamp, step, batch, acknowledge } = push;
+        let SimPush { stamp, step, batch, acknowledge, rows: (keys, grads) } = push;
         if let Some(before) = acknowledge {
             self.once.acknowledge_before(before);
         }
-        let contents = &mut self.contents;
-        let apply = |batches: &Vec<BatchId>, _| {
+        let (contents, table) = (&mut self.contents, &mut self.table);
+        let apply = |batches: &Vec<BatchId>, step| {
             batches.iter().for_each(|batch| *contents.entry(*batch).or_default() += 1);
-            Ok(())
+            table.as_mut().map_or(Ok(()), |table| Ok(table.push(&keys, &grads, step)?))
         };
         let merge = |shares: Vec<Share<Vec<BatchId>>>| shares.into_iter().flat_map(|share| share.payload).collect();
         let mut answers = match self.once.push(Some(stamp), step, vec![batch], merge, apply) {
@@ -100,6 +112,13 @@ impl SimPs {
         Ok(answers)
     }
 
+    fn check_once(&self) -> Result<(), String> {
+        match self.contents.iter().find(|(_, times)| **times != 1) {
+            Some((batch, times)) => Err(format!("{batch} was applied {times} times")),
+            None => Ok(()),
+        }
+    }
+
     /// From the first push of a trainer on, processes that it has replaced change nothing.
     fn check_not_replaced(&mut self, stamp: Stamp) -> Result<(), String> {
         let Some(Trainer { rank, incarnation }) = stamp.trainer else { return Ok(()) };
@@ -117,7 +136,7 @@ impl SimPs {
             SnapshotStep::Begin => {
                 if self.snapshots.begin(request)? {
                     self.snapshots.begun(request);
-                    self.writing = Some((until, request, self.contents.clone()));
+                    self.writing = Some((until, request, self.contents()));
                 }
                 Answer::Done
             }
@@ -127,6 +146,19 @@ impl SimPs {
                 Answer::Done
             }
         })
+    }
+
+    /// What it holds now.
+    fn contents(&mut self) -> Contents {
+        let rows = self.table.as_mut().map(|table| table.export(0, usize::MAX));
+        Contents { rows, ..self.contents.clone() }
+    }
+
+    fn pull_whole(&mut self, keys: &[u64]) -> Result<Vec<f32>, String> {
+        let mut rows = Vec::new();
+        let table = self.table.as_mut().ok_or("a ps without rows was asked for some")?;
+        table.pull_whole(keys, &mut rows).map_err(|e| e.to_string())?;
+        Ok(rows)
     }
 
     fn write(&mut self, now: u64) {
@@ -149,6 +181,7 @@ impl World {
         let (Request::Push(attempt, _)
         | Request::Snapshot(attempt, ..)
         | Request::Contents(attempt)
+        | Request::PullWhole(attempt, _)
         | Request::Pull(attempt)) = body
         else {
             return Ok(());
@@ -179,13 +212,37 @@ impl World {
                 let answer = ps.snapshot(step, request, until);
                 vec![(from, answer.unwrap_or_else(|fault| refused(&fault)))]
             }
-            Request::Contents(_) => vec![(from, Answer::Contents(ps.contents.clone()))],
+            Request::Contents(_) => vec![(from, Answer::Contents(ps.contents()))],
+            Request::PullWhole(_, keys) => vec![(from, Answer::Rows(ps.pull_whole(&keys)?))],
             _ => vec![(from, Answer::Done)],
         };
-        if let Some((batch, times)) = ps.contents.iter().find(|(_, times)| **times != 1) {
-            return Err(format!("{batch} was applied {times} times"));
-        }
+        ps.check_once()?;
         answers.into_iter().for_each(|(to, answer)| self.answer(pid, to, answer));
+        Ok(())
+    }
+
+    /// The push of a trainer that looks ahead. A server of another attempt ends the stream.
+    pub(super) fn asks_ps_by_stream(&mut self, pid: Pid, stream: u64, call: u64, body: Request) -> Result<(), String> {
+        let process = &mut self.processes[pid];
+        let joined = process.member.map(|member| member.attempt);
+        let first_open = process.status.as_ref().map(|status| status.first_open);
+        let (Part::Ps(ps), Request::Push(attempt, push)) = (&mut process.part, body) else {
+            self.break_stream(stream);
+            return Ok(());
+        };
+        if joined != Some(attempt) || ps.attempt != attempt {
+            self.break_stream(stream);
+            return Ok(());
+        }
+        first_open.into_iter().for_each(|first_open| ps.acknowledge(first_open));
+        let answers = ps.push((pid, call), push)?;
+        ps.check_once()?;
+        for (_, answer) in answers {
+            match answer {
+                Answer::Done => self.on_stream(pid, stream, OnStream::Answer { call }),
+                answer => self.log(&format!("a push by stream was answered with {answer:?}")),
+            }
+        }
         Ok(())
     }
 }

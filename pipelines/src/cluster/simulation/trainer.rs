@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use forebay_job::{Job, LookupAt};
+use forebay_job::LookupAt;
 use forebay_ps::{PushId, Round, Stamp, Trainer};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -13,6 +13,7 @@ use super::super::batches::metadata::{Header, Reply};
 use super::super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::super::messages::MemberId;
 use super::super::ordered;
+use super::ahead::SimAhead;
 use super::cuts::SimCuts;
 use super::network::{Contents, OnStream, Pid, Request, SimPush, StoredCheckpoint};
 use super::source::SimSource;
@@ -41,15 +42,17 @@ pub(super) struct SimTrainer {
     pub(super) shared: Option<SharedCut>,
     staleness: Staleness,
     pub(super) exact: Option<Arc<ExactOrder>>,
+    /// Set if it looks ahead.
+    pub(super) ahead: Option<Box<SimAhead>>,
     /// Readers look up the rows: the gate is at the stage `refresh`.
     looked_up: bool,
     pub(super) arrivals: u64,
     pub(super) at_look_up: Option<AtLookUp>,
     computing: VecDeque<Looked>,
     /// Batches whose gradients it has computed in this attempt.
-    computed: BTreeSet<BatchId>,
-    compute_at: u64,
-    step: u64,
+    pub(super) computed: BTreeSet<BatchId>,
+    pub(super) compute_at: u64,
+    pub(super) step: u64,
     pub(super) pushes: Vec<PushCalls>,
     /// A barrier is on its way: there are no look-ups.
     pub(super) barrier: bool,
@@ -89,7 +92,8 @@ pub(super) struct PushCalls {
 }
 
 impl SimTrainer {
-    pub(super) fn new(job: &Job, rank: u32, stored: Option<&StoredCheckpoint>) -> Self {
+    pub(super) fn new(world: &World, rank: u32, stored: Option<&StoredCheckpoint>) -> Self {
+        let job = &world.job;
         let in_step = job.in_step() as u32;
         let order = match in_step {
             1 if ordered(job) => Order::Data { rank: 0, of: 1 },
@@ -120,6 +124,7 @@ impl SimTrainer {
             shared: several.then(SharedCut::default),
             staleness: Staleness::new(job.train.staleness.batches),
             exact,
+            ahead: SimAhead::of(job, world),
             looked_up: job.placement.lookup_at == LookupAt::Reader,
             arrivals: 0,
             at_look_up: None,
@@ -138,7 +143,7 @@ impl SimTrainer {
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "{:?}, at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}",
+            "{:?}, at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}, {:?}",
             self.source.as_ref().map(SimSource::describe),
             self.at_look_up.as_ref().map(|at| (at.looked.header.id, at.entered)),
             self.computing.len(),
@@ -146,14 +151,16 @@ impl SimTrainer {
             self.exact.as_ref().map(|exact| exact.kept().len()),
             self.barrier,
             self.source_ended,
-            self.cuts.describe()
+            self.cuts.describe(),
+            self.ahead.as_ref().map(|ahead| ahead.describe())
         )
     }
 
     /// Whether all that was looked up is applied or kept.
     pub(super) fn is_quiet(&self) -> bool {
         let entered = self.at_look_up.as_ref().is_some_and(|at| at.entered);
-        self.computing.is_empty() && self.pushes.is_empty() && !entered
+        let ahead = self.ahead.as_ref().is_some_and(|ahead| !ahead.is_quiet());
+        self.computing.is_empty() && self.pushes.is_empty() && !entered && !ahead
     }
 
     pub(super) fn step(&mut self, world: &mut World, pid: Pid) -> Result<(), String> {
@@ -172,8 +179,13 @@ impl SimTrainer {
             shared.log().forget_before(status.first_open);
         }
         self.receives(world, pid, member, &status);
-        self.looks_up(world, pid, member);
-        self.computes(world, pid, member)?;
+        match self.ahead {
+            Some(_) => self.goes_ahead(world, pid, member)?,
+            None => {
+                self.looks_up(world, pid, member);
+                self.computes(world, pid, member)?;
+            }
+        }
         let streams = &mut self.streams;
         for (stream, (_, replies)) in streams.iter_mut() {
             while let Ok(reply) = replies.try_recv() {
@@ -258,7 +270,7 @@ impl SimTrainer {
     ) {
         let trainer = Some(Trainer { rank: self.rank, incarnation: member.incarnation });
         let stamp = Stamp { id, trainer, round: self.round.map(|trainers| Round { trainers, rows: 1 }) };
-        let push = SimPush { stamp, step, batch, acknowledge };
+        let push = SimPush { stamp, step, batch, acknowledge, rows: Default::default() };
         if self.rounds_are_over {
             self.applied(looked);
             return;

@@ -3,6 +3,7 @@
 use super::super::members::Role;
 use super::super::messages::{MemberId, RunPhase, RunStatus};
 use super::network::{Answer, Contents, Pid, Request};
+use super::rows::check_rows;
 use super::trainer::{Ending, Looked, SimTrainer};
 use super::world::World;
 use crate::flow::BatchId;
@@ -69,6 +70,11 @@ impl SimTrainer {
         if self.source.as_mut().is_some_and(|source| source.answered(world.now, call, &body)) {
             return Ok(());
         }
+        if let (Some(ahead), Answer::Rows(rows)) = (&mut self.ahead, &body)
+            && ahead.pulled(call, rows)
+        {
+            return Ok(());
+        }
         if let Some(at) = self.pushes.iter().position(|push| push.calls.contains(&call)) {
             self.pushes[at].calls.retain(|open| *open != call);
             if self.pushes[at].calls.is_empty() {
@@ -115,5 +121,5 @@ fn check_model(world: &World, status: &RunStatus, contents: &[Contents]) -> Resu
             return Err(format!("{more} was applied {times} times"));
         }
     }
-    Ok(())
+    check_rows(contents)
 }

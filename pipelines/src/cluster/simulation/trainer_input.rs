@@ -31,14 +31,24 @@ impl SimTrainer {
             }
             if self.before.contains(id) {
                 self.record_done(id);
+                self.skips();
                 continue;
             }
             if rows == 0 && self.round.is_none() {
                 self.done(id, 0);
+                self.skips();
                 continue;
             }
             let looked = Looked { header, ticket: None };
             self.at_look_up = Some(AtLookUp { looked, arrival: self.arrivals, entered: false });
+            self.arrivals += 1;
+        }
+    }
+
+    /// The stage `lookup` passes over a batch, which has a number, too.
+    fn skips(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.skip(self.arrivals);
             self.arrivals += 1;
         }
     }
@@ -99,12 +109,20 @@ impl SimTrainer {
                     received => received.map_err(|fault| fault.to_string())?,
                 }
             }
+            OnStream::Answer { call } => {
+                if let Some(ahead) = &mut self.ahead {
+                    ahead.push_answered(call);
+                }
+            }
             _ => world.break_stream(stream),
         }
         Ok(())
     }
 
     pub(super) fn stream_broke(&mut self, stream: u64) {
+        if self.ahead.as_mut().is_some_and(|ahead| ahead.stream_broke(stream)) {
+            return;
+        }
         if let Some((channel, _)) = self.streams.remove(&stream) {
             self.receive_queue.close(channel);
         }

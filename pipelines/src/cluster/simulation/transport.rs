@@ -37,14 +37,14 @@ enum Receiver {
 }
 
 struct Stream {
-    reader: Pid,
-    trainer: Pid,
-    /// When its last message arrives: to the trainer, to the reader.
+    client: Pid,
+    server: Pid,
+    /// When its last message arrives: to the server, to the client.
     last: [u64; 2],
 }
 
 impl Transport {
-    fn number(&mut self) -> u64 {
+    pub(super) fn number(&mut self) -> u64 {
         self.numbers += 1;
         self.numbers
     }
@@ -147,23 +147,29 @@ impl World {
     pub(super) fn break_streams(&mut self, pid: Pid) {
         let streams = self.transport.streams.iter();
         let ended: Vec<u64> =
-            streams.filter(|(_, s)| s.reader == pid || s.trainer == pid).map(|(number, _)| *number).collect();
+            streams.filter(|(_, s)| s.client == pid || s.server == pid).map(|(number, _)| *number).collect();
         ended.into_iter().for_each(|stream| self.break_stream(stream));
     }
 
     /// Opens a stream from a reader to a trainer.
     pub(super) fn open_stream(&mut self, reader: Pid, trainer: Pid, attempt: u64) -> u64 {
-        let number = self.transport.number();
-        self.transport.streams.insert(number, Stream { reader, trainer, last: [self.now; 2] });
+        let number = self.new_stream(reader, trainer);
         let name = format!("reader {}", self.processes[reader].place.1);
         self.on_stream(reader, number, OnStream::Open { attempt, reader: name });
         number
     }
 
+    /// A stream on which nothing was sent.
+    pub(super) fn new_stream(&mut self, client: Pid, server: Pid) -> u64 {
+        let number = self.transport.number();
+        self.transport.streams.insert(number, Stream { client, server, last: [self.now; 2] });
+        number
+    }
+
     /// Sends on a stream: in order, or the stream breaks.
     pub(super) fn on_stream(&mut self, from: Pid, stream: u64, body: OnStream) {
-        let Some(&Stream { reader, trainer, last }) = self.transport.streams.get(&stream) else { return };
-        let (to, direction) = if from == reader { (trainer, 0) } else { (reader, 1) };
+        let Some(&Stream { client, server, last }) = self.transport.streams.get(&stream) else { return };
+        let (to, direction) = if from == client { (server, 0) } else { (client, 1) };
         if !self.processes[to].alive || self.is_cut_off(from) || self.is_cut_off(to) || self.random.below(800) == 0 {
             return self.break_stream(stream);
         }
@@ -176,8 +182,8 @@ impl World {
 
     /// Each end learns it, sooner or later, after all that was sent.
     pub(super) fn break_stream(&mut self, stream: u64) {
-        let Some(Stream { reader, trainer, last }) = self.transport.streams.remove(&stream) else { return };
-        for (to, last) in [(trainer, last[0]), (reader, last[1])] {
+        let Some(Stream { client, server, last }) = self.transport.streams.remove(&stream) else { return };
+        for (to, last) in [(server, last[0]), (client, last[1])] {
             let late = self.now + self.random.below(1500);
             self.at(late.max(last + 1), Event::Deliver { to, from: to, message: Message::Broke { stream } });
         }

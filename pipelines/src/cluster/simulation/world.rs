@@ -74,6 +74,8 @@ pub(super) struct World {
 /// What a run had.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
+    /// Runs that look ahead.
+    pub(super) ahead: u64,
     pub(super) kills: u64,
     pub(super) pauses: u64,
     /// Processes that the supervisor killed, because nothing was heard of them.
@@ -93,7 +95,7 @@ pub(super) struct Counted {
 impl World {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = SplitMix64::new(mix64(seed));
-        let job = random_job(&mut random);
+        let job = random_job(seed, &mut random);
         let mut world = Self {
             seed,
             digest: job_digest(&job),
@@ -115,6 +117,7 @@ impl World {
             trace: false,
             counted: Counted::default(),
         };
+        world.counted.ahead = u64::from(world.looks_ahead());
         for place in world.places() {
             let at = world.random.below(500);
             world.at(at, Event::Start(place));
@@ -123,6 +126,11 @@ impl World {
         world.at(first, Event::Fault);
         world.at(0, Event::Supervise);
         world
+    }
+
+    /// Whether the trainer looks ahead.
+    pub(super) fn looks_ahead(&self) -> bool {
+        self.job.train.look_ahead.or(0) > 0
     }
 
     pub(super) fn instant(&self) -> Instant {

@@ -11,7 +11,10 @@ use crate::table::{NO_MEMORY, Table};
 impl Table {
     /// As [`pull`](Self::pull), of whole rows: `[keys x (row_dim + state_dim)]`, the weights as f32 whatever the storage is. The
     /// table has no lifetime.
-    pub(crate) fn pull_whole(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull).
+    pub fn pull_whole(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
         debug_assert!(self.lives.is_none());
         rows.resize(keys.len() * self.layout.whole_dim(), 0.0);
         self.stats.pulls += keys.len() as u64;

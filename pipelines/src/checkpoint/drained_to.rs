@@ -1,0 +1,38 @@
+//! The last checkpoint of a run that is drained: what the report says of it.
+
+use serde::Serialize;
+
+use super::manifest::CheckpointManifest;
+
+/// The checkpoint that a run was drained to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainedTo {
+    /// Its number.
+    pub checkpoint: u64,
+    /// Its folder.
+    pub folder: String,
+    /// Rows of the run that it has, counted anew in each epoch.
+    pub rows: u64,
+    /// Those of them that were trained on since the run was started or resumed.
+    pub rows_of_this_part: u64,
+}
+
+/// The last checkpoint of a run that is drained.
+pub(crate) struct LastOfDrained {
+    pub(crate) manifest: CheckpointManifest,
+    pub(crate) folder: String,
+    /// Rows trained on before the run was started or resumed.
+    pub(crate) rows_before: u64,
+}
+
+impl LastOfDrained {
+    pub(crate) fn drained_to(&self) -> DrainedTo {
+        let rows = self.manifest.rows_trained();
+        DrainedTo {
+            checkpoint: self.manifest.number,
+            folder: self.folder.clone(),
+            rows,
+            rows_of_this_part: rows.saturating_sub(self.rows_before),
+        }
+    }
+}

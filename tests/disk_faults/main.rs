@@ -1,0 +1,10 @@
+//! A disk that fails with EIO while the program opens, reads, writes, syncs or renames a file: whatever fails, the output that was
+//! there stays or the new one is whole, the error names the file, and no row is left out.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod failing_disk;
+mod reads;
+mod sweep;
+mod writes;

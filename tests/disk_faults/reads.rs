@@ -1,0 +1,131 @@
+//! Inputs on a disk that fails: rows, the model of `predict`, checkpoints of `--resume`.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::common;
+use super::failing_disk::{Ended, Fails};
+use super::sweep::{Case, EIO, sweep};
+
+const READS: &[&str] = &["o", "r"];
+
+const ROWS: u64 = 2000;
+
+fn settings(command: &mut Command, of: &[&str]) {
+    command.args(of.iter().flat_map(|setting| ["--set", setting]));
+}
+
+/// Either the fault has passed, and nothing is missing, or the error names a file of the disk.
+fn whole_or_named(ended: &Ended, fails: Fails, whole: &str) {
+    let Ended { code, text, .. } = ended;
+    if *code == Some(0) {
+        assert!(text.contains(whole), "{fails:?}: no {whole:?} in: {text}");
+        return;
+    }
+    assert!(fails.first > 0, "without a fault: {text}");
+    assert_eq!(*code, Some(3), "{fails:?}: {text}");
+    let error = text.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error: {text}"));
+    assert!(error.contains(EIO) && error.contains("/disk/"), "{fails:?}: {error}");
+    assert!(!text.contains("saved "), "{fails:?}: {text}");
+}
+
+/// A training whose rows are on the disk.
+struct ReadsRows {
+    text: bool,
+}
+
+impl Case for ReadsRows {
+    fn prepare(&self, folder: &Path) -> Command {
+        let disk = folder.join("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let rows = if self.text { common::text(&disk, 0, ROWS) } else { common::parquet(&disk, 0, ROWS) };
+        let (data, model) = (format!("data.train={}", rows.display()), folder.join("model"));
+        let mut command = common::forebay(&["train"]);
+        let model = format!("output.model={}", model.display());
+        settings(&mut command, &["model.kind=lr", "train.batch_rows=128", &data, &model]);
+        command
+    }
+
+    fn check(&self, folder: &Path, ended: &Ended, fails: Fails) {
+        whole_or_named(ended, fails, "trained on 2,000 rows");
+        assert_eq!(folder.join("model").exists(), ended.code == Some(0), "{fails:?}: {}", ended.text);
+    }
+}
+
+#[test]
+fn rows_of_parquet_files_that_cannot_be_read_are_a_fault_that_names_the_file() {
+    sweep(&ReadsRows { text: false }, READS, 8);
+}
+
+#[test]
+fn rows_of_text_files_that_cannot_be_read_are_a_fault_that_names_the_file() {
+    sweep(&ReadsRows { text: true }, READS, 8);
+}
+
+/// A run that goes on from a checkpoint on the disk.
+struct Resumes;
+
+impl Resumes {
+    fn train(folder: &Path, epochs: u64) -> Command {
+        let (rows, to) = (folder.join("parquet-0"), folder.join("disk"));
+        let mut command = common::forebay(&["train"]);
+        let data = format!("data.train={}", rows.display());
+        let (to, model) = (format!("checkpoint.to={}", to.display()), folder.join("model"));
+        let model = format!("output.model={}", model.display());
+        let rest = ["model.kind=lr", "train.batch_rows=128", "checkpoint.rows=3000", "train.threads=1"];
+        settings(&mut command, &[&rest[..], &[&data, &to, &model, &format!("data.epochs={epochs}")]].concat());
+        command
+    }
+}
+
+impl Case for Resumes {
+    fn prepare(&self, folder: &Path) -> Command {
+        common::parquet(folder, 0, ROWS);
+        let (code, text) = common::code_and_output(&Self::train(folder, 5).output().unwrap());
+        assert!(code == Some(0) && folder.join("disk").exists(), "{text}");
+        let mut command = Self::train(folder, 6);
+        // Reads of its own checkpoints are no reads of the first one.
+        command.args(["--resume", "--set", "checkpoint.rows=1000000"]);
+        command
+    }
+
+    fn check(&self, _: &Path, ended: &Ended, fails: Fails) {
+        whole_or_named(ended, fails, "trained on 12,000 rows");
+        // It never goes on from an older checkpoint, nor from none.
+        assert!(!ended.text.contains("damaged"), "{fails:?}: {}", ended.text);
+    }
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_tried_again_and_never_passed_over() {
+    sweep(&Resumes, READS, 3);
+}
+
+/// Scores of a model on the disk.
+struct Predicts;
+
+impl Case for Predicts {
+    fn prepare(&self, folder: &Path) -> Command {
+        let rows = common::parquet(folder, 0, ROWS);
+        let model = folder.join("disk/model");
+        let mut train = common::forebay(&["train"]);
+        let place = format!("output.model={}", model.display());
+        settings(&mut train, &["model.kind=lr", &format!("data.train={}", rows.display()), &place]);
+        assert!(train.output().unwrap().status.success());
+        let (model, rows) = (model.display().to_string(), rows.display().to_string());
+        let out = folder.join("scores").display().to_string();
+        common::forebay(&["predict", "--model", &model, "--data", &rows, "--out", &out])
+    }
+
+    fn check(&self, folder: &Path, ended: &Ended, fails: Fails) {
+        whole_or_named(ended, fails, "");
+        let out = folder.join("scores");
+        assert_eq!(out.exists(), ended.code == Some(0), "{fails:?}: {}", ended.text);
+        assert!(!out.exists() || common::read_rows(&out).num_rows() as u64 == ROWS);
+    }
+}
+
+#[test]
+fn a_model_that_cannot_be_read_gives_no_scores() {
+    sweep(&Predicts, READS, 6);
+}
