@@ -1,7 +1,7 @@
 //! Separate transfers: the stages `upload`, `train` and `download` give the same model, the same row counts and the
 //! same faults as `train` alone. The device is a software device over the native backend, and CPU tensors of libtorch
 //! with feature `torch`.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 mod common;
 

@@ -236,11 +236,11 @@ fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_o
 #[test]
 fn a_newer_model_with_other_columns_is_served_with_a_warning_that_names_them() {
     let dir = tempfile::tempdir().unwrap();
-    let (folder, data) = (model(dir.path(), "lr", &["columns.slots=[\"C1..C3\"]"]), rows(dir.path(), 4000, 20));
+    let (folder, data) = (model(dir.path(), "lr", &["columns.slots=['user', 'city']"]), rows(dir.path(), 4000, 20));
     let mut server = Server::start(&folder, &[]);
-    let other = common::train(job(&data, &["model.kind=lr", "columns.slots=[\"C2..C4\"]"])).model;
+    let other = common::train(job(&data, &["model.kind=lr", "columns.slots=['city', 'day']"])).model;
     other.save(&folder).unwrap();
-    server.process.wait_for("other columns than the one before: added `C4`; gone `C1`", 1);
+    server.process.wait_for("other columns than the one before: added `day`; gone `user`", 1);
     assert_eq!(server.model()["version"], other.version().unwrap().to_string());
 }
 
