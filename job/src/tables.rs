@@ -59,7 +59,7 @@ impl SlotTable {
 }
 
 impl Job {
-    /// The configuration of the job's table, with these parts of the widest row; see [`TableOptions::config`].
+    /// The configuration of the job's table, with these parts of the widest row.
     ///
     /// With `[tables]` the first group of the table has the slots that name none.
     pub fn table_config(&self, parts: &[RowPart]) -> TableConfig {
