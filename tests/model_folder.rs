@@ -105,8 +105,11 @@ fn a_folder_that_is_replaced_while_it_is_read_gives_one_of_the_models() {
             result.unwrap();
         });
         while !over.load(Ordering::SeqCst) {
-            let version = Model::load(&folders[0], 1).and_then(|model| model.version()).unwrap();
-            assert!(versions.contains(&version));
+            match Model::load(&folders[0], 1).and_then(|model| model.version()) {
+                Ok(version) => assert!(versions.contains(&version)),
+                // Where a save is much faster than a load.
+                Err(fault) => assert!(fault.to_string().contains("was replaced 10 times"), "{fault}"),
+            }
         }
         saves.join().unwrap();
     });

@@ -193,14 +193,16 @@ impl OpenFolder {
         pass(&path.join(file), "before read").and_then(|()| open_file(&self.path_to_read(path, file)))
     }
 
-    /// The device and the inode of a local folder, which no other folder has while this one is open; `None` of one in a store, or that is
-    /// not there.
+    /// The device and the inode of a local folder: of the one that is [`held`](Self::held), which no other folder gets meanwhile, or of
+    /// the one that has the name now. `None` of one in a store, or that is not there.
     #[must_use]
     pub fn inode(&self) -> Option<(u64, u64)> {
-        match &self.at {
-            Opened::Local(path) => fs::metadata(path).ok().map(|there| (there.dev(), there.ino())),
-            Opened::Store(_) => None,
-        }
+        let there = match (&self.at, &self.held) {
+            (Opened::Store(_), _) => return None,
+            (Opened::Local(_), Some(held)) => held.metadata(),
+            (Opened::Local(path), None) => fs::metadata(path),
+        };
+        there.ok().map(|there| (there.dev(), there.ino()))
     }
 
     /// The path by which files of a local folder are read.

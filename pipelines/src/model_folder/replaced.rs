@@ -15,8 +15,9 @@ const TRIES: usize = 10;
 /// Those of `read`; an external fault if the folder was replaced at every try.
 pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Result<T, Fault>) -> Result<T, Fault> {
     for _ in 0..TRIES {
-        let before = identity(&folder);
+        // Held first: the inode of a folder that is not open goes to the next one that is made.
         let held = folder.clone().held();
+        let before = identity(&held);
         let model = read(&held);
         // A local folder stays the same one, whatever takes its name: only its files may be removed.
         if model.is_ok() && held.is_held() || before == identity(&folder) {
