@@ -121,7 +121,6 @@ pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
     code_and_output(&forebay(args).output().expect("the program starts"))
 }
 
-/// The exit code, and standard output and error as one text.
 /// The version of the model at `model` after `train` or `launch` with a job file that saves it there.
 pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model: &Path) -> String {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
@@ -130,6 +129,7 @@ pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model:
     forebay::Model::load(model, 1).unwrap().version().unwrap().to_string()
 }
 
+/// The exit code, and standard output and error as one text.
 pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)

@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::common::code_and_output;
+use super::common::{Background, code_and_output};
 
 /// A run with a fault must not take longer.
 const LONG: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ pub(crate) fn run(runner: &Path, folder: &Path, fails: Option<Fails>, command: &
     run.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
     command.get_current_dir().map(|at| run.current_dir(at));
     let begun = Instant::now();
-    let (code, text) = code_and_output(&run.output().unwrap());
+    let (code, text) = Background::start(&mut run).wait();
     assert!(begun.elapsed() < LONG, "it took {:?}: {text}", begun.elapsed());
     let calls = std::fs::read_to_string(&count).unwrap_or_else(|e| panic!("no count, {e}: {text}"));
     let _ = std::fs::remove_file(count);

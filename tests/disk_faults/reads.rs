@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::common;
 use super::failing_disk::{Ended, Fails};
-use super::sweep::{Case, EIO, sweep};
+use super::sweep::{Case, names_the_file, sweep};
 
 const READS: &[&str] = &["o", "r"];
 
@@ -24,8 +24,7 @@ fn whole_or_named(ended: &Ended, fails: Fails, whole: &str) {
     }
     assert!(fails.first > 0, "without a fault: {text}");
     assert_eq!(*code, Some(3), "{fails:?}: {text}");
-    let error = text.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error: {text}"));
-    assert!(error.contains(EIO) && error.contains("/disk/"), "{fails:?}: {error}");
+    names_the_file(text, fails);
     assert!(!text.contains("saved "), "{fails:?}: {text}");
 }
 

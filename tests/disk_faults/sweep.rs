@@ -19,6 +19,12 @@ pub(crate) trait Case: Sync {
     fn check(&self, folder: &Path, ended: &Ended, fails: Fails);
 }
 
+/// Checks that the last error that the program printed names the reason and a file of the disk.
+pub(crate) fn names_the_file(text: &str, fails: Fails) {
+    let error = text.lines().rfind(|line| line.starts_with("error: ")).unwrap_or_else(|| panic!("no error: {text}"));
+    assert!(error.contains(EIO) && error.contains("/disk/"), "{fails:?}: {error}");
+}
+
 /// Runs `case` without a fault, then with faults: of the calls of these kinds, `most` of them spread evenly fail, each once alone and
 /// once with all later ones.
 pub(crate) fn sweep(case: &impl Case, kinds: &'static [&'static str], most: u64) {
