@@ -263,7 +263,7 @@ impl World {
     fn publish(&mut self, number: u64, stored: StoredCheckpoint) -> Result<(), String> {
         for (ps, contents) in stored.contents.iter().enumerate() {
             for id in self.all_pushed() {
-                let applied = contents.contains_key(&id);
+                let applied = contents.applied.contains_key(&id);
                 let kept = stored.kept.iter().flatten().any(|(of, _)| *of == id);
                 let trained = stored.batches.contains(id);
                 if trained != (applied || kept) || applied && kept {

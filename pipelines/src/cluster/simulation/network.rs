@@ -1,7 +1,6 @@
 //! What travels between processes, and when it arrives.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 
 use forebay_ps::{ExportBlock, Stamp};
 
@@ -22,26 +21,13 @@ pub(super) type Place = (Role, u32);
 /// The number of a start of a process. Addresses are these numbers.
 pub(super) type Pid = usize;
 
-/// What a ps holds: how often the pushes of each batch were applied.
+/// What a ps holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Contents {
+    /// How often the pushes of each batch were applied.
     pub(super) applied: BTreeMap<BatchId, u32>,
     /// In a run that looks ahead.
     pub(super) rows: Option<ExportBlock>,
-}
-
-impl Deref for Contents {
-    type Target = BTreeMap<BatchId, u32>;
-
-    fn deref(&self) -> &Self::Target {
-        &self.applied
-    }
-}
-
-impl DerefMut for Contents {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.applied
-    }
 }
 
 /// The push of one trainer.

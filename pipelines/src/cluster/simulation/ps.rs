@@ -1,5 +1,5 @@
 //! A ps: it applies each push once, and gives snapshots. `ExactlyOnce` with its fences and rounds and `SnapshotTurns` are the real
-//! ones. In the place of rows it has how often the pushes of each batch were applied.
+//! ones. It counts how often the pushes of each batch were applied, and has rows only in runs that look ahead.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ type Outcome = Result<PushOutcome, Fault>;
 
 pub(super) struct SimPs {
     attempt: u64,
-    contents: Contents,
+    /// How often the pushes of each batch were applied.
+    applied: BTreeMap<BatchId, u32>,
     /// The rows of a run that looks ahead.
     table: Option<Table>,
     once: ExactlyOnce<Vec<BatchId>>,
@@ -45,8 +46,8 @@ pub(super) struct SimPs {
 }
 
 impl SimPs {
-    pub(super) fn new(attempt: u64, mut contents: Contents, has_rows: bool) -> Self {
-        let stored = contents.rows.take();
+    pub(super) fn new(attempt: u64, contents: Contents, has_rows: bool) -> Self {
+        let Contents { applied, rows: stored } = contents;
         let table = has_rows.then(|| {
             let mut table = new_table();
             if let Some(rows) = stored {
@@ -56,7 +57,7 @@ impl SimPs {
         });
         Self {
             attempt,
-            contents,
+            applied,
             table,
             once: ExactlyOnce::default(),
             waiting: Vec::new(),
@@ -68,7 +69,7 @@ impl SimPs {
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{} batches, {} wait for a round", self.contents.len(), self.waiting.len())
+        format!("{} batches, {} wait for a round", self.applied.len(), self.waiting.len())
     }
 
     /// As the acknowledger does with each status.
@@ -82,9 +83,9 @@ impl SimPs {
         if let Some(before) = acknowledge {
             self.once.acknowledge_before(before);
         }
-        let (contents, table) = (&mut self.contents, &mut self.table);
+        let (applied, table) = (&mut self.applied, &mut self.table);
         let apply = |batches: &Vec<BatchId>, step| {
-            batches.iter().for_each(|batch| *contents.entry(*batch).or_default() += 1);
+            batches.iter().for_each(|batch| *applied.entry(*batch).or_default() += 1);
             table.as_mut().map_or(Ok(()), |table| Ok(table.push(&keys, &grads, step)?))
         };
         let merge = |shares: Vec<Share<Vec<BatchId>>>| shares.into_iter().flat_map(|share| share.payload).collect();
@@ -113,7 +114,7 @@ impl SimPs {
     }
 
     fn check_once(&self) -> Result<(), String> {
-        match self.contents.iter().find(|(_, times)| **times != 1) {
+        match self.applied.iter().find(|(_, times)| **times != 1) {
             Some((batch, times)) => Err(format!("{batch} was applied {times} times")),
             None => Ok(()),
         }
@@ -151,7 +152,7 @@ impl SimPs {
     /// What it holds now.
     fn contents(&mut self) -> Contents {
         let rows = self.table.as_mut().map(|table| table.export(0, usize::MAX));
-        Contents { rows, ..self.contents.clone() }
+        Contents { applied: self.applied.clone(), rows }
     }
 
     fn pull_whole(&mut self, keys: &[u64]) -> Result<Vec<f32>, String> {

@@ -59,16 +59,21 @@ pub(super) fn of_ps(keys: &[u64], values: &[f32], rank: usize, ps: usize) -> (Ve
     (keys, values.concat())
 }
 
-/// The rows that each batch sees if it is trained on after all batches before it.
-pub(super) fn rows_seen(world: &World) -> BTreeMap<BatchId, Vec<f32>> {
+/// The table after these batches, each trained on after all batches before it, and the rows that each of them sees.
+fn one_after_the_other(batches: impl IntoIterator<Item = BatchId>) -> (Table, BTreeMap<BatchId, Vec<f32>>) {
     let (mut table, mut seen) = (new_table(), BTreeMap::new());
-    for id in world.all_pushed() {
+    for id in batches {
         let (keys, mut rows) = (keys(id), Vec::new());
         table.pull(&keys, &mut rows).expect("a small table fits in memory");
         table.push(&keys, &grads(id, &rows), 1).expect("gradients are finite");
         seen.insert(id, rows);
     }
-    seen
+    (table, seen)
+}
+
+/// The rows that each batch must see.
+pub(super) fn rows_seen(world: &World) -> BTreeMap<BatchId, Vec<f32>> {
+    one_after_the_other(world.all_pushed()).1
 }
 
 /// Checks the rows of all ps at the end of a run: they are those of the batches that they have, trained on one after the other.
@@ -77,12 +82,7 @@ pub(super) fn rows_seen(world: &World) -> BTreeMap<BatchId, Vec<f32>> {
 /// Which row differs.
 pub(super) fn check_rows(contents: &[Contents]) -> Result<(), String> {
     let Some(first) = contents.first().filter(|first| first.rows.is_some()) else { return Ok(()) };
-    let mut table = new_table();
-    for id in first.keys() {
-        let (keys, mut rows) = (keys(*id), Vec::new());
-        table.pull(&keys, &mut rows).map_err(|e| e.to_string())?;
-        table.push(&keys, &grads(*id, &rows), 1).map_err(|e| e.to_string())?;
-    }
+    let (mut table, _) = one_after_the_other(first.applied.keys().copied());
     let found: BTreeMap<u64, Row> = contents.iter().flat_map(|one| one.rows.iter().flat_map(rows_of)).collect();
     match rows_of(&table.export(0, usize::MAX)).into_iter().find(|(key, row)| found.get(key) != Some(row)) {
         Some((key, row)) => Err(format!("the row of key {key} is {:?} in the end, expected {row:?}", found.get(&key))),

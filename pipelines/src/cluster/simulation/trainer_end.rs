@@ -114,10 +114,10 @@ fn check_model(world: &World, status: &RunStatus, contents: &[Contents]) -> Resu
     let (all, open) = (world.all_pushed(), status.first_open);
     for contents in contents {
         let done = |id: &&BatchId| whole || (id.epoch, id.window) < open;
-        if let Some(missing) = all.iter().filter(done).find(|id| contents.get(id) != Some(&1)) {
-            return Err(format!("{missing} was applied {:?} times in the end", contents.get(missing)));
+        if let Some(missing) = all.iter().filter(done).find(|id| contents.applied.get(id) != Some(&1)) {
+            return Err(format!("{missing} was applied {:?} times in the end", contents.applied.get(missing)));
         }
-        if let Some((more, times)) = contents.iter().find(|(id, times)| **times != 1 || !all.contains(id)) {
+        if let Some((more, times)) = contents.applied.iter().find(|(id, times)| **times != 1 || !all.contains(id)) {
             return Err(format!("{more} was applied {times} times"));
         }
     }
