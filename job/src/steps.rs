@@ -14,15 +14,15 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// The default: steps of about the same length per row of data, whatever the size of a batch.
+    /// The default: FTRL whose steps have about the same length per row of data for all sizes of batches.
     ///
-    /// The first steps of FTRL are near `alpha`. The more rows a step covers, and the more steps begin from the same weights, the further
-    /// they go too far, so `alpha` is smaller then. Gradients are those of the mean loss, so they are the smaller the more rows a batch
-    /// has; `beta` is compared with the root of their squares.
+    /// The first step of a weight is near `alpha`. Steps that begin from the same weights add up and overshoot, so `alpha` falls with the
+    /// number of rows that they cover. The gradient of the mean loss shrinks with the number of rows in a batch, and FTRL compares `beta`
+    /// with the root of the sum of its squares, so `beta` shrinks too.
     pub(super) fn linear_optimizer(self) -> Optimizer {
         let rows = self.rows.max(1) as f64;
-        let covered = rows * (1 + self.staleness) as f64;
-        let alpha = 0.1 * (1024.0 / covered).cbrt().min(1.0);
+        let covered = rows * (1.0 + self.staleness as f64);
+        let alpha = (0.1 * (1024.0 / covered).cbrt()).clamp(1e-5, 0.1);
         // Rounded, because roots may differ in the last bit between machines.
         let alpha = ((alpha * 1e5).round() / 1e5) as f32;
         Optimizer::Ftrl { alpha, beta: (0.2 / rows) as f32, l1: 0.0, l2: 0.0 }
@@ -31,7 +31,7 @@ impl Steps {
 
 impl Job {
     pub(super) fn steps(&self) -> Steps {
-        Steps { rows: self.train.batch_rows * self.in_step(), staleness: self.train.staleness.batches }
+        Steps { rows: self.train.batch_rows.saturating_mul(self.in_step()), staleness: self.train.staleness.batches }
     }
 
     /// The optimizer of linear weights: `table.linear_optimizer`, or its default for this size of batches and this staleness.
@@ -64,6 +64,12 @@ mod tests {
         assert_eq!(default_of("train.batch_rows = 8192"), (0.05, 0.2 / 8192.0));
         assert_eq!(default_of("train.batch_rows = 512\ntrain.staleness = { exactly = 15 }"), (0.05, 0.2 / 512.0));
         assert_eq!(default_of("train.batch_rows = 64"), (0.1, 0.2 / 64.0), "never longer");
+        let absurd = format!(
+            "train.batch_rows = {0}\ntrain.staleness = {0}\ntrain.sync = true\nplacement.trainers = 2",
+            i64::MAX
+        );
+        let (alpha, beta) = default_of(&absurd);
+        assert!(alpha > 0.0 && beta > 0.0, "{alpha} {beta}: the error is to be about the field that is too large");
         let line = |job: &str| Job::from_toml(job, &[]).unwrap().default_linear_optimizer();
         let expected = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 2.44e-5";
         assert_eq!(line("train.batch_rows = 8192").as_deref(), Some(expected));

@@ -61,15 +61,15 @@ impl Plan {
     }
 
     fn graph(&self, job: Job, context: &Context) -> Result<(), Fault> {
-        let (placement, auto, evaluation) =
-            (job.placement.clone(), [job.default_linear_optimizer(), job.auto_values()], job.evaluation_plan());
+        let (placement, evaluation) = (job.placement.clone(), job.evaluation_plan());
+        let defaults = [job.default_linear_optimizer(), job.auto_values()];
         let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
         if self.json {
             return out::print(serde_json::json!(plan));
         }
         out::print(plan)?;
-        for line in auto.into_iter().flatten() {
+        for line in defaults.into_iter().flatten() {
             out::print(line)?;
         }
         if let Some(evaluation) = evaluation {
