@@ -10,7 +10,9 @@ dssm) own=(--set model.kind=two_towers --set model.similarity=dot --set model.hi
     --set columns.dense=[] --set 'model.user={slots=["C1..C20", "history"]}' --set 'model.item={slots=["item", "C21..C26"]}'
     --set 'columns.slots=["C1..C26", "item", {column="history", key_space="item", pooling="mean"}]') ;;
 final_mlp) own=(--set model.kind=final_mlp --set model.heads=10) ;;
-*) echo "no model \`$1\`: din, dssm, final_mlp" >&2; exit 2 ;;
+wide_deep | deep_fm | dcn_v2) own=(--set model.kind="$1") ;;
+fm | lr) own=(--set model.kind="$1" --set model.hidden=[]) ;;
+*) echo "no model \`$1\`: din, dssm, final_mlp, wide_deep, deep_fm, dcn_v2, fm, lr" >&2; exit 2 ;;
 esac
 to=$(mktemp -d)
 trap 'rm -rf "$to"' EXIT

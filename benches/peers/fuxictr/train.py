@@ -14,7 +14,7 @@ HIDDEN = [400, 400, 400]
 BATCH = 2048
 features = FeatureMap("history", folder)
 fields = [f"I{i}" for i in range(1, 14)] + [f"C{i}" for i in range(1, 27)]
-use = {"din": fields + ["item", "history"], "dssm": fields[13:] + ["item", "history"], "final_mlp": fields}[model]
+use = {"din": fields + ["item", "history"], "dssm": fields[13:] + ["item", "history"]}.get(model, fields)
 features.load(f"{folder}/feature_map.json", {"embedding_dim": 16, "use_features": use})
 features.num_fields = len(use)
 settings = dict(gpu=-1, embedding_dim=16, learning_rate=1e-3, optimizer="adam", loss="binary_crossentropy", verbose=0,
@@ -28,9 +28,26 @@ elif model == "dssm":
     features.features["history"]["feature_encoder"] = "layers.MaskedAveragePooling()"
     units = [256, 128, 64]
     net = DSSM(features, user_tower_units=units, item_tower_units=units, **settings)
-else:
+elif model == "final_mlp":
     from FinalMLP.src.FinalMLP import FinalMLP
     net = FinalMLP(features, mlp1_hidden_units=HIDDEN, mlp2_hidden_units=HIDDEN, fs_hidden_units=[64], num_heads=10, **settings)
+elif model == "wide_deep":
+    from WideDeep.WideDeep_torch.src.WideDeep import WideDeep
+    net = WideDeep(features, hidden_units=HIDDEN, **settings)
+elif model == "deep_fm":
+    from DeepFM.DeepFM_torch.src.DeepFM import DeepFM
+    net = DeepFM(features, hidden_units=HIDDEN, **settings)
+elif model == "dcn_v2":
+    from DCNv2.src.DCNv2 import DCNv2
+    net = DCNv2(features, parallel_dnn_hidden_units=HIDDEN, num_cross_layers=3, **settings)
+elif model == "fm":
+    from FM.src.FM import FM
+    net = FM(features, **settings)
+elif model == "lr":
+    from LR.src.LR import LR
+    net = LR(features, **settings)
+else:
+    sys.exit(f"no model `{model}`: din, dssm, final_mlp, wide_deep, deep_fm, dcn_v2, fm, lr")
 if sys.argv[4:] == ["first"]:
     for part in net.modules():
         if isinstance(part, torch.nn.Embedding):
