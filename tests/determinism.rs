@@ -138,6 +138,29 @@ fn tables_of_some_slots_give_the_same_bits_with_more_shards_threads_and_replicas
     }
 }
 
+/// The tower does not read C1 to C9.
+#[test]
+fn slots_without_embeddings_give_the_same_bits_with_more_shards_threads_and_replicas() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 3000);
+    let linear_only = [
+        "columns.slots=[{ column = 'C1..C9', table = 'linear' }, 'C10..C26']",
+        "columns.crosses=[{ columns = ['C1', 'C2'], table = 'linear' }]",
+        "tables={ linear = { embedding_dim = 0, eviction = { unseen_rows = 1500 } } }",
+    ];
+    for kind in ["model.kind=wide_deep", "model.kind=deep_fm", "model.kind=fm"] {
+        let train = |more: &[&str]| common::train(common::job(&data, &[&linear_only[..], &[kind], more].concat()));
+        let trained = train(&[]);
+        let stats = futures::executor::block_on(trained.model.table.stats()).unwrap();
+        let widths: Vec<u64> = stats.groups().iter().map(|group| group.row_dim).collect();
+        assert_eq!((widths, stats.evicted() > 0), (vec![7, 1], true), "{stats}");
+        for more in [["table.shards=3", "train.threads=2"], ["pipeline.batch_replicas=2", "pipeline.parse_replicas=3"]]
+        {
+            assert!(bits(&train(&more)) == bits(&trained), "{kind} {more:?}");
+        }
+    }
+}
+
 #[test]
 fn text_and_parquet_of_the_same_rows_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();

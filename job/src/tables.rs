@@ -20,7 +20,8 @@ pub type Tables = BTreeMap<String, SlotTable>;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SlotTable {
-    /// Width of the embeddings, for instance `4`. Default: `model.embedding_dim`. Not used by "lr".
+    /// Width of the embeddings, for instance `4`. Default: `model.embedding_dim`. Not used by "lr". With `0` the slots of this table
+    /// have linear weights only: in "wide_deep" the tower does not read them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_dim: Option<usize>,
     /// The number format of the weights in memory, for instance `f16`. Default: `table.storage`.
@@ -66,10 +67,11 @@ impl Job {
         let names = self.columns.named_tables();
         let config = |options: &TableOptions, dim: Option<usize>| {
             let own = |part: &RowPart| match (part.name.as_str(), dim) {
-                ("embedding", Some(dim)) => RowPart::new("embedding", dim),
-                _ => part.clone(),
+                ("embedding", Some(0)) => None,
+                ("embedding", Some(dim)) => Some(RowPart::new("embedding", dim)),
+                _ => Some(part.clone()),
             };
-            options.config(parts.iter().map(own).collect(), self.seed, self.steps())
+            options.config(parts.iter().filter_map(own).collect(), self.seed, self.steps())
         };
         if names.is_empty() {
             return config(&self.table, None);
@@ -103,8 +105,18 @@ impl Job {
         let tables = self.columns.slot_tables();
         let own = |table: usize| self.tables.get(*names.get(table.checked_sub(1)?)?)?.embedding_dim;
         let dims: Vec<usize> = tables.iter().map(|&table| own(table).unwrap_or(self.model.embedding_dim)).collect();
-        let first = dims.first().copied().unwrap_or(self.model.embedding_dim);
-        let Some(other) = dims.iter().position(|dim| *dim != first) else { return Ok(spec.with_embedding(first)) };
+        let embedded = |slot: &usize| dims[*slot] > 0;
+        let Some(first) = (0..dims.len()).find(embedded) else {
+            return Err(Fault::user(format!(
+                "model.kind is \"{}\", and no slot has an embedding: give some slots a table with embedding_dim, or take model.kind = \"lr\"",
+                self.model.kind
+            )));
+        };
+        let width = dims[first];
+        let Some(other) = (0..dims.len()).filter(embedded).find(|slot| dims[*slot] != width) else {
+            let all = dims.iter().all(|dim| *dim == width);
+            return Ok(if all { spec.with_embedding(width) } else { spec.with_slot_dims(dims) });
+        };
         let why = match (spec.fm, self.model.attention.is_empty()) {
             (true, _) => "the factorization machine multiplies the embeddings of slots with each other",
             (_, false) => "attention compares embeddings of slots",
@@ -116,10 +128,10 @@ impl Job {
             None => "model.embedding_dim".to_owned(),
         };
         Err(Fault::user(format!(
-            "model.kind is \"{}\": {why}, so all slots need one width, but `{}` has {first} ({}) and `{}` has {} ({})",
+            "model.kind is \"{}\": {why}, so all slots need one width, but `{}` has {width} ({}) and `{}` has {} ({})",
             self.model.kind,
-            slots[0],
-            field(0),
+            slots[first],
+            field(first),
             slots[other],
             dims[other],
             field(other)
@@ -200,7 +212,7 @@ impl Job {
 
     fn check_slot_table(&self, name: &str, table: &SlotTable) -> Result<(), Fault> {
         if table.embedding_dim == Some(0) {
-            return Err(Fault::user(format!("tables.{name}.embedding_dim is 0, expected at least 1")));
+            self.check_linear_only(name, table)?;
         }
         if table.embedding_dim.is_some() && self.model.kind == ModelKind::Own {
             return Err(Fault::user(format!(
@@ -216,6 +228,27 @@ impl Job {
             )));
         }
         table.options(&self.table).check().map_err(|fault| of_table(name, &fault))
+    }
+
+    /// Checks a table whose slots have a linear weight and no embedding.
+    fn check_linear_only(&self, name: &str, table: &SlotTable) -> Result<(), Fault> {
+        let kind = &self.model.kind;
+        let refused = |why: String| Err(Fault::user(format!("tables.{name}.embedding_dim is 0, {why}")));
+        let has_linear = matches!(kind, ModelKind::Lr | ModelKind::Fm | ModelKind::WideDeep | ModelKind::DeepFm)
+            || *kind == ModelKind::Custom && self.model.linear == Some(true);
+        if !has_linear {
+            return refused(format!(
+                "expected at least 1: model.kind is \"{kind}\" without a linear part, so no part would read the slots of this table"
+            ));
+        }
+        let fields = [
+            ("embedding_optimizer", table.embedding_optimizer.is_some()),
+            ("embedding_init", table.embedding_init.is_some()),
+        ];
+        match fields.iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => refused(format!("so its slots have no embeddings: leave tables.{name}.{field} out")),
+            None => Ok(()),
+        }
     }
 
     /// Checks the caps in bytes, which are too small for some rows and not for others.
@@ -296,7 +329,14 @@ mod tests {
             ("[tables.small]\n", "`c` has table = \"big\", but there is no [tables.big]"),
             ("[tables.smal]\n[tables.big]\n", "no [tables.small], did you mean `smal`?"),
             ("[tables.small]\n[tables.big]\n[tables.other]\n", "tables.other is the table of no slot"),
-            ("[tables.small]\nembedding_dim = 0\n[tables.big]\n", "tables.small.embedding_dim is 0"),
+            (
+                "[tables.small]\nembedding_dim = 0\n[tables.big]\n[model]\nkind = 'dcn_v2'\n",
+                "tables.small.embedding_dim is 0, expected at least 1: model.kind is \"dcn_v2\" without a linear part",
+            ),
+            (
+                "[tables.small]\nembedding_dim = 0\nembedding_init = 'zeros'\n[tables.big]\n",
+                "leave tables.small.embedding_init out",
+            ),
             (
                 "[tables.small]\nembedding_dim = 4\n[tables.big]\n[model]\nkind = 'deep_fm'\n",
                 "`a` has 16 (model.embedding_dim) and `b` has 4 (tables.small.embedding_dim)",

@@ -39,7 +39,8 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_pooling: Vec<Pooling>,
     /// Width of the embeddings of each slot, if not all slots have `embedding_dim`: empty, or one for each slot, the largest of them
-    /// `embedding_dim`. An embedding that is narrower takes the first numbers of its part of a row.
+    /// `embedding_dim`. An embedding that is narrower takes the first numbers of its part of a row. Of a slot with width 0 the linear part
+    /// reads the weight, and no other part reads anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_dims: Vec<usize>,
     /// Whether the model has the linear (wide) part.
@@ -455,12 +456,15 @@ impl ModelSpec {
         if widest != dim {
             return refuse(format!("the largest of slot_dims is {widest}, expected embedding_dim, {dim}"));
         }
-        if let Some(slot) = dims.iter().position(|dim| *dim == 0) {
-            return refuse(format!("slot_dims[{slot}] is 0, expected at least 1"));
+        let read_by_linear = self.linear && self.attention.is_none();
+        if let Some(slot) = dims.iter().position(|dim| *dim == 0 && !read_by_linear) {
+            return refuse(format!(
+                "slot_dims[{slot}] is 0, expected at least 1: without a linear part no part reads the slot"
+            ));
         }
         let one_width = [("fm", self.fm), ("attention", self.attention.is_some())];
         let Some((part, _)) = one_width.iter().find(|(_, there)| *there) else { return Ok(()) };
-        match dims.iter().position(|dim| *dim != widest) {
+        match dims.iter().position(|dim| ![0, widest].contains(dim)) {
             Some(slot) => refuse(format!(
                 "slot_dims[{slot}] is {}, but {part} multiplies the embeddings of slots with each other: all must have the width {widest}",
                 dims[slot]

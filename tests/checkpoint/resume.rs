@@ -98,6 +98,12 @@ fn tables_of_some_slots() {
     assert_eq!(job.model().difference(&undisturbed("parquet", &tables)), None);
 }
 
+#[test]
+fn slots_without_embeddings() {
+    let slots = "columns.slots=['C1..C20', { column = 'C21..C26', table = 'linear' }]";
+    kill_and_resume("parquet", &[slots, "tables={ linear = { embedding_dim = 0 } }", "output.state=true"], 1);
+}
+
 /// Rows whose weight is missing are bad ones.
 #[test]
 fn weights_of_values() {

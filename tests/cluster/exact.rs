@@ -62,6 +62,12 @@ const TABLES: [&str; 2] = [
      { unseen_rows = 1000 } }, wide = { embedding_dim = 9, embedding_optimizer = { kind = 'adamw', weight_decay = 0.1 }, storage = 'f16' } }",
 ];
 
+/// Slots that only the linear part reads.
+const LINEAR_ONLY: [&str; 2] = [
+    "columns.slots=[{ column = 'C1..C9', table = 'linear' }, 'C10..C26']",
+    "tables={ linear = { embedding_dim = 0 } }",
+];
+
 #[test]
 fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
@@ -81,6 +87,7 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
         ],
         &["placement.readers=2", TABLES[0], TABLES[1]],
         &["placement.readers=2", "columns.weight=I2", "table.storage=int8"],
+        &["placement.readers=1", "placement.lookup_at=reader", LINEAR_ONLY[0], LINEAR_ONLY[1]],
         &[
             "placement.readers=1",
             "placement.lookup_at=reader",

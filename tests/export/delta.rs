@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay::Model;
 
 use crate::common;
-use crate::rows::{TABLES, TWO_TOWERS, job, model, predict, rows};
+use crate::rows::{LINEAR_ONLY, TABLES, TWO_TOWERS, job, model, predict, rows};
 use crate::server::{Server, json_rows};
 
 pub(crate) fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
@@ -66,6 +66,7 @@ fn the_old_towers_and_the_delta_make_the_new_ones() {
 #[test]
 fn the_old_tables_and_the_delta_make_the_new_ones() {
     old_and_delta_make_new(&TABLES);
+    old_and_delta_make_new(&[&["model.kind=wide_deep"], &LINEAR_ONLY[..]].concat());
 }
 
 fn old_and_delta_make_new(settings: &[&str]) {

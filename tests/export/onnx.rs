@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::rows::{
-    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES,
+    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LINEAR_ONLY, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES,
     TOWERS_OF_WEIGHTS, TWO_TOWERS, WEIGHTS, block, model, predict, python, python_says, rows,
 };
 
@@ -56,11 +56,12 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
         &TABLES,
         &TABLES,
         &TABLES,
+        &LINEAR_ONLY,
+        &LINEAR_ONLY,
+        &LINEAR_ONLY,
     ];
-    for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm", "fm", "deep_fm", "lr", "wide_deep", "dcn_v2", "lr"]
-        .into_iter()
-        .zip(cases)
-    {
+    let kinds = ["wide_deep", "lr", "custom", "deep_fm", "fm", "deep_fm", "lr", "wide_deep", "dcn_v2", "lr"];
+    for (kind, settings) in kinds.into_iter().chain(["wide_deep", "fm", "lr"]).zip(cases) {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");

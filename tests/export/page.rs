@@ -2,8 +2,8 @@
 
 use crate::common;
 use crate::rows::{
-    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
-    WEIGHTS, block, model, predict, python_says, rows,
+    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LINEAR_ONLY, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES,
+    TWO_TOWERS, WEIGHTS, block, model, predict, python_says, rows,
 };
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
@@ -138,7 +138,7 @@ fn it_reads_weights_of_values() {
 fn it_reads_tables_of_some_slots() {
     let towers = [&TABLES[..], &TOWERS_OF_TABLES].concat();
     let cases = [("wide_deep", &TABLES[..]), ("dcn_v2", &TABLES), ("lr", &TABLES), ("two_towers", &towers)];
-    for (kind, settings) in cases {
+    for (kind, settings) in cases.into_iter().chain(["deep_fm", "wide_deep"].map(|kind| (kind, &LINEAR_ONLY[..]))) {
         let dir = tempfile::tempdir().unwrap();
         let (rows, difference) = read_by_the_page(dir.path(), kind, settings);
         assert_eq!(rows, 1500);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::common;
 use crate::delta::{delta, delta_with, export, trained};
-use crate::rows::{TABLES, model, predict, rows};
+use crate::rows::{LINEAR_ONLY, TABLES, model, predict, rows};
 use crate::server::{Server, json_rows};
 
 /// A model, and others that go on from it, each with 40 rows more.
@@ -48,6 +48,8 @@ fn rounded_and_exact_deltas_follow_each_other_in_a_server_and_in_folders_and_so_
 #[test]
 fn so_do_those_of_tables_of_several_widths() {
     rounded_and_exact_deltas_follow_each_other(&TABLES, ["f16", "f32", "f16"]);
+    let linear_only = [&["model.kind=wide_deep"], &LINEAR_ONLY[..]].concat();
+    rounded_and_exact_deltas_follow_each_other(&linear_only, ["int8", "f32", "f16"]);
 }
 
 fn rounded_and_exact_deltas_follow_each_other(settings: &[&str], values: [&str; 3]) {

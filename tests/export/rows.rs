@@ -121,6 +121,14 @@ pub(crate) const TABLES: [&str; 3] = [
      storage = 'f16' }, crossed = { embedding_dim = 1, embedding_init = { kind = 'normal' } } }",
 ];
 
+/// A slot and a cross that only the linear part reads, beside slots of one width.
+pub(crate) const LINEAR_ONLY: [&str; 3] = [
+    "columns.slots=['user', 'city', { column = 'site', kind = 'hex', table = 'linear' }, { column = 'item', key_space = 'items' }, \
+     { column = 'history', key_space = 'items', pooling = 'mean' }]",
+    "columns.crosses=[{ columns = ['user', 'city'], table = 'linear' }]",
+    "tables={ linear = { embedding_dim = 0, linear_optimizer = { kind = 'adagrad', lr = 0.1 } } }",
+];
+
 /// The towers over [`TABLES`].
 pub(crate) const TOWERS_OF_TABLES: [&str; 2] = [
     "model.user={ slots = ['user', 'city', 'site', 'day', 'moment'], dense = ['count', 'flag', 'price2', 'rank'] }",

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::common;
 use crate::rows::{
-    FINAL_MLPS, KINDS, KINDS_OF_LABELS, OPTIONS, TABLES, TWO_TOWERS, WEIGHTS, block, job, model, predict, python_says,
-    rows,
+    FINAL_MLPS, KINDS, KINDS_OF_LABELS, LINEAR_ONLY, OPTIONS, TABLES, TWO_TOWERS, WEIGHTS, block, job, model, predict,
+    python_says, rows,
 };
 use crate::server::{Server, json_rows};
 
@@ -20,8 +20,9 @@ fn bits(scores: &[Option<f32>]) -> Vec<u32> {
 
 #[test]
 fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
-    let kinds = ["wide_deep", "wide_deep", "deep_fm"].into_iter().chain(KINDS).zip([
-        &TABLES[..],
+    let kinds = ["wide_deep", "wide_deep", "wide_deep", "deep_fm"].into_iter().chain(KINDS).zip([
+        &LINEAR_ONLY[..],
+        &TABLES,
         &OPTIONS[..],
         &[WEIGHTS],
         &[],

@@ -180,7 +180,8 @@ impl MicroBatch {
         if net.spec.fm {
             self.fm.0.resize(net.parts.dim, 0.0);
             self.fm.1.resize(n * net.embedded(), 0.0);
-            kernels::fm(&self.x, width, net.spec.slots, &mut self.fm.0, logits, &mut self.fm.1);
+            let slots = net.embedded() / net.parts.dim;
+            kernels::fm(&self.x, width, slots, &mut self.fm.0, logits, &mut self.fm.1);
         }
         let training = least.is_none().then_some((batch.id, rows.start));
         let pass = Pass { net, params, packed, rows: n, threads: self.threads, training };

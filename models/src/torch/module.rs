@@ -265,6 +265,8 @@ impl TorchModule for SpecModule {
             embedding = self.attend(batch, attention, &embedding)?;
         }
         if self.spec.fm {
+            // Without the slots that have no embedding: the others have one width.
+            let embedding = self.flat(&embedding, 0..batch.slots())?.f_reshape([n, -1, dim])?;
             // sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2
             let all = embedding.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?.f_square()?;
             let own = embedding.f_square()?.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?;

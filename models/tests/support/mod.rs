@@ -191,6 +191,13 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
             let max = vec![Pooling::Max, Pooling::Sum, Pooling::Max];
             ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_slot_dims(vec![3, 2, 4]).with_slot_pooling(max)
         }),
+        ("wide and deep, a slot without an embedding", {
+            ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_slot_dims(vec![2, 0, 4]).with_activation(Activation::Gelu)
+        }),
+        ("fm, slots without embeddings", ModelSpec::fm(4, 2, 4).with_slot_dims(vec![0, 4, 4, 0])),
+        ("deep fm, max, a slot without an embedding", {
+            ModelSpec::deep_fm(3, 2, 4, &[6]).with_slot_dims(vec![4, 4, 0]).with_pooling(Pooling::Max)
+        }),
         ("mmoe, widths", { ModelSpec::mmoe(3, 2, 4, 3, &[6, 5], &[3], &[1.0, 0.5]).with_slot_dims(vec![1, 4, 3]) }),
         ("two towers, widths", towers().with_slot_dims(vec![2, 4, 3])),
         ("two towers", towers()),
