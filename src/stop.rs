@@ -159,7 +159,7 @@ impl Stop {
         self.0.at_once.load(Ordering::SeqCst)
     }
 
-    /// Runs `save`. A second signal during or after it says what became of the model.
+    /// Runs `save`. If a second signal comes during or after it, the handler says what became of the model.
     pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
         *lock(&self.0.saving) = Saving::Begun;
         let saved = save()?;
@@ -190,7 +190,7 @@ impl Signals {
     }
 }
 
-/// Prints a line for people. If standard error is not read, it does not wait for it: the next signal must find its handler.
+/// Prints a line for people. Does not wait if standard error is not read, because the handler must be ready for the next signal.
 fn say(format: Format, line: &str) {
     let (line, (said, until_said)) = (line.to_owned(), channel());
     let print = move || {
