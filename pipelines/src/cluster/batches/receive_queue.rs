@@ -165,7 +165,7 @@ impl ReceiveQueue {
             return refused(", which cannot be");
         }
         if header.urgent {
-            // Whether an earlier one waits says nothing: the reader may have given it up, because its lease was lost.
+            // An earlier batch that waits here proves nothing: the reader may have given it up, because its lease was lost.
             if from.urgent >= self.credits.batches.max(1) {
                 let message =
                     format!("{} sent {id} without credit, and {} such batches wait", from.reader, from.urgent);
