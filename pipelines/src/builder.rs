@@ -129,7 +129,7 @@ impl TrainingBuilder {
             let at = found.as_ref().map(|found| found.at);
             match (begin_with_checkpoints(&mut resources, folder, found), at) {
                 (Ok(()), _) => break resources,
-                // What was read so far goes with the resources.
+                // Dropping the resources drops what was read so far.
                 (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
                 (Err(fault), _) => return Err(fault),
             }
@@ -162,7 +162,7 @@ fn begin_with_model(resources: &mut Resources) -> Result<(), Fault> {
     }
 }
 
-/// Has the run make checkpoints in `folder`. Goes on from the one that was found, or begins.
+/// Adds checkpoints in `folder` to the run, which goes on from the checkpoint that was found or begins at the start.
 fn begin_with_checkpoints(
     resources: &mut Resources,
     folder: CheckpointFolder,

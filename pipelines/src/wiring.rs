@@ -146,7 +146,7 @@ pub(crate) fn embedding(
     Ok(flow.sink("embed", Place::Own, move || Embed::new(maker, &spec, side, vectors)))
 }
 
-/// What scores rows with a trained model: its dense model, and what is added to each logit.
+/// What is needed to score rows with a trained model: its dense model, and what is added to each logit.
 fn scoring(model: &Model) -> (ModelMaker, f32) {
     (Box::new(model.model.with_parameters(model.dense.clone())), model.job.data.logit_correction())
 }
