@@ -160,7 +160,7 @@ fn write(stores: &Stores, url: &str, encoding: Encoding, fill_nulls: bool) -> Re
 
 const NAMESPACE: &str = "forebay-bench";
 
-/// Lets what leaves the DataNodes' namespace through at a rate.
+/// Limits the rate at which bytes leave the network namespace of the DataNodes.
 fn limit(rate: &str) -> Result<(), Fault> {
     let card = format!("{NAMESPACE}-i");
     let tc = [

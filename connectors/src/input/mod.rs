@@ -403,7 +403,7 @@ mod tests {
     async fn folders_that_cannot_be_wanted_are_not_entered() {
         use std::os::unix::fs::symlink;
         let (_dir, root) = folder(&LOGS);
-        // A loop, which any walk that enters it stumbles over.
+        // A loop of links, at which any walk that enters it fails.
         let old = format!("{root}/logs/day=2020-01-01");
         std::fs::create_dir(&old).unwrap();
         symlink(&old, format!("{old}/hour=1")).unwrap();
