@@ -24,8 +24,8 @@ const SAYING: Duration = Duration::from_millis(200);
 /// A program that ends by itself after the second signal is ended after this time: it may wait for an output that is not read.
 const BY_ITSELF: Duration = Duration::from_secs(3);
 
-/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that is
-/// a pipe, or read a large model.
+/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that
+/// is a pipe, or read a large model.
 const TO_BEGIN: Duration = Duration::from_secs(1);
 
 /// What a command that writes a folder says at the first signal.

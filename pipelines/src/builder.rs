@@ -106,7 +106,8 @@ impl TrainingBuilder {
     }
 
     /// Goes on from the newest checkpoint in `checkpoint.to`; if there is none, from the one at `checkpoint.from`, or begins at the
-    /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were trained on are skipped.
+    /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were
+    /// trained on are skipped.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self

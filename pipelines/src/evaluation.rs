@@ -19,8 +19,8 @@ use crate::{sources, wiring};
 const POLL: Duration = Duration::from_millis(5);
 
 impl Model {
-    /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
-    /// custom stages of the job, except those that are for training only. Blocks until it is done.
+    /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names
+    /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
         let job = self.job_as_trained().for_evaluation();
         let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;

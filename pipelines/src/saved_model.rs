@@ -47,8 +47,8 @@ impl Model {
     /// none. Adds damaged checkpoints to `damaged`, and passes over those that the run removes meanwhile.
     ///
     /// # Errors
-    /// As [`Model::load`]; of the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole; another version of the program wrote
-    /// the newest.
+    /// As [`Model::load`]. The fault has the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole. It is also an error if
+    /// another version of the program wrote the newest one.
     pub(crate) fn of_newest(
         checkpoints: &CheckpointFolder,
         last: &mut Option<LoadedCheckpoint>,

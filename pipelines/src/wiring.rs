@@ -131,8 +131,8 @@ pub(crate) fn prediction(
     Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
 }
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to `vectors`,
-/// with the columns `keep`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to
+/// `vectors`, with the columns `keep`.
 pub(crate) fn embedding(
     model: &Model,
     job: &Job,

@@ -168,8 +168,8 @@ pub(crate) struct Synth {
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
-    /// Parquet are not written.
+    /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition
+    /// columns of Parquet are not written.
     input: String,
     /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]

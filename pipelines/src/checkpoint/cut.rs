@@ -1,8 +1,8 @@
 //! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
 //!
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
-//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
-//! and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it
+//! takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
 //!
 //! With several trainers no barrier is used: see [`SharedCut`].
 

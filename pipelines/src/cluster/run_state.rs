@@ -170,7 +170,8 @@ impl RunState {
         }
     }
 
-    /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
+    /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and
+    /// logs both.
     pub(super) fn tick(&mut self, now: Instant) {
         self.forgive_own_silence(now);
         let silence = self.settings.lease_timeout;

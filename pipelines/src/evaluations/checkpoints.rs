@@ -94,8 +94,8 @@ impl CheckpointEvaluations {
     /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated, or of another run: then everything begins
     /// anew. `adapt` may change its job, such as the groups and slices of the evaluation. `stopped` is called often.
     ///
-    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is passed
-    /// over, too.
+    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is
+    /// passed over, too.
     ///
     /// # Errors
     /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be

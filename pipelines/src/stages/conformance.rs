@@ -1,4 +1,5 @@
-//! The stages, sinks and sources of this crate follow the rules of `forebay_actors::testsuite`. `tests/layering` looks for their names here.
+//! The stages, sinks and sources of this crate follow the rules of `forebay_actors::testsuite`. `tests/layering` looks for their names
+//! here.
 
 use std::sync::{Arc, OnceLock};
 

@@ -47,8 +47,8 @@ impl Shape {
         let k = rules.counters_per_key();
         let share = rules.error.powf(1.0 / f64::from(k));
         let most_filled = (share * COUNTERS as f64) as u32;
-        // `keys` distinct keys raise `most_filled` counters of a block above 0 (Bloom 1970). `mean` plus three of its standard deviations is
-        // `keys`: the number of keys in a block is Poisson distributed.
+        // `keys` distinct keys raise `most_filled` counters of a block above 0 (Bloom 1970). `mean` plus three of its standard deviations
+        // is `keys`: the number of keys in a block is Poisson distributed.
         let keys = -(COUNTERS as f64) / f64::from(k) * (1.0 - f64::from(most_filled) / COUNTERS as f64).ln();
         let mean = (((9.0 + 4.0 * keys).sqrt() - 3.0) / 2.0).powi(2);
         let blocks = (rules.keys as f64 / CELLS as f64 / mean).ceil().max(1.0) as u64;

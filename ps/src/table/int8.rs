@@ -9,10 +9,10 @@
 //! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond
 //! ±127 * 2^121 (3.376e38) are kept as that.
 //!
-//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays: an
-//! update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
-//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards, threads or
-//! the order of keys.
+//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays:
+//! an update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
+//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards,
+//! threads or the order of keys.
 
 use forebay_base::mix64;
 

@@ -172,8 +172,8 @@ impl Layout {
 }
 
 impl TableConfig {
-    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their admission,
-    /// that of a key that waits.
+    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their
+    /// admission, that of a key that waits.
     pub fn most_bytes_per_row(&self) -> u64 {
         // An index that has just grown is a third full.
         const INDEX: usize = 48;
