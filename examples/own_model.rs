@@ -15,7 +15,7 @@ const SLOTS: usize = 26;
 const DENSE: usize = 13;
 const DIM: i64 = 16;
 
-/// Each slot looks at all slots of its row; what it saw, with the dense features, goes through one hidden layer.
+/// Each slot attends to all slots of its row. The results and the dense features go through one hidden layer.
 struct Attention {
     query: nn::Linear,
     key: nn::Linear,

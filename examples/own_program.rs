@@ -1,8 +1,9 @@
-//! A program of your own: `forebay` with a filter, two stages, a source and a model that job files can name, in one process and in a cluster.
+//! A program of your own: `forebay` with a filter, two stages, a source and a model that job files can name, in one process and in a
+//! cluster.
 //!
-//! On the default job, without a job file: `cargo run --release --example own_program -- train --set data.source=clicks --set 'pipeline.after_read=["drop_large_i3"]'
-//! --set model.kind=own --set model.name=tiny`; so do `launch`, `role` and `eval`. `pipeline.after_parse` and `pipeline.after_batch` take the
-//! names of the stages.
+//! On the default job, without a job file: `cargo run --release --example own_program -- train --set data.source=clicks --set
+//! 'pipeline.after_read=["drop_large_i3"]' --set model.kind=own --set model.name=tiny`. `launch`, `role` and `eval` take the same settings.
+//! `pipeline.after_parse` and `pipeline.after_batch` take the names of the stages.
 
 use std::process::ExitCode;
 
@@ -35,7 +36,7 @@ impl Stage for Downsample {
     }
 }
 
-/// Bounds the dense features of batches of their final size. It changes values, and neither rows nor batches.
+/// Bounds the dense features of batches of their final size. It changes neither rows nor batches, only values.
 struct Bound;
 
 impl Stage for Bound {

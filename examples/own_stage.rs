@@ -7,7 +7,7 @@ use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::pipelines::flow::{ExampleBatch, ExampleRow};
 use forebay::{Fault, Job, Training};
 
-/// The same rows are kept whichever process reads them: the decision depends on the row alone, on a hash of its keys.
+/// Whether a row stays. All processes decide alike, because only its label and a hash of its keys matter.
 fn keep(row: ExampleRow<'_>) -> bool {
     let hash = (0..26).flat_map(|slot| row.keys(slot)).fold(0_u64, |hash, key| hash.rotate_left(5) ^ key);
     row.label() == 1.0 || hash.is_multiple_of(4)

@@ -12,7 +12,7 @@ use forebay::connectors::StreamSource;
 use forebay::{Job, Training};
 use futures::stream;
 
-/// 1,000 visits: who, where, how long; those of even age who look at `/buy` click.
+/// 1,000 visits: who, where, how long. Visitors of even age who look at `/buy` click.
 fn visits(hour: i32) -> Result<RecordBatch, ArrowError> {
     let rows = 0..1000;
     let age = |i: i32| 18 + (i * 7 + hour * 13) % 50;

@@ -36,7 +36,7 @@ struct Program {
 
 /// Runs the program on the arguments of this process; jobs find the stages, sources and models of `registry` by name.
 pub fn main(registry: Registry) -> ExitCode {
-    // Before anything asks libtorch about CUDA: one early question caches "none" for good.
+    // Before any other question about CUDA: if libtorch is asked earlier, it caches the answer "none" for the whole process.
     #[cfg(feature = "torch")]
     crate::models::init_cuda();
 

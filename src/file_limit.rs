@@ -1,7 +1,7 @@
 //! The limit on the length of files, `ulimit -f`.
 
-/// Has a write beyond the limit fail with an error, as one to a full disk does. By itself the system ends the program by SIGXFSZ: the model
-/// would be lost, and what was written half would stay.
+/// Makes a write beyond the limit of file sizes fail with an error, like a write to a full disk. By default SIGXFSZ ends the program: the
+/// model would be lost, and half-written files would stay.
 pub(crate) fn report_as_errors() {
     // SAFETY: no handler runs, since the signal is ignored from here on.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

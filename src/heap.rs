@@ -9,9 +9,9 @@ unsafe extern "C" {
     safe fn mi_option_set_default(option: c_int, value: c_long);
 }
 
-/// Has the allocator give freed memory back to the system only every ten seconds. Batches come and go all the time, so each time the
-/// memory of all of them that are free at that moment is given back, taken again and cleared: a tenth of the CPU time of a feed, if it
-/// happens every second. `MIMALLOC_PURGE_DELAY` in the environment counts before this.
+/// Makes the allocator return freed memory to the system only every ten seconds. Each time it returns the memory of all batches that are
+/// free at that moment, and the kernel must provide and clear it again: every second, this takes a tenth of the CPU time of a feed.
+/// `MIMALLOC_PURGE_DELAY` in the environment counts before this.
 pub(crate) fn keep_freed_memory() {
     mi_option_set_default(PURGE_DELAY, 10_000);
 }
@@ -24,7 +24,7 @@ mod tests {
         safe fn mi_option_get(option: c_int) -> c_long;
     }
 
-    /// The options of another version of mimalloc may have other numbers.
+    /// Another version of mimalloc may number its options differently.
     #[test]
     fn the_option_is_the_one_that_is_one_second_by_default() {
         assert_eq!(mi_option_get(PURGE_DELAY), 1_000);

@@ -14,7 +14,8 @@ use crate::out;
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
-    /// Text for people, or JSON for programs: one object per line, logs and progress on standard error, and on standard output the results of train, eval, data convert and data inspect
+    /// Text for people, or JSON for programs: one object per line, logs and progress on standard error, and on standard output the results
+    /// of train, eval, data convert and data inspect
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: Format,
 

@@ -31,7 +31,7 @@ pub(crate) fn is_read() -> bool {
     poll(&mut polled, Some(&Timespec::default())).is_err() || !polled[0].revents().intersects(gone)
 }
 
-/// Whether what was written was taken.
+/// Whether the output took what was written; false if it is closed.
 fn taken(written: io::Result<()>) -> Result<bool, Fault> {
     match written {
         Ok(()) => Ok(true),
@@ -76,7 +76,7 @@ static LOG: RwLock<Option<LogLine>> = RwLock::new(None);
 pub(crate) struct LogElsewhere;
 
 impl LogElsewhere {
-    /// `to` must not wait: a log that is not read may not hold up what writes it.
+    /// `to` must not wait: a log that is not read must not block the code that writes it.
     pub(crate) fn send(to: impl Fn(&str) + Send + Sync + 'static) -> Self {
         *LOG.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(to));
         Self

@@ -24,8 +24,8 @@ const SAYING: Duration = Duration::from_millis(200);
 /// A program that ends by itself after the second signal is ended after this time: it may wait for an output that is not read.
 const BY_ITSELF: Duration = Duration::from_secs(3);
 
-/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that is
-/// a pipe, or read a large model.
+/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that
+/// is a pipe, or read a large model.
 const TO_BEGIN: Duration = Duration::from_secs(1);
 
 /// What a command that writes a folder says at the first signal.
@@ -159,7 +159,7 @@ impl Stop {
         self.0.at_once.load(Ordering::SeqCst)
     }
 
-    /// Runs `save`. A second signal during or after it says what became of the model.
+    /// Runs `save`. If a second signal comes during or after it, the handler says what became of the model.
     pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
         *lock(&self.0.saving) = Saving::Begun;
         let saved = save()?;
@@ -190,7 +190,7 @@ impl Signals {
     }
 }
 
-/// Prints a line for people. If standard error is not read, it does not wait for it: the next signal must find its handler.
+/// Prints a line for people. Does not wait if standard error is not read, because the handler must be ready for the next signal.
 fn say(format: Format, line: &str) {
     let (line, (said, until_said)) = (line.to_owned(), channel());
     let print = move || {

@@ -20,8 +20,8 @@ impl Usage {
         Some(Self { cpu_seconds: forebay_base::cpu_seconds()?, peak_bytes })
     }
 
-    /// Of a run, as JSON: the CPU seconds of this process from `before` to now and those of the `others`; the most memory that this
-    /// process and each of the others had at one time, together.
+    /// The usage of a run, as JSON: the CPU seconds of this process since `before` and of the `others`, and the sum of the peak memory of
+    /// this process and of each of the others.
     pub(crate) fn of_run<'a>(before: Option<Self>, others: impl IntoIterator<Item = &'a Machine>) -> Value {
         let (mut cpu, mut peak) = (0.0, 0);
         for machine in others {

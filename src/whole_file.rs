@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Gives the file these bytes, under another name first: if the disk is full, what was there stays. A link stays a link, and a file keeps
-/// its mode. A pipe or a device gets the bytes as they are.
+/// Writes the bytes to a temporary file, then renames it to `path`: if the disk is full, the old content stays. A link stays a link, and a
+/// file keeps its mode. For a pipe or a device, writes the bytes directly.
 ///
 /// # Errors
 /// That of the file system.
@@ -18,9 +18,9 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(_) => None,
     };
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // What the umask takes away is taken away.
+    // The umask still applies.
     let mut file = match tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder) {
-        // The folder may be closed, and the file in it open.
+        // The folder may be read-only while the file is writable.
         Err(e) if old.is_some() && e.kind() == ErrorKind::PermissionDenied => return fs::write(&place, bytes),
         file => file?,
     };

@@ -20,7 +20,7 @@ fn types(rows: &RecordBatch) -> Vec<(String, DataType)> {
     rows.schema_ref().fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
 }
 
-/// As the logs of UserBehavior come.
+/// The files of the UserBehavior data set, for instance, have no header.
 #[test]
 fn csv_without_a_header_is_refused_and_inspect_warns() {
     let dir = tempfile::tempdir().unwrap();
@@ -34,7 +34,7 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     assert!(!out.exists());
     let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
     assert!(code == Some(0) && said.contains("has the number 837575") && said.contains("1 row,"), "{said}");
-    // They may be names all the same, as the years of a pivoted table.
+    // Numbers may be names all the same, such as the years of a pivoted table.
     let job = dir.path().join("job.toml");
     fs::write(&job, "[columns]\nlabel = \"1511657927\"\ndense = [\"837575\"]\nslots = [\"pv\"]\n").unwrap();
     let (code, said) = convert(&rows, &out, &["--job", job.to_str().unwrap()]);

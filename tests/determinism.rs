@@ -186,7 +186,7 @@ fn criteo_text_and_csv_of_the_same_rows_give_the_same_model() {
             std::fs::write(csv.join(format!("{name}.csv")), format!("{};more\n{rows}", names.join(";"))).unwrap();
         }
     }
-    // CSV has no integers for `log1p` to be the default of.
+    // CSV has no integer columns, for which `log1p` would be the default.
     let dense = "columns.dense=[{ column = \"I1..I13\", transform = \"none\" }]";
     let settings = [dense, "data.shuffle=false", "data.shuffle_rows=0", "data.csv.delimiter=;"];
     let a = common::train(common::job(&text, &settings));

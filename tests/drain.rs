@@ -138,7 +138,7 @@ fn the_second_signal_stops_at_once() {
     assert!(!model.exists() && !partial.exists(), "{text}");
 }
 
-/// They left hidden folders.
+/// A bug: these commands left hidden folders.
 #[test]
 fn commands_that_write_a_folder_stop_at_the_first_signal_and_leave_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -128,7 +128,7 @@ fn labels_that_are_all_the_same_are_told_once_with_numbers() {
     assert!(text.contains("all 70 rows have label 0 (column `label`, positive = [\"1\", \"7\"])"), "{text}");
     let (code, text) = run(&["eval", "--model", model.to_str().unwrap(), "--data", data]);
     assert_eq!((code, text.matches(words).count()), (Some(0), 1), "{text}");
-    // Rows of both labels are not told of.
+    // There is no warning if rows have both labels.
     parquet(&path, &[&[0; 40], &[0, 1]]);
     let (code, text) = train(data, &[&output]);
     assert!(code == Some(0) && !text.contains("rows have label"), "{text}");

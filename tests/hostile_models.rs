@@ -130,7 +130,7 @@ fn damage(folder: &Path, random: &mut SplitMix64) -> (PathBuf, String) {
     (path, how)
 }
 
-/// Writes into the manifest what its files are now, as one who damages a folder on purpose would.
+/// Updates the lengths and checksums in the manifest, like someone who damages a folder on purpose.
 fn sign(folder: &Path) {
     fn entries<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
         if value.get("xxh3").is_some() {
@@ -152,7 +152,7 @@ fn sign(folder: &Path) {
         entry["bytes"] = bytes.len().into();
         entry["xxh3"] = format!("{:032x}", xxh3_128(&bytes)).into();
     }
-    // Of its own it has none, as those of earlier programs.
+    // The manifest gets no checksum of its own, like manifests of earlier programs.
     json.as_object_mut().map(|fields| fields.remove("checksum"));
     fs::write(manifest, serde_json::to_vec(&json).unwrap()).unwrap();
 }

@@ -126,7 +126,7 @@ fn the_report_has_every_stage_once_with_all_batches_and_all_of_its_time() {
     }
 }
 
-/// The time in which `train` made the model counted as work of `upload`.
+/// A bug: the time in which `train` made the model counted as work of `upload`.
 #[test]
 fn a_model_that_takes_long_to_make_is_no_work_of_the_stage_that_waits_for_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ impl Control {
         self.state.report()
     }
 
-    /// What each replica of each stage did when, from the source on: the beginning and the newest part, of a few thousand slices.
+    /// The timeline of each replica of each stage, from the source on: its first and its newest slices, a few thousand in all.
     pub fn timeline(&self) -> Vec<Track> {
         let registry = lock(&self.state.registry);
         let tracks = registry.stages.iter().rev().flat_map(|entry| {

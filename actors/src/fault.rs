@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Lineage;
 
-/// Who can mend a fault.
+/// Who can correct a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Domain {
@@ -80,7 +80,7 @@ pub enum Phase {
 /// phase and the lineage of the batch.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// Who can mend it.
+    /// Who can correct it.
     pub domain: Domain,
     /// What went wrong.
     pub kind: FaultKind,

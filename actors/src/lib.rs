@@ -82,7 +82,8 @@
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
 //!    run starts, is controlled, and ends.
-//! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are shown.
+//! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are
+//!    shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
 //!    sink and source follows; the files `conformance.rs` of all crates run it.
 //!

@@ -71,8 +71,8 @@ impl MachineMeter {
 }
 
 impl Threads {
-    /// Notes the times of the threads that are alive. `before`: the time that a thread seen for the first time had before the run, of
-    /// its time now.
+    /// Records the CPU times of the threads that are alive. `before` gives, from the time now of a thread that is seen for the first time,
+    /// its time before the run.
     fn look(&mut self, before: impl Fn(f64) -> f64) {
         for (number, name, cpu) in forebay_base::thread_cpu_seconds() {
             // A thread takes its name after its start.

@@ -172,7 +172,7 @@ impl StageMeter {
         self.threads.store(threads as u64, Relaxed);
     }
 
-    /// Says for which other process the stage waited this long. It tells the waits of one name apart, and adds to none of them.
+    /// Says for which other process the stage waited this long. This divides the waits of one name by process, and adds no time to them.
     pub fn waited_for(&self, process: &str, time: Duration) {
         let mut notes = self.notes();
         let wait = match notes.by_process.get_mut(process) {
@@ -231,7 +231,7 @@ impl Work<'_> {
     }
 }
 
-/// A wait under way. Dropping it ends the wait, so also when the wait is cancelled.
+/// A wait under way. Dropping it ends the wait, also if the wait is cancelled.
 struct Wait<'a> {
     meter: &'a StageMeter,
     kind: WaitKind,

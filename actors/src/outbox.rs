@@ -123,7 +123,7 @@ impl<T: Batch> Downstream<T> {
     }
 }
 
-/// Counts time as blocked until it is dropped, so also when the wait is cancelled.
+/// Counts time as blocked until it is dropped, also if the wait is cancelled.
 struct Blocked<'a>(&'a StageMeter, Instant);
 
 impl<'a> Blocked<'a> {

@@ -51,7 +51,7 @@ pub enum Verdict {
     Drained,
     /// This root cause stopped the run.
     Failed {
-        /// Who can mend it.
+        /// Who can correct it.
         domain: Domain,
         /// Whether the same run may succeed when tried again.
         retryable: bool,

@@ -157,7 +157,7 @@ impl Recorder {
         }
     }
 
-    /// Records the work on a batch that began at `began` and ends now. `name`: of the batch.
+    /// Records the work on a batch that began at `began` and ends now. `name`: the name of the batch.
     pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize, name: Option<BatchName>) {
         let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows, name });
         if let Some((Watched { observer, stage, replica }, current)) = &self.watched {

@@ -9,7 +9,7 @@ thread_local! {
     static EXPECTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `read`, which may panic at hostile bytes: that is an error of the bytes, and a panic hook need not tell it
+/// Calls `read`, which may panic at hostile bytes: such a panic is an error of the bytes, which a panic hook need not report
 /// ([`panic_is_expected`]).
 pub fn catch_expected<T>(read: impl FnOnce() -> T) -> thread::Result<T> {
     let before = EXPECTED.replace(true);

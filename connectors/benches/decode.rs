@@ -71,7 +71,7 @@ fn main() -> Result<(), Fault> {
     done
 }
 
-/// Writes Criteo text anew, as what `make` makes of the text of a file.
+/// Rewrites Criteo text: `make` converts the text of each file.
 fn anew(text: &Path, folder: &Path, ending: &str, make: impl Fn(&str) -> String) -> Result<(), Fault> {
     let failed = |e: std::io::Error| Fault::external("cannot write the bench's files").because(e);
     std::fs::create_dir_all(folder).map_err(failed)?;

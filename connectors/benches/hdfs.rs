@@ -3,8 +3,9 @@
 //! `cargo bench -p forebay-connectors --bench hdfs` starts a cluster on this machine (`make setup` gets it), writes rows
 //! and reads them, turn by turn, both ways. `FOREBAY_BENCH_HDFS=hdfs://host:port/folder` uses a cluster that is there.
 //! `FOREBAY_BENCH_DELAYS=0,5,20,100` adds so many milliseconds to every packet to the DataNodes (root: they stand in a
-//! network namespace). `FOREBAY_BENCH_RATE=2gbit` limits the line from them (the same, by `tc tbf`). `FOREBAY_BENCH_ROWS` (default 2,000,000),
-//! `FOREBAY_BENCH_ROUNDS` (default 5), `FOREBAY_BENCH_ONLY=filled|plain|dictionary`, `FOREBAY_BENCH_AHEAD` (MiB fetched ahead). Nothing passes or fails on a time.
+//! network namespace). `FOREBAY_BENCH_RATE=2gbit` limits the line from them (the same, by `tc tbf`). `FOREBAY_BENCH_ROWS` (default
+//! 2,000,000), `FOREBAY_BENCH_ROUNDS` (default 5), `FOREBAY_BENCH_ONLY=filled|plain|dictionary`, `FOREBAY_BENCH_AHEAD` (MiB fetched ahead).
+//! Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
 mod common;
@@ -160,7 +161,7 @@ fn write(stores: &Stores, url: &str, encoding: Encoding, fill_nulls: bool) -> Re
 
 const NAMESPACE: &str = "forebay-bench";
 
-/// Lets what leaves the DataNodes' namespace through at a rate.
+/// Limits the rate at which bytes leave the network namespace of the DataNodes.
 fn limit(rate: &str) -> Result<(), Fault> {
     let card = format!("{NAMESPACE}-i");
     let tc = [

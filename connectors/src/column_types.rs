@@ -11,8 +11,8 @@ pub(crate) fn dictionary() -> DataType {
     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
 }
 
-/// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not
-/// say that they can be null: that is no reason not to read their files together.
+/// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not say that they can
+/// be null. Such files can still be read together.
 pub(crate) fn in_batches(field: &FieldRef) -> FieldRef {
     match field.data_type() {
         DataType::List(item) => {
@@ -23,8 +23,8 @@ pub(crate) fn in_batches(field: &FieldRef) -> FieldRef {
     }
 }
 
-/// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type
-/// `Null`. Floating-point numbers are not made of integers, because dense features of the two are transformed otherwise.
+/// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type `Null`.
+/// Integers are not converted to floating-point numbers, because dense features of the two are transformed differently.
 pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     /// Bits of an integer type, and whether it has a sign.
     fn bits(kind: &DataType) -> Option<(u32, bool)> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The time between two decisions.
 pub(crate) const EVERY: Duration = Duration::from_millis(250);
 
-/// The share of its time from which a source waits for decoding most of the time.
+/// From this share of its time on, a source waits mostly for decoding.
 const MOSTLY: f64 = 0.5;
 
 /// Decides how many threads decode. It has no clock.
@@ -27,13 +27,13 @@ impl DecodeGrowth {
         Self { threads, most: most.max(threads), time: Duration::ZERO, waited: Duration::ZERO }
     }
 
-    /// Whether there may be more.
+    /// Whether there may be more threads.
     pub(crate) fn may_grow(&self) -> bool {
         self.threads < self.most
     }
 
-    /// Takes note of `time`, in a part of which, `waited`, the source waited for decoded rows. `queued` splits wait for a thread now.
-    /// Returns the threads to start.
+    /// Adds an interval of length `time`, of which the source waited for decoded rows for `waited`. `queued` splits wait for a thread now.
+    /// Returns the number of threads to start.
     ///
     /// If the source waits for the share `w` of the time, what comes after it could take 1 / (1 - `w`) times as many rows.
     pub(crate) fn observe(&mut self, time: Duration, waited: Duration, queued: usize) -> usize {

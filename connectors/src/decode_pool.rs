@@ -171,7 +171,7 @@ impl<T: Send + 'static> DecodePool<T> {
             return Ok(());
         }
         let begun = Instant::now();
-        // Long decoding without an item is a reason for more threads, too.
+        // Long decoding without an item is also a reason for more threads.
         let _ = self.cx.meter().waiting_on("decode", tokio::time::timeout(EVERY, ready)).await;
         let (waited, time) = (begun.elapsed(), self.since.elapsed());
         self.since = Instant::now();

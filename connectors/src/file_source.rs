@@ -99,8 +99,8 @@ impl FileSource {
         }
     }
 
-    /// Tells `check` what there is to read, of text without leases: see [`TextSource::checking`](crate::text::TextSource::checking). Other
-    /// formats leave it alone.
+    /// For text without leases, tells `check` what there is to read: see [`TextSource::checking`](crate::text::TextSource::checking). Other
+    /// formats ignore it.
     #[must_use]
     pub fn checking(self, check: PlanCheck) -> Self {
         match self {

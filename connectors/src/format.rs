@@ -100,7 +100,7 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// A column wanted of files, and what its values are where the files do not say: in text.
+/// A column to read from files, and the type of its values in text files, which do not say it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileColumn {
     /// Its name.
@@ -113,7 +113,7 @@ pub struct FileColumn {
     pub optional: bool,
     /// Whether it is text where it is a folder `column=value`, even if all values of the folder are integers.
     pub folder_text: bool,
-    /// Whether it holds lists, should the first lines of JSON files have only nulls for it.
+    /// Whether it holds lists, if the first lines of JSON files have only nulls for it.
     pub list: bool,
 }
 

@@ -27,7 +27,7 @@ pub struct DataPlan {
     pub fingerprint: u64,
 }
 
-/// Is told what there is to read before the first row is. A fault ends the source.
+/// Called with the plan before the first row is read. A fault ends the source.
 pub type PlanCheck = Arc<dyn Fn(&DataPlan) -> Result<(), Fault> + Send + Sync>;
 
 impl DataPlan {
@@ -71,7 +71,7 @@ pub trait Leases: Send + Sync + 'static {
     /// A source asks from a task of its own and drops the future when it is closed.
     ///
     /// # Errors
-    /// A fault ends the source; a plan that differs from the one of the first source is the user's.
+    /// A fault ends the source; a plan that differs from the one of the first source is a user fault.
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault>;
 
     /// Whether a source goes on with rows of this window. After the first `false` it ends: the windows that it has not handed on
@@ -81,9 +81,8 @@ pub trait Leases: Send + Sync + 'static {
     }
 }
 
-/// Leases for several sources of one process. Each window goes to the first source that has room for it: a slow source
-/// gets fewer, and none waits for another. Which reader gets what differs from run to run;
-/// each row comes once an epoch all the same.
+/// Leases for several sources of one process. Each window goes to the first source that has room for it: a slow source gets fewer, and none
+/// waits for another. Which source gets which window differs from run to run, but each row comes once in an epoch.
 #[derive(Debug)]
 pub struct LocalLeases {
     at_once: u64,
@@ -131,7 +130,7 @@ pub(crate) fn fingerprint(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result
         }
     }
     let mut hash = HashWriter(Xxh3::new());
-    // Hashing takes whatever is written.
+    // Writing to the hash cannot fail.
     let _ = write(&mut hash);
     hash.0.digest()
 }

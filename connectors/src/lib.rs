@@ -1,4 +1,5 @@
-//! Bytes in and out of Forebay: Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
+//! Bytes in and out of Forebay: Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, streams of record batches; local disk,
+//! HDFS, S3.
 //!
 //! Every source yields [`Rows`]: an Arrow `RecordBatch` with its lineage. `forebay-pipelines` decides what the columns
 //! mean.
@@ -20,8 +21,8 @@
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
 //! 5. `column_types`, `typed_columns`, `requests`: columns of files that have types, and which ranges are read.
-//!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the sources.
-//!    `format`, `file_source`: the source of files in a format.
+//!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the
+//!    sources. `format`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!

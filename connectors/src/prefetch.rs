@@ -28,7 +28,7 @@ impl BudgetPermit {
     }
 }
 
-/// The task that feeds; dropping it stops the fetching.
+/// The task that fetches; dropping it stops the fetching.
 #[derive(Debug)]
 pub(crate) struct Prefetch(JoinHandle<()>);
 
@@ -47,16 +47,16 @@ const AT_ONCE: usize = 64;
 /// Bytes under way at first. One request of a store with a latency of 20 ms needs about as many at 200 MB/s.
 const FIRST_WINDOW: u64 = 4 << 20;
 
-/// How many bytes may be under way. They share the line to the store, so the first split would come last if all were asked for at
-/// once. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip, until
-/// only the budget limits it.
+/// How many bytes may be under way. Splits share the line to the store, so if all were requested at once, the first one would arrive as
+/// late as the last. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip,
+/// until only the budget limits it.
 ///
 /// After a wait for a lease the first split is again the one that the decoding waits for. So the window is halved for every
 /// [`HALVED_AFTER`] in which nothing was under way, as that of a TCP connection (RFC 2861, Handley, Padhye and Floyd, 2000).
 struct Window {
     bytes: u64,
     under_way: u64,
-    /// The budget: a wider window means nothing.
+    /// The budget: a wider window has no effect.
     most: u64,
 }
 
@@ -110,7 +110,7 @@ where
         let mut splits = pin!(admitted(budget_bytes, splits));
         let (mut running, mut window) = (FuturesUnordered::new(), Window::new(budget_bytes as u64));
         let mut idle_since = Instant::now();
-        // Splits that came before those in front of them, and the number of the next one to hand on.
+        // Splits that arrived before earlier ones, and the number of the next one to hand on.
         let (mut next, mut asked, mut more) = (0_u64, 0_u64, true);
         let mut early: BTreeMap<u64, Result<(Vec<J>, _), Fault>> = BTreeMap::new();
         while more || !running.is_empty() {
@@ -188,7 +188,7 @@ fn admitted<W: Send + 'static>(
             return Ok(None);
         };
         let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
-        // Only this stream acquires, so that what it holds cannot keep it from the rest.
+        // Only this stream acquires permits, so the rest will become free.
         permit.merge(acquire(cost - 1).await);
         Ok(Some(((bytes, what, BudgetPermit(permit)), (splits, budget))))
     })

@@ -28,7 +28,7 @@ pub(crate) enum Unit {
 
 #[derive(Clone, Debug)]
 enum Numbers {
-    /// One after the other, from this one on.
+    /// Consecutive numbers, from this one on.
     From(u64),
     Each(Vec<u64>),
 }
@@ -63,8 +63,8 @@ impl RowPlaces {
         Some((unit, number))
     }
 
-    /// The place of row `row` of the batch for a message, such as `` `rows.csv`, line 7 ``. Reads the file up to there where only the
-    /// byte is known.
+    /// The place of row `row` of the batch for a message, such as `` `rows.csv`, line 7 ``. If only the byte is known, reads the file up to
+    /// there.
     pub async fn place(&self, row: usize) -> String {
         let file = self.file();
         match self.number(row) {

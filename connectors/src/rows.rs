@@ -35,9 +35,8 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Leaves out the rows for which `mask` (`[n]`) is true; a null keeps its row. Counts them under `reason` in the run's ledger
-    /// and among the rejected rows of the window. What is left may have no rows; it is to be sent on all the same, since it
-    /// carries the counts and the end of its window.
+    /// Leaves out the rows for which `mask` (`[n]`) is true; a null keeps its row. Counts them under `reason` in the run's ledger and among
+    /// the rejected rows of the window. Send the result on even if it has no rows, because it carries the counts and the end of its window.
     ///
     /// # Errors
     /// An internal fault if the mask has another length than the rows.

@@ -11,7 +11,7 @@ use object_store::Error as StoreError;
 #[error("{text}")]
 pub(crate) struct Explained {
     pub(crate) text: String,
-    /// Whether the user must mend it.
+    /// Whether the user must correct it.
     pub(crate) users: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
@@ -56,7 +56,7 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
 /// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
 const NUMBERED: &str = "Filenames containing trailing";
 
-/// Whether the system refuses it for ever: the local store says so as a general error.
+/// Whether the system refuses the operation for ever; the local store reports this as a general error.
 pub(crate) fn may_not(error: &(dyn Error + 'static)) -> bool {
     let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
     let mut cause = Some(error);

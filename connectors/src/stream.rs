@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::rows::{Rows, WindowMark};
 
-/// Rows of a stream. What columns it must have is the mapping's business, which looks at the first batch.
+/// Rows of a stream. The stage `parse` checks its columns, at the first batch.
 pub struct StreamSource<S> {
     name: String,
     stream: Pin<Box<S>>,
@@ -25,7 +25,7 @@ where
     S: Stream<Item = Result<RecordBatch, E>> + 'static,
     E: Into<Box<dyn Error + Send + Sync>> + 'static,
 {
-    /// `name` is how reports and faults call the stream.
+    /// `name`: the name of the stream in reports and faults.
     pub fn new(name: impl Into<String>, stream: S) -> Self {
         Self { name: name.into(), stream: Box::pin(stream), rows: 0, seq: 0 }
     }

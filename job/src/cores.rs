@@ -10,7 +10,7 @@ use super::Job;
 /// On this many cores or fewer there is nothing to tune: everything has one thread, as the stages already use all cores.
 const FEW_CORES: usize = 2;
 
-/// More decode threads or shards than this bring nothing that was ever measured.
+/// In measurements, more decode threads or shards than this never helped.
 const MOST_DECODE_THREADS: usize = 16;
 const MOST_SHARDS: usize = 16;
 
@@ -34,13 +34,13 @@ impl Job {
         self.data.decode_threads.or((self.cores() / 4).clamp(1, MOST_DECODE_THREADS))
     }
 
-    /// Threads that decode at most, if decoding turns out to be what a run waits for.
+    /// The most threads that decode, if the run waits for decoding.
     pub fn most_decode_threads(&self) -> usize {
         self.data.decode_threads.or(self.cores())
     }
 
-    /// Shards of each process that holds some. Processes of a run may stand on different machines, yet must agree on the number:
-    /// with ps processes it does not depend on the cores.
+    /// Shards of each process that holds shards. With ps processes the number does not depend on the cores, because processes on different
+    /// machines must agree on it.
     pub fn shards(&self) -> usize {
         let auto = if self.placement.ps == 0 { (self.cores() / 4).clamp(1, MOST_SHARDS) } else { 1 };
         self.table.shards.or(auto)
@@ -60,7 +60,7 @@ impl Job {
         self.pipeline.parse_replicas.or(1)
     }
 
-    /// Replicas of the parse stage in a pipeline that is not tuned, and has nothing but this stage that computes.
+    /// Replicas of the parse stage in a pipeline that is not tuned, and in which no other stage computes.
     pub fn parse_replicas_alone(&self) -> usize {
         self.pipeline.parse_replicas.or(self.cores() / 2).max(1)
     }

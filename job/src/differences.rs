@@ -7,8 +7,8 @@ use toml::{Table, Value};
 use super::Job;
 
 impl Job {
-    /// The fields that differ from those of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here",
-    /// where `self` is there. Only fields that `asked` returns true for.
+    /// The fields that differ from those of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here". `self` is
+    /// "there". Compares only fields that `asked` returns true for.
     pub fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
         let (there, here) = (fields(self), fields(other));
         let names: BTreeSet<_> = there.keys().chain(here.keys()).filter(|name| asked(name)).collect();
@@ -21,8 +21,8 @@ impl Job {
     }
 }
 
-/// All fields of a job, by their names with dots. A field that the kind of model gives a default has the value that the model
-/// takes: a job that leaves it out is the same job.
+/// All fields of a job, by their names with dots. A field whose default depends on the kind of model has the value that the model uses, so
+/// a job that leaves the field out is the same job.
 fn fields(job: &Job) -> BTreeMap<String, Value> {
     fn flatten(prefix: &str, table: Table, fields: &mut BTreeMap<String, Value>) {
         for (key, value) in table {

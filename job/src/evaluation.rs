@@ -165,7 +165,7 @@ impl std::fmt::Display for EvaluateEvery {
 }
 
 impl Job {
-    /// What the run does with evaluations while it trains, as a sentence; `None` if it evaluates at the end alone.
+    /// What the run does with evaluations while it trains, as a sentence; `None` if it evaluates only at the end.
     pub fn evaluation_plan(&self) -> Option<String> {
         let EvaluationOptions { every, metric, patience, .. } = &self.evaluation;
         let mut plan = format!("evaluates every {} on data.eval", (*every)?);

@@ -27,7 +27,7 @@ impl Job {
     /// The FinalMLP of the job's model.
     ///
     /// # Errors
-    /// User: a context that is no column of the slots.
+    /// User: a context column that is no slot.
     pub(super) fn final_mlp(&self) -> Result<ModelSpec, Fault> {
         let (model, columns) = (&self.model, &self.columns);
         let mut spec = model.spec(columns.slot_count(), columns.dense_inputs(), &columns.label.weights());

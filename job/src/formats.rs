@@ -22,7 +22,7 @@ impl Serialize for Job {
     }
 }
 
-/// A job that is read without a detour.
+/// A job that is read without JSON values in between.
 pub(super) struct ReadJob(pub(super) Job);
 
 impl<'de> Deserialize<'de> for ReadJob {
@@ -31,7 +31,7 @@ impl<'de> Deserialize<'de> for ReadJob {
     }
 }
 
-/// A job that is written without a detour.
+/// A job that is written without JSON values in between.
 pub(super) struct WrittenJob<'a>(pub(super) &'a Job);
 
 impl Serialize for WrittenJob<'_> {

@@ -6,7 +6,7 @@ use forebay_models::{Activation, CrossStructure, Norm, Similarity};
 
 use super::{ModelKind, ModelOptions, TowerLoss};
 
-/// All that have a tower, and those of programs of their own.
+/// All kinds with a tower, and the kind of a program's own models.
 const TOWERS: &[ModelKind] = &[
     ModelKind::WideDeep,
     ModelKind::DeepFm,

@@ -49,7 +49,7 @@ impl Labels {
         &self.0[0]
     }
 
-    /// What the loss of each is multiplied by.
+    /// The factor of each label's loss.
     pub fn weights(&self) -> Vec<f32> {
         self.0.iter().map(|label| label.weight as f32).collect()
     }
@@ -59,7 +59,7 @@ impl Labels {
         if self.0.len() == 1 { Vec::new() } else { self.0.iter().map(|label| label.name().to_owned()).collect() }
     }
 
-    /// Checks each, and names against each other; the fault names the field.
+    /// Checks each label, and that no two have the same name; the fault names the field.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.0.iter().try_for_each(LabelColumn::check)?;
         if let [one] = &self.0[..]
@@ -177,7 +177,7 @@ const COMPARISONS: [(&str, Comparison); 4] =
     [(">=", Comparison::AtLeast), (">", Comparison::Above), ("<=", Comparison::AtMost), ("<", Comparison::Below)];
 
 impl Comparison {
-    /// Whether `value` compares so with `limit`.
+    /// Whether the comparison of `value` with `limit` holds.
     pub fn holds(self, value: f64, limit: f64) -> bool {
         match self {
             Self::AtLeast => value >= limit,
@@ -194,7 +194,7 @@ impl LabelColumn {
         self.name.as_deref().unwrap_or(&self.column)
     }
 
-    /// What the values are in text.
+    /// The type of the label's values in text files.
     pub(crate) fn in_text(&self) -> ValueKind {
         match &self.positive {
             Some(Positive(PositiveRule::OneOf(values))) if values.iter().any(|v| v.parse::<f64>().is_err()) => {

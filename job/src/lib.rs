@@ -63,7 +63,7 @@ pub use train::{Backend, TrainOptions, Transfers};
 
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-// `formats.rs` calls what this derives.
+// `formats.rs` calls the derived functions.
 #[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Job {
     /// Seed of every random choice: initial weights, shuffling, synthetic rows.
@@ -109,7 +109,7 @@ impl Job {
         self.check_dense_l2()
     }
 
-    /// Refuses L2 of dense parameters for a model that has none. A model of the program's own knows its parameters itself.
+    /// Refuses L2 of dense parameters for a model that has none. The job does not know the parameters of a program's own model.
     fn check_dense_l2(&self) -> Result<(), Fault> {
         let l2 = self.train.optimizer.l2();
         let spec = self.model_spec()?;
@@ -214,8 +214,8 @@ impl Job {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Names that tell no format have
-    /// that of the training rows.
+    /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Files whose names tell no
+    /// format have that of the training rows.
     pub fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;
@@ -227,7 +227,7 @@ impl Job {
     }
 }
 
-/// Most threads or replicas of one kind: more is a slip of the pen, and no machine starts a million threads.
+/// Most threads or replicas of one kind: more is taken for a typing error, and no machine starts a million threads.
 const MOST_THREADS: usize = 1024;
 
 /// Most rows of a window or a batch: offsets within it are 32-bit numbers, and a row may have 4,096 values.

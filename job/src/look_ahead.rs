@@ -6,8 +6,8 @@ use forebay_actors::Fault;
 
 use super::{DenseAt, Job, LookupAt};
 
-/// Batches ahead if the job does not say and the round trip is [`WORTH`] it. A batch takes two round trips, so nine under way hide
-/// 50 ms behind 11 ms of work each.
+/// Batches ahead if the job does not set them, and the round trip is at least [`WORTH`]. A batch takes two round trips, so nine batches
+/// under way hide a round trip of 50 ms behind 11 ms of work for each batch.
 const AUTO: usize = 8;
 
 /// With a shorter round trip to the ps, stepping rows twice costs more than waiting.
@@ -17,12 +17,12 @@ impl Job {
     /// The largest `train.look_ahead`: more is taken for a typing error.
     pub const MOST_LOOK_AHEAD: usize = 64;
 
-    /// Whether rows can be asked for ahead: the tables are in other processes, and nothing rules it out.
+    /// Whether rows can be pulled ahead: the tables are in other processes, and no field rules look-ahead out.
     pub fn may_look_ahead(&self) -> bool {
         self.placement.ps > 0 && self.against_look_ahead().is_none()
     }
 
-    /// How many batches ahead rows are asked for if the farthest ps has this round trip; 0 in jobs without look-ahead.
+    /// How many batches ahead rows are pulled if the farthest ps has this round trip; 0 in jobs without look-ahead.
     pub fn look_ahead(&self, round_trip: Duration) -> usize {
         match self.may_look_ahead() {
             true => self.train.look_ahead.or(if round_trip >= WORTH { AUTO } else { 0 }),
@@ -30,7 +30,7 @@ impl Job {
         }
     }
 
-    /// What in the job rules look-ahead out, and what to do about it.
+    /// Which field of the job rules look-ahead out, and what to do about it.
     fn against_look_ahead(&self) -> Option<String> {
         let (placement, staleness) = (&self.placement, self.train.staleness);
         if staleness.exactly || staleness.batches > 0 {
@@ -92,7 +92,7 @@ mod tests {
             (&["placement.dense=ps"], 0),
             (&["table.admission.count=2"], 0),
             (&["table.eviction.unseen_rows=5"], 0),
-            // Nothing to hide: the tables are here.
+            // The tables are in this process, so there is no round trip to hide.
             (&["placement.ps=0"], 0),
             (&["placement.ps=0", "train.look_ahead=3"], 0),
         ] {

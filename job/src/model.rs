@@ -258,7 +258,7 @@ impl ModelOptions {
         Ok(())
     }
 
-    /// Checks that the kind of model takes so many labels.
+    /// Checks that the kind of model takes this number of labels.
     pub(super) fn check_labels(&self, labels: usize) -> Result<(), Fault> {
         let takes_several = matches!(self.kind, ModelKind::SharedBottom | ModelKind::Mmoe | ModelKind::Esmm);
         match (takes_several, labels) {
@@ -294,9 +294,9 @@ impl ModelOptions {
         Cross { layers: self.cross_layer_count(), rank: self.cross_rank, structure: self.cross_structure }
     }
 
-    /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights, without what
-    /// depends on the names of columns: [`Job::model_spec`](crate::Job::model_spec) is the whole. For an "own" model and for two towers it has no
-    /// parts.
+    /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights.
+    /// [`Job::model_spec`](crate::Job::model_spec) adds what depends on the names of columns. For an "own" model and for two towers it has
+    /// no parts.
     pub fn spec(&self, slots: usize, dense: usize, labels: &[f32]) -> ModelSpec {
         let (dim, hidden) = (self.embedding_dim, &self.hidden[..]);
         let task_hidden = self.task_hidden.as_deref().unwrap_or(&TASK_HIDDEN);

@@ -39,7 +39,7 @@ impl Job {
         Ok(spec.with_attention(Attention { pairs: self.attention_pairs()?, unit }))
     }
 
-    /// Refuses weights of values where the model has no use for them.
+    /// Refuses weights of values in slots where the model cannot use them.
     fn check_weights_of_values(&self) -> Result<(), Fault> {
         if !self.columns.has_value_weights() {
             return Ok(());

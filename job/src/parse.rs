@@ -38,7 +38,7 @@ impl Job {
 
     /// Parses TOML text, then applies settings. An empty text is the default job.
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
-        // Also with settings the text is parsed without them first, so that an error in the file names its line.
+        // The text is first parsed without the settings, so that an error in the file names its line.
         let ReadJob(job) = toml::from_str(text).map_err(|e| explain(&e))?;
         if settings.is_empty() {
             return Ok(job);

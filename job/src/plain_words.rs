@@ -1,6 +1,6 @@
 //! Says in the words of a job file what serde says of a value of the wrong type: "found the text "x", expected a list".
 
-/// The message of an error, with what was found and what is expected in words that stand in the documentation of the job.
+/// The message of an error, which says what was found and what is expected in the words of the documentation of the job.
 pub(crate) fn plain_words(message: &str) -> String {
     if let Some(field) = message.strip_prefix("missing field ") {
         return format!("the field {field} is missing");
@@ -49,7 +49,7 @@ fn expected(what: &str, found: &str) -> String {
     plain.to_owned()
 }
 
-/// Whether what was found has too many digits for a TOML integer, which ends at 2^63 - 1. Settings take it for text.
+/// Whether what was found has too many digits for a TOML integer, which ends at 2^63 - 1. A setting takes such a number for text.
 fn is_large(found: &str) -> bool {
     let digits = found.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-');
     digits.len() - digits.trim_start_matches(|c: char| c.is_ascii_digit()).len() >= 19

@@ -10,17 +10,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct StalenessRule {
     /// The number of batches.
     pub batches: usize,
-    /// Whether it is this number in every look-up; if not, it is at most this number.
+    /// Whether every look-up has exactly this number of unapplied batches, and not only at most this number.
     pub exactly: bool,
 }
 
 impl StalenessRule {
-    /// At most so many.
+    /// At most this many batches.
     pub fn at_most(batches: usize) -> Self {
         Self { batches, exactly: false }
     }
 
-    /// Exactly so many: the look-up of batch n sees the pushes of all batches before n - k, and of no other.
+    /// Exactly this many batches: the look-up of batch n sees the pushes of all batches before n - k, and of no other.
     pub fn exactly(batches: usize) -> Self {
         Self { batches, exactly: true }
     }

@@ -111,7 +111,7 @@ impl TableOptions {
             .map(|part| {
                 let (optimizer, init) = match part.name.as_str() {
                     "linear" => (self.linear_optimizer.unwrap_or_else(|| steps.linear_optimizer()), Init::Zeros),
-                    // Of two towers: its gradients are numbers of rows, with a minus.
+                    // A part of two towers. Its gradients are negative numbers of rows.
                     "count" => (Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros),
                     _ => (self.embedding_optimizer, self.embedding_init),
                 };
@@ -127,13 +127,13 @@ impl TableOptions {
             }),
             (None, probability) => probability.map(Admission::Probability),
         };
-        // Known first, as it says what a row takes.
+        // Set first, because the bytes of a row depend on it.
         config.lifetime = Lifetime { admission, eviction: Some(Eviction::default()) };
         config.lifetime.eviction = self.eviction(&config, steps.rows);
         config
     }
 
-    /// The section whose rules decide which keys have a row, if there is one.
+    /// The section with the rules that decide which keys have a row, if there is one.
     pub(super) fn rules(&self) -> Option<&'static str> {
         match (self.admission == AdmissionOptions::default(), self.eviction == EvictionOptions::default()) {
             (false, _) => Some("admission"),
@@ -223,10 +223,10 @@ impl TableOptions {
         }
     }
 
-    /// Checks `max_bytes`, which is too small for some rows and not for others.
+    /// Checks `max_bytes`. Its least value depends on the size of the rows.
     ///
     /// # Errors
-    /// User: with the least that is expected.
+    /// User: names the least value that is expected.
     pub(crate) fn check_bytes(&self, config: &TableConfig) -> Result<(), Fault> {
         let least = LEAST_CAP * config.most_bytes_per_row() + config.most_bloom_bytes();
         match self.eviction.max_bytes {

@@ -77,7 +77,7 @@ impl Job {
             return config(&self.table, None);
         }
         let built_in = self.model.kind != ModelKind::Own;
-        // No row is of a first group that no slot is in: it must not be the widest.
+        // If no slot is in the first group, the group has no rows, and must not be the widest.
         let uses_first = self.columns.slot_tables().contains(&0);
         let mut all = config(&self.table, (built_in && uses_first).then_some(self.model.embedding_dim));
         all.groups = names
@@ -166,7 +166,7 @@ impl Job {
         Ok(())
     }
 
-    /// Checks `[tables]` and who names them.
+    /// Checks `[tables]`, and the slots that name them.
     ///
     /// # Errors
     /// User: names the table or the slot, and the field.
@@ -254,7 +254,7 @@ impl Job {
     /// Checks the caps in bytes, which are too small for some rows and not for others.
     ///
     /// # Errors
-    /// User: with the least that is expected.
+    /// User: names the least value that is expected.
     pub fn check_table_bytes(&self, parts: &[RowPart]) -> Result<(), Fault> {
         let config = self.table_config(parts);
         let mut all = config.of_groups().into_iter();

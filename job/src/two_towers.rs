@@ -12,7 +12,7 @@ use crate::columns::SlotCross;
 pub(super) const VECTOR_DIM: usize = 64;
 const TEMPERATURE: f32 = 0.2;
 const TEMPERATURE_IN_BATCH: f32 = 0.05;
-/// Of inner products, which have no largest value.
+/// The temperature of inner products, which have no largest value.
 const TEMPERATURE_OF_DOT: f32 = 1.0;
 
 impl Job {
@@ -140,7 +140,7 @@ impl Job {
         Ok(TowerInputs { slots, dense, hidden: of.hidden.clone() })
     }
 
-    /// Checks the fields of two towers, and what does not go together with a loss of the batch; the fault names the field.
+    /// Checks the fields of two towers, and the fields that cannot be used with a loss over the batch; the fault names the field.
     pub(super) fn check_two_towers(&self) -> Result<(), Fault> {
         let model = &self.model;
         let refuse = |what: String| Err(Fault::user(what));
@@ -185,7 +185,7 @@ impl Job {
         }
     }
 
-    /// The job with the columns of one of the towers of `spec` alone.
+    /// The job with only the columns of one of the towers of `spec`.
     pub fn for_tower(&self, spec: &ModelSpec, side: TowerSide) -> Self {
         let mut job = self.clone();
         let Some(two) = &spec.two_towers else { return job };
@@ -200,7 +200,7 @@ impl Job {
             input += column.inputs();
         }
         job.columns.dense = dense;
-        // The number of a table is part of keys.
+        // Keys contain the number of their table.
         job.columns.tables = columns.named_tables().into_iter().map(str::to_owned).collect();
         job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();
         let crosses = columns.crosses.iter().enumerate().filter(|(at, _)| own(slots, *at));

@@ -63,7 +63,7 @@ pub struct RunningAuc {
     window: f64,
     positive: Vec<f64>,
     negative: Vec<f64>,
-    /// What a new row weighs: it grows in place of all older weights shrinking.
+    /// The weight of a new row. It grows, so that the weights of older rows need not shrink.
     weight: f64,
 }
 

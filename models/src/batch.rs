@@ -7,14 +7,15 @@ use crate::ModelError;
 /// One batch, borrowed: `n` rows, `t` labels (mostly 1), `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
 #[derive(Debug, Clone, Copy)]
 pub struct DenseBatch<'a> {
-    /// The name of the batch as a number: the same whenever and wherever the batch is trained on. Dropout comes from it and the
-    /// model's seed, so batches of one number lose the same units; nothing else does.
+    /// The name of the batch as a number: the same whenever and wherever the batch is trained on. Dropout depends on it and on the model's
+    /// seed, so batches with one number lose the same units. Nothing else depends on it.
     pub id: u64,
     /// `n`, the number of rows; at least 1.
     pub rows: usize,
-    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row. Of several labels (`t > 1`) NaN is one that the row lacks: it has no loss.
+    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row. Of several labels (`t > 1`) NaN is one that the row lacks: it has no
+    /// loss.
     pub labels: &'a [f32],
-    /// `[n]`, each finite and at least 0: what the loss of each row is multiplied by. `None`: 1 for every row.
+    /// `[n]`, each finite and at least 0: the factor of the loss of each row. `None`: 1 for every row.
     pub weights: Option<&'a [f32]>,
     /// `[n x d]`, row-major.
     pub dense: &'a [f32],
@@ -67,8 +68,8 @@ pub struct BatchShape {
 }
 
 impl DenseBatch<'_> {
-    /// Some rows of a batch that fits its model, as a batch with the same unique rows. `offsets` is where it keeps its own offsets, if it has
-    /// some. Panics if `rows` are not within the batch.
+    /// Some rows of a batch that fits its model, as a batch with the same unique rows. `offsets` is where it keeps its own offsets, if it
+    /// has some. Panics if `rows` are not within the batch.
     pub fn part<'b>(&'b self, rows: Range<usize>, offsets: &'b mut Vec<u32>) -> DenseBatch<'b> {
         let of = |values: usize| rows.start * values..rows.end * values;
         let (labels, dense) = (self.labels.len() / self.rows, self.dense.len() / self.rows);

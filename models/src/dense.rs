@@ -84,8 +84,8 @@ pub trait DenseModel {
     /// [`ModelError::Load`] if a tensor is missing, unknown or of another shape; nothing is changed then.
     fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
 
-    /// Whether [`predict`](DenseModel::predict) gives a row the same bits in a batch of any other rows, so that several models with the same
-    /// parameters may share a batch. The default is `false`.
+    /// Whether [`predict`](DenseModel::predict) gives a row the same bits in a batch of any other rows, so that several models with the
+    /// same parameters may share a batch. The default is `false`.
     fn has_independent_rows(&self) -> bool {
         false
     }

@@ -66,7 +66,7 @@ impl FinalMlp {
         }
     }
 
-    /// The number of the first hidden layer of a tower among those of both: dropout goes by it.
+    /// The number of the first hidden layer of a tower among those of both, which dropout uses.
     pub(crate) fn first_hidden(&self, stream: usize) -> usize {
         stream * self.tower.hidden.len()
     }

@@ -13,7 +13,8 @@
 //! gradients.
 //!
 //! Read these files in this order:
-//! 1. `spec.rs`, `tower.rs`, `tasks.rs` and `two_towers.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
+//! 1. `spec.rs`, `tower.rs`, `tasks.rs` and `two_towers.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the
+//!    trait [`DenseModel`]
 //! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
 //!    `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch

@@ -5,7 +5,7 @@ use crate::{ModelError, NamedTensor};
 /// Names of the optimizer's tensors begin with this.
 const OPTIMIZER: &str = "optimizer.";
 
-/// One list of both.
+/// Joins the parameters and the tensors of the optimizer into one list.
 ///
 /// # Errors
 /// [`ModelError::State`] if a name would be taken for one of the other kind.
@@ -26,7 +26,7 @@ pub(crate) fn join(
     Ok(parameters)
 }
 
-/// Whether a state has that of an optimizer.
+/// Whether a state includes that of an optimizer.
 pub fn has_optimizer(state: &[NamedTensor]) -> bool {
     state.iter().any(|tensor| tensor.name.starts_with(OPTIMIZER))
 }

@@ -10,7 +10,7 @@ use crate::{ModelError, Tower};
 pub struct Tasks {
     /// What the labels share besides the rows of the table.
     pub sharing: Sharing,
-    /// What the loss of each label is multiplied by; their number is that of the labels, at least 2.
+    /// The factor of the loss of each label. Their number is that of the labels, at least 2.
     pub weights: Vec<f32>,
     /// The tower of each label. Its `hidden` may be empty: one linear output. Its activation, norm and dropout also hold in the
     /// hidden layers that labels share.
@@ -82,7 +82,7 @@ impl Tasks {
         self.shared_hidden().last().copied().unwrap_or(x0)
     }
 
-    /// The number of the first hidden layer of a shared stack, of all hidden layers: dropout goes by it.
+    /// The number of the first hidden layer of a shared stack among all hidden layers, which dropout uses.
     pub(crate) fn first_of_shared(&self, stack: usize) -> usize {
         stack * self.shared_hidden().len()
     }

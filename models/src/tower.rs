@@ -14,7 +14,7 @@ pub struct Tower {
     /// What follows each hidden layer.
     #[serde(default)]
     pub activation: Activation,
-    /// What each hidden layer is normalized by, before its activation.
+    /// The normalization of each hidden layer, before its activation.
     #[serde(default, skip_serializing_if = "is_default")]
     pub norm: Norm,
     /// The share of the outputs of each hidden layer that a training step sets to 0, from 0 to below 1; the others are multiplied

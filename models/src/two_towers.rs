@@ -55,7 +55,7 @@ pub enum TowerSide {
 }
 
 impl TowerSide {
-    /// Both, in the order of their parameters.
+    /// Both towers, in the order of their parameters.
     pub const BOTH: [TowerSide; 2] = [TowerSide::User, TowerSide::Item];
 
     /// `user` or `item`: the name in job files and of the tower's parameters.
@@ -114,7 +114,7 @@ impl TwoTowers {
         self.inputs(side).hidden.as_deref().unwrap_or(&self.tower.hidden)
     }
 
-    /// The number of a tower's first hidden layer among those of both: dropout goes by it.
+    /// The number of a tower's first hidden layer among those of both, which dropout uses.
     pub(crate) fn first_hidden(&self, side: TowerSide) -> usize {
         match side {
             TowerSide::User => 0,

@@ -277,7 +277,7 @@ fn training_continues_from_a_saved_model() {
     }
 }
 
-/// Dropout is a matter of training steps, and of the batch: another id, other units.
+/// Only training steps drop units, and the id of the batch decides which.
 #[test]
 fn dropout_is_not_in_predictions_and_depends_on_the_batch_and_the_seed() {
     let plain = ModelSpec::ctr_dnn(3, 2, 4, &[40]);

@@ -63,7 +63,7 @@ fn both_backends_give_the_same_loss_logits_and_gradients() {
     }
 }
 
-/// What a step would do without clipping, scaled by hand, is what both backends do with it.
+/// On both backends, a step with clipping equals a step without it whose gradients are scaled by hand.
 #[test]
 fn both_backends_clip_all_gradients_of_a_batch_together() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
@@ -117,7 +117,7 @@ fn a_saved_model_moves_between_the_backends() {
     }
 }
 
-/// Where the loss has no say, L2 alone moves a parameter: both backends shrink it alike, biases too.
+/// If the loss does not depend on a parameter, only L2 moves it: both backends shrink it in the same way, biases too.
 #[test]
 fn l2_of_dense_parameters_is_the_same_on_both_backends() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1).with_norm(Norm::Layer);

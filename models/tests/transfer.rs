@@ -69,7 +69,7 @@ fn a_step_in_three_parts_gives_the_bits_of_train() {
         let fixed = |spec: &ModelSpec| spec.pooling != Pooling::Max || device() == Device::Cpu;
         for (name, spec) in specs().into_iter().filter(|(_, spec)| fixed(spec)) {
             if spec.two_towers.as_ref().is_some_and(|two| matches!(two.loss, TwoTowersLoss::InBatchSoftmax { .. })) {
-                // Its loss is of the batch, which the host has: the step stays in one piece.
+                // The loss is that of the whole batch, so the step stays in one piece.
                 assert!(torch(&spec, optimizer).uploader().unwrap().is_none(), "{name}");
                 continue;
             }

@@ -40,18 +40,18 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Accepts columns compressed so, that unpack to at most `most` bytes a message.
+    /// Accepts columns with this compression, which unpack to at most `most` bytes in a message.
     pub(crate) fn new(compression: Option<Compression>, most: usize) -> Self {
         let schema = Arc::new(Schema::empty());
         Self { schema, begun: false, dictionaries: HashMap::new(), compression, most }
     }
 
-    /// Empty until it came.
+    /// The schema of the columns; empty until it has arrived.
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    /// Whether the schema came.
+    /// Whether the schema has arrived.
     pub(crate) fn begun(&self) -> bool {
         self.begun
     }

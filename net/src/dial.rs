@@ -22,7 +22,7 @@ pub struct Dialer {
 }
 
 impl Dialer {
-    /// Its peers' sockets are waited for on `io`.
+    /// The threads of `io` wait for the sockets of its peers.
     ///
     /// # Errors
     /// User: names in `identity` cannot be sent, or `limits` make no sense.
@@ -30,7 +30,7 @@ impl Dialer {
         Self::speaking(PROTOCOL, io, security, identity, limits)
     }
 
-    /// As of another version of Forebay; for tests.
+    /// As a process of another version of Forebay; for tests.
     #[doc(hidden)]
     pub fn speaking(
         protocol: u32,
@@ -47,13 +47,13 @@ impl Dialer {
         Ok(Self { io: io.clone(), security: security.clone(), headers, limits: limits.clone() })
     }
 
-    /// The runtime that its peers' sockets are waited for on.
+    /// The runtime that waits for the sockets of its peers.
     pub fn io(&self) -> &IoRuntime {
         &self.io
     }
 
-    /// The process at `address`, `host:port`. It is connected to when first called, and again after the connection broke:
-    /// one connection for all its streams.
+    /// The process at `address`, `host:port`. The first call connects, and a later one connects again if the connection broke. All streams
+    /// share one connection.
     ///
     /// # Errors
     /// User: `address` is no host and port, or the token would travel to another machine in the clear.

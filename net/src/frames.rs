@@ -31,7 +31,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// Messages of at most `most` bytes. `origin` says whose they are.
+    /// Messages of at most `most` bytes. `origin`: who sends them.
     pub(crate) fn new(body: Body, most: usize, origin: Arc<Origin>) -> Self {
         Self { body, received: Rope::default(), most, state: State::Open, origin }
     }
@@ -45,7 +45,7 @@ impl Frames {
         next
     }
 
-    /// What came makes no sense: nothing more is read.
+    /// The received bytes make no sense: reads nothing more.
     pub(crate) fn give_up(&mut self) {
         self.state = State::Failed;
     }

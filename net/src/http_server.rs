@@ -157,7 +157,7 @@ impl HttpServer {
     }
 }
 
-/// What answers Flight calls: of any client, since this server is in no run.
+/// Answers Flight calls of any client, because this server is in no run.
 fn gate(
     security: &Security,
     limits: &HttpLimits,

@@ -29,7 +29,7 @@ pub struct Incoming {
     origin: Arc<Origin>,
     /// At a server: the attempt that the stream was opened in.
     opened_in: Option<OpenedIn>,
-    /// Dropped with us: breaks off the request whose answer this is.
+    /// Dropped with this: breaks off the request that this is the answer to.
     _listening: Option<oneshot::Sender<Infallible>>,
 }
 

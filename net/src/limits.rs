@@ -23,13 +23,13 @@ pub struct Limits {
     pub streams: u32,
     /// Bytes of the largest message that is sent or accepted.
     pub most_message_bytes: usize,
-    /// How columns are compressed that are sent, and the only way they may be that are accepted. `None`: not at all.
+    /// The compression of columns that are sent, and the only one that is accepted. `None`: no compression.
     pub compression: Option<Compression>,
     /// Messages that wait in an `Outgoing` while its peer does not read, beyond the window.
     pub queued: usize,
-    /// A connection that is silent for this long is pinged...
+    /// A connection is pinged after this long without bytes.
     pub keepalive_every: Duration,
-    /// ...and is closed when no answer comes within this.
+    /// A connection is closed if no answer to a ping comes within this time.
     pub keepalive_timeout: Duration,
     /// How long connecting may take, how long a client may take to send the first message of a new stream, and how long it
     /// may hold a connection before a call of it is accepted.
@@ -57,7 +57,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// What HTTP/2 cannot do, or what would let one stream hold up another.
+    /// Refuses limits that HTTP/2 cannot keep, or with which one stream could hold up another.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         let sum = u64::from(self.stream_window) * u64::from(self.streams);
         if u64::from(self.connection_window) <= sum || self.connection_window > i32::MAX as u32 {

@@ -30,8 +30,8 @@ impl Listener {
     /// Answers requests at `listen` (port 0: any) with `service`, on connections within the `limits`.
     ///
     /// # Errors
-    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at, or
-    /// the certificate does not serve.
+    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at, or the
+    /// certificate cannot be used.
     pub(crate) fn start<S>(
         io: &IoRuntime,
         listen: SocketAddr,
@@ -81,7 +81,7 @@ fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Fault> {
     let cannot = |e: std::io::Error| {
         let taken = e.kind() == ErrorKind::AddrInUse;
         let fault = Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e);
-        // That process may end.
+        // The process that listens there may end.
         if taken { fault.retryable() } else { fault }
     };
     bound().map_err(cannot)

@@ -54,7 +54,7 @@ impl Peer {
         Self { io, channel, headers, limits, origin }
     }
 
-    /// The runtime that its sockets are waited for on.
+    /// The runtime that waits for its sockets.
     pub fn io(&self) -> &IoRuntime {
         &self.io
     }

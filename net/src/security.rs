@@ -219,7 +219,7 @@ fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
     }
 }
 
-/// tonic reads certificates when it is configured: so it is here, and thrown away.
+/// tonic reads certificates only when a server is configured, so this configures a server and drops it.
 fn certificates(cert: &Path, key: &Path) -> Result<ServerTlsConfig, Fault> {
     let identity = Identity::from_pem(pem("tls_cert", cert, "CERTIFICATE")?, pem("tls_key", key, "PRIVATE KEY")?);
     let config = ServerTlsConfig::new().identity(identity);

@@ -22,7 +22,7 @@ const MOST_MESSAGE: usize = 2 << 10;
 /// The other end of a connection, for messages.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A server that we called: `host:port`, and whether it is called with TLS. Streams keep the runtime by it.
+    /// A server that we called: `host:port`, and whether it is called with TLS. Streams keep the runtime alive with it.
     Server { address: String, tls: bool, _io: IoRuntime },
     /// A client that calls us.
     Client(String),
@@ -126,7 +126,7 @@ pub(crate) fn from_status(status: &Status) -> Fault {
     }
 }
 
-/// What an error of the transport means: a retry may help, unless both ends speak differently or distrust each other.
+/// What an error of the transport means: a retry may help, unless the ends speak different protocols or distrust each other.
 pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
     let mut words: Vec<String> = Vec::new();
     let mut cause = Some(error);
@@ -173,7 +173,7 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
 mod tests {
     use super::*;
 
-    /// A trainer that asked for rows of a run that had been drained ended with the exit code of a lost network.
+    /// A bug: a trainer that asked for rows of a run that had been drained ended with the exit code of a lost network.
     #[test]
     fn a_fault_arrives_as_it_was_sent() {
         let faults = [

@@ -106,7 +106,8 @@ impl TrainingBuilder {
     }
 
     /// Goes on from the newest checkpoint in `checkpoint.to`; if there is none, from the one at `checkpoint.from`, or begins at the
-    /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were trained on are skipped.
+    /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were
+    /// trained on are skipped.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -129,7 +130,7 @@ impl TrainingBuilder {
             let at = found.as_ref().map(|found| found.at);
             match (begin_with_checkpoints(&mut resources, folder, found), at) {
                 (Ok(()), _) => break resources,
-                // What was read so far goes with the resources.
+                // Dropping the resources drops what was read so far.
                 (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
                 (Err(fault), _) => return Err(fault),
             }
@@ -162,7 +163,7 @@ fn begin_with_model(resources: &mut Resources) -> Result<(), Fault> {
     }
 }
 
-/// Has the run make checkpoints in `folder`. Goes on from the one that was found, or begins.
+/// Adds checkpoints in `folder` to the run, which goes on from the checkpoint that was found or begins at the start.
 fn begin_with_checkpoints(
     resources: &mut Resources,
     folder: CheckpointFolder,

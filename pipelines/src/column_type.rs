@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Schema, TimeUnit};
 use forebay_job::{Columns, Slot};
 use serde::{Deserialize, Serialize};
 
-/// What the values of a column are; of a list, those of its elements.
+/// The type of the values of a column; for a list, the type of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ColumnType {
@@ -21,7 +21,7 @@ pub enum ColumnType {
     Text,
     /// Days since 1970.
     Date,
-    /// A moment, whatever its unit in the file.
+    /// A moment, in any unit of the file.
     Timestamp,
 }
 

@@ -16,7 +16,7 @@ pub struct Context {
     pub stores: Stores,
     /// The custom stages, sources and models that a job may name.
     pub registry: Registry,
-    /// Gets what the stages of a training do while it runs.
+    /// Observes what the stages of a training do while it runs.
     pub observer: Option<Arc<dyn Observer>>,
 }
 

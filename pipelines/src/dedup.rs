@@ -11,7 +11,7 @@ use forebay_base::GOLDEN_GAMMA;
 /// Keys that are de-duplicated in the same way.
 const BLOCK: usize = 256;
 
-/// Entries of a table, 256 KiB, that is larger only if there are more than half as many keys.
+/// Entries of a table, 256 KiB. The table is larger only if there are more than half as many keys.
 const FEW: usize = 1 << 16;
 
 /// A reusable table of the keys seen in this pass.
@@ -47,7 +47,7 @@ impl Dedup {
     pub(crate) fn start(&mut self, keys: usize, base: usize) -> Pass<'_> {
         let size = (keys * 8).min(FEW).max(keys * 2).next_power_of_two().max(64);
         let place_bits = (usize::BITS - keys.leading_zeros()).max(self.place_bits);
-        // Entries of the pass before must not look like those of this one.
+        // Entries of an earlier pass must not look like entries of this one.
         if self.entries.len() <= size || self.place_bits < place_bits || self.pass == u32::MAX >> place_bits {
             let size = self.entries.len().max(size + 1);
             self.entries.clear();
@@ -73,7 +73,7 @@ impl Dedup {
 }
 
 impl Pass<'_> {
-    /// Appends the index of each key to `places`. Panics if there are more keys than [`Dedup::start`] was told of.
+    /// Appends the index of each key to `places`. Panics if there are more keys than [`Dedup::start`] was called with.
     pub(crate) fn add(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         for block in keys.chunks(BLOCK) {
             let before = self.count;
@@ -86,7 +86,7 @@ impl Pass<'_> {
         }
     }
 
-    /// For keys that are mostly known: a branch says whether a key is new. It is predicted well.
+    /// For keys that are mostly known: a branch, which is predicted well, tests whether a key is new.
     fn add_repetitive(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         let (entries, firsts, last_place) = (&mut *self.entries, &mut *self.firsts, self.last_place);
         let (shift, pass, base) = (self.shift, self.pass, self.base);
@@ -110,8 +110,8 @@ impl Pass<'_> {
         self.count = count;
     }
 
-    /// For keys that are new as good as at random: no branch depends on it. A key that is not new writes the last entry, which
-    /// no key reads, and a key that is new equals itself at the next place of `firsts`.
+    /// For keys of which about any may be new: no branch depends on whether a key is new. A key that is not new writes the last entry,
+    /// which no key reads, and a key that is new equals itself at the next place of `firsts`.
     fn add_varied(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         let (entries, firsts, last_place) = (&mut *self.entries, &mut *self.firsts, self.last_place);
         let (shift, pass, base) = (self.shift, self.pass, self.base);

@@ -26,9 +26,9 @@ const MOST_FOR_TABLES: Duration = Duration::from_secs(2);
 pub struct DrainedTraining {
     /// The job.
     pub job: Job,
-    /// Meters of every stage and link, and what limited the run. In a cluster those of other processes are as they sent them last.
+    /// Meters of every stage and link, and what limited the run. In a cluster, the meters of other processes are the last that they sent.
     pub report: RunReport,
-    /// What each stage of this process did when.
+    /// The timeline of this process.
     pub timeline: ProcessTimeline,
     /// Rows, steps and epochs that the checkpoint has, in the trainer that made it.
     pub training: TrainingSummary,
@@ -44,14 +44,14 @@ pub struct DrainedTraining {
     pub status: Option<RunStatus>,
     /// What became of the keys of each table; empty if a shard did not answer.
     pub tables: Vec<GroupStats>,
-    /// What the slots had in the rows of this process; `None` with several trainers.
+    /// The counts of the slots in the rows of this process; `None` with several trainers.
     pub slots: Option<Vec<SlotReport>>,
     /// The checkpoint; `None` in a trainer that did not make it.
     pub drained_to: Option<DrainedTo>,
 }
 
 impl Resources {
-    /// What is known of this run, which `last` ended in the trainer that made it. Waits a moment for the ps.
+    /// What is known of this drained run. `last`: its last checkpoint, in the trainer that made it. Waits a moment for the ps.
     pub(crate) fn drained(
         &self,
         report: Report,
@@ -81,7 +81,7 @@ impl Resources {
         }
     }
 
-    /// As the manifest of a model would say it of a run that was drained.
+    /// The summary, as in the manifest of the model of a drained run.
     fn summary_up_to(&self, checkpoint: Option<&CheckpointManifest>) -> TrainingSummary {
         let summary = TrainingSummary { ended: RunEnd::Drained, ..self.summary() };
         let Some(manifest) = checkpoint else { return summary };

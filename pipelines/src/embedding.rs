@@ -11,9 +11,9 @@ use crate::{sources, wiring};
 
 impl Model {
     /// Computes the vectors of all rows at `paths` by one of the model's two towers, for an index of nearest neighbours, or to search one.
-    /// The rows need the columns of this tower alone. The result is as that of [`predict`](Self::predict), with `vector`, a list of
-    /// `model.vector_dim` floats, in the place of the score. With the cosine as similarity a vector has length 1, so that the inner product of
-    /// a user's and an item's is their similarity: the order of items by it is that of their scores.
+    /// The rows need only the columns of this tower. The result is that of [`predict`](Self::predict), with `vector`, a list of
+    /// `model.vector_dim` floats, instead of the score. With the cosine as similarity, a vector has length 1, so the inner product of a
+    /// user's vector and an item's vector is their similarity, which orders items as their scores do.
     ///
     /// # Errors
     /// A user fault if the model has no two towers, `keep` names a column twice or one called `vector`, or nothing is at `paths`.

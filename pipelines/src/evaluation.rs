@@ -19,8 +19,8 @@ use crate::{sources, wiring};
 const POLL: Duration = Duration::from_millis(5);
 
 impl Model {
-    /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
-    /// custom stages of the job, except those that are for training only. Blocks until it is done.
+    /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names
+    /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
         let job = self.job_as_trained().for_evaluation();
         let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
@@ -30,8 +30,8 @@ impl Model {
         Ok(scored)
     }
 
-    /// CSV and JSON lines have no types: what they read without a kind, other formats may read as integers, with other keys and
-    /// transforms. A model that does not know the types of its training cannot tell.
+    /// CSV and JSON lines have no types: a column without a kind, which is text there, may be integers in other formats, with other keys
+    /// and transforms. A model that does not know the types of its training cannot detect this.
     pub(crate) fn warn_of_other_types(&self, format: Option<Format>) {
         let trained = self.training.as_ref().and_then(|training| training.format);
         let (Some(trained), Some(format)) = (trained, format) else { return };
@@ -52,7 +52,7 @@ impl Model {
         }
     }
 
-    /// A slot of the kind `hex` takes the integers that digits stand for: text may have these integers as decimal numbers.
+    /// A slot of the kind `hex` also takes integers, but text files may have these integers as decimal numbers.
     fn warn_of_digits(&self, format: Format) {
         let types = self.types().0;
         let hex = self.job.columns.slots.iter().filter(|slot| slot.kind == SlotKind::Hex);

@@ -24,7 +24,7 @@ use crate::flow::GradBatch;
 #[derive(Debug)]
 pub(crate) struct ExactOrder {
     k: u64,
-    /// The number of this trainer among those that take each step together.
+    /// The rank of this trainer among those that take each step together.
     rank: u32,
     in_step: u32,
     state: Mutex<State>,
@@ -47,10 +47,10 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Due {
     pub(crate) batch: Arc<GradBatch>,
-    /// The name of the push. Numbers and not windows make it: the coordinator counts a window as done when its gradients are
-    /// computed.
+    /// The id of the push. It comes from the number of the batch and not from its window, because the coordinator counts a window as done
+    /// when its gradients are computed.
     pub(crate) id: PushId,
-    /// Pushes of lower series are applied, if this was not said before.
+    /// All pushes of lower series are applied. `None` if this was returned before.
     pub(crate) acknowledge: Option<u64>,
 }
 
@@ -89,8 +89,8 @@ impl ExactOrder {
         self.changed.notify_waiters();
     }
 
-    /// What must be pushed before the next look-up; waits until it is computed. `None`: nothing, the next batch may be looked
-    /// up. Not cancel safe: what was given out counts as pushed.
+    /// The gradients that must be pushed before the next look-up; waits until they are computed. `None`: the next batch may be looked up.
+    /// Not cancel safe: gradients that were given out count as pushed.
     pub(crate) async fn next_due(&self) -> Option<Due> {
         self.when(|state| {
             if state.pushed + self.k >= state.looked_up {

@@ -8,7 +8,7 @@ use crate::checkpoint::{CheckpointFolder, read_dense, read_kept, read_metrics};
 /// compact` does; dense parameters, kept gradients and running metrics as a trainer that goes on from it.
 ///
 /// # Errors
-/// A user fault that says what is wrong with it; an external one if the store fails.
+/// A user fault that says what is wrong with the checkpoint; an external one if the store fails.
 pub fn read_checkpoint(from: &CheckpointFolder, number: u64, to: &CheckpointFolder) -> Result<(), Fault> {
     let manifest = from.verify(number)?;
     manifest.dense.iter().try_for_each(|entry| read_dense(&from.folder, entry).map(drop))?;

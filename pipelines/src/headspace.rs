@@ -43,9 +43,9 @@ pub struct Headspace {
     pub report: Report,
 }
 
-/// Measures the feed of a job and its training apart, over the first `rows` rows at `data.train`. The training goes over them
-/// once to create the rows of the table, then `passes` times that are measured. Holds the batches in memory, about as many bytes as
-/// their keys and dense features have. Writes no model and no checkpoint.
+/// Measures the feed of a job and its training separately, over the first `rows` rows at `data.train`. The training goes over them once to
+/// create the rows of the table, then `passes` times that are measured. Holds the batches in memory, about as many bytes as their keys and
+/// dense features have. Writes no model and no checkpoint.
 ///
 /// # Errors
 /// A user fault if the job is of several processes, or its rows are missing. The first fault of a run.
@@ -82,7 +82,7 @@ fn held(job: &Job, context: &Context, rows: u64) -> Result<(Speed, Vec<TrainBatc
     let flow = wiring::feed(Topology::new("feed"), job, context)?;
     let running = flow.sink("hold", Place::Own, move || hold).start()?;
     let tuning = TuningThread::of(job, running.control());
-    // An error: the sink has ended.
+    // An error means that the sink has ended.
     let made = is_enough.recv();
     drop(tuning);
     let (wall, cpu) = (start.elapsed(), cpu_seconds().unwrap_or(f64::NAN) - cpu);
@@ -119,7 +119,7 @@ impl Sink for Hold {
         if self.rows >= self.most
             && let Some(enough) = self.enough.take()
         {
-            // The caller waits for it, or has failed.
+            // The caller waits for this message, or has failed.
             let _ = enough.send(());
         }
         Ok(())
@@ -156,7 +156,7 @@ impl Source for Memory {
         let batch = self.batches[self.next].clone();
         let seq = u64::from(self.pass) * self.batches.len() as u64 + self.next as u64;
         self.next += 1;
-        // Each pass is an epoch, so that no batch has the name of another.
+        // Each pass is an epoch, so that no two batches have the same id.
         Ok(Some(TrainBatch { lineage: Lineage { epoch: self.pass, seq, ..batch.lineage }, ..batch }))
     }
 }

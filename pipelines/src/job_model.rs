@@ -53,7 +53,7 @@ impl JobModel {
         job.table_config(&self.parts)
     }
 
-    /// Fails if the model needs more parameters than these of a file `name` are: before memory is taken for it.
+    /// Fails if the model needs more parameters than the file `name` has, before memory is allocated for the model.
     pub(crate) fn check_parameters(&self, dense: &[NamedTensor], name: &str) -> Result<(), Fault> {
         let (there, here) = (dense.iter().map(|tensor| tensor.data.len()).sum::<usize>(), self.spec.as_ref());
         match here.map(ModelSpec::dense_len) {

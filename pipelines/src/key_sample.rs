@@ -48,7 +48,7 @@ impl KeySample {
     /// Adds a key whose hash is of the level. Returns whether it is new.
     fn insert(&mut self, key: u64) -> bool {
         let mask = self.places.len() - 1;
-        // The bits behind the leading zeros.
+        // The place comes from the bits after the leading zeros.
         let mut at = ((hash(key) << self.level) >> (64 - self.places.len().ilog2())) as usize;
         loop {
             match &mut self.places[at & mask] {
@@ -90,7 +90,7 @@ impl KeySample {
         self.places.iter().copied().filter(|&key| key != 0).collect()
     }
 
-    /// Adds a sample of this level of another process. Keys that are not of it are left out.
+    /// Adds a sample of another process, which has this level. Keys that do not belong to the sample are left out.
     pub(crate) fn merge(&mut self, level: u32, keys: &[u64]) {
         if level.min(63) > self.level {
             self.rise_to(level.min(63));

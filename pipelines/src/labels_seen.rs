@@ -11,13 +11,13 @@ use crate::quality::Evaluation;
 #[derive(Clone, Default)]
 pub(crate) struct LabelsSeen(Arc<Mutex<Vec<Seen>>>);
 
-/// Of one label.
+/// What was seen of one label.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// Rows that have it, and the least and the greatest value.
     rows: u64,
     range: Option<(f32, f32)>,
-    /// Which of the values that `positive` lists came: a bit for each of the first 64.
+    /// Which of the values that `positive` lists occurred: a bit for each of the first 64.
     positives: u64,
 }
 
@@ -99,7 +99,7 @@ fn never(label: &LabelColumn, positives: u64) -> Option<String> {
     let Some(Positive(PositiveRule::OneOf(values))) = &label.positive else { return None };
     let never = values.iter().take(64).enumerate().filter(|(bit, _)| positives >> bit & 1 == 0);
     let never: Vec<String> = never.map(|(_, value)| format!("`{value}`")).collect();
-    // None of them: the rows were parsed in other processes, or all labels are 0.
+    // If none of them occurred, the rows were parsed in other processes, or all labels are 0.
     (positives != 0 && !never.is_empty()).then(|| never.join(", "))
 }
 

@@ -39,7 +39,7 @@ struct State {
     cached: HashMap<u64, CachedBatch>,
 }
 
-/// In which order batches are asked for, read, stepped and pushed: that of their numbers, whichever replica has them. A state machine
+/// The order in which batches are asked for, read, stepped and pushed: that of their numbers, whichever replica has them. A state machine
 /// without clock and IO.
 #[derive(Debug, Default)]
 pub(crate) struct AheadOrder {
@@ -79,7 +79,7 @@ impl AheadOrder {
         self.pushed.add(number);
     }
 
-    /// No batch with this number is looked up.
+    /// The batch with this number is not looked up.
     pub(crate) fn skip(&mut self, number: u64) {
         let Self { asked, stepped, pushed } = self;
         [asked, stepped, pushed].into_iter().for_each(|order| order.add(number));
@@ -97,7 +97,7 @@ pub struct LookAheadReport {
     pub rows_pulled: u64,
     /// The most rows that were at the trainer at once.
     pub most_rows: u64,
-    /// Bytes of memory that they take.
+    /// Bytes of memory that these rows take.
     pub bytes: u64,
 }
 
@@ -107,7 +107,7 @@ impl LookAhead {
     /// # Errors
     /// External: a ps does not answer.
     pub(crate) async fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
-        // The report says it, too: how much of a look-up is distance.
+        // The report also shows the round trip: it says how much of a look-up is distance.
         let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
         if job.may_look_ahead() && job.train.look_ahead.is_auto() {

@@ -74,8 +74,8 @@ impl ModelVersion {
     }
 }
 
-/// The fields of `[model]` that scores depend on (dropout is a matter of training), as they were first hashed. A later field stands at the end, and only if it has
-/// another value than by default: so the models of earlier programs keep their versions.
+/// The fields of `[model]` that scores depend on (not dropout, which only training uses), as they were first hashed. A later field stands
+/// at the end, and only if it differs from its default, so that models of earlier programs keep their versions.
 #[derive(Serialize)]
 struct Structure<'a> {
     kind: ModelKind,
@@ -172,7 +172,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// For each dense feature with a scale, the statistics that it is scaled by.
+/// For each dense feature with a scale, its statistics.
 fn scaled_by(job: &Job) -> Vec<Option<&DenseStatistics>> {
     let scaled = job.columns.dense.iter().filter(|dense| dense.scale.is_some());
     scaled.map(|dense| job.columns.statistics_of(&dense.column)).collect()

@@ -43,13 +43,13 @@ pub(crate) struct Membership {
     pub(crate) round: Option<u32>,
     /// Says when the rest of a round may never come. `None`: there are no rounds.
     pub(crate) rounds_end: Option<RoundsEnd>,
-    /// Steps taken before this trainer started, and the trainers whose steps count as much as its own.
+    /// Steps taken before this trainer started, and by how much each of its own steps raises that number.
     pub(crate) steps: (u64, u64),
 }
 
 /// Records which batches of a trainer are done.
 pub(crate) trait BatchRecord: Send + Sync {
-    /// Called before the first rows of a window become batches. False: they must not, because this process does not hold the
+    /// Called before the first rows of a window become batches. Returns false if they must not, because this process does not hold the
     /// window, or begins no more windows.
     fn window_begins(&self, _epoch: u32, _mark: &WindowMark) -> bool {
         true

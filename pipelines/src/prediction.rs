@@ -111,9 +111,9 @@ pub struct Predictions<'m> {
     running: Option<Running>,
     ending: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     counts: Option<PredictedRows>,
-    /// The sink that leaves them.
+    /// The name of the sink that leaves the counts.
     sink: &'static str,
-    /// Its table answers the look-ups.
+    /// The table of the model answers the look-ups.
     _model: PhantomData<&'m Model>,
     /// Changes the replicas of stages.
     _tuning: Option<TuningThread>,

@@ -16,8 +16,9 @@ use crate::sources;
 /// be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model or that of the checkpoints cannot be written or lies among the rows, or that of the model
-/// holds something else, or if the rows are not there, lack a column or have one of another type; an external fault of a disk or a store.
+/// A user fault if the place of the model or of the checkpoints cannot be written or lies among the rows, if the place of the model holds
+/// something else, or if the rows of `data.eval` are not there, lack a column or have a column of another type. An external fault of a disk
+/// or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check(job, context).map(drop)
 }
@@ -39,7 +40,7 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
             Err(fault) if fault.domain == Domain::User => {
                 return Err(fault.context("checkpoints could not be written to checkpoint.to"));
             }
-            // A disk that is full, or a store that is away: by the first checkpoint it may be otherwise.
+            // The disk is full, or the store is away: this may change before the first checkpoint.
             Err(fault) => tracing::warn!("a checkpoint could not be written to checkpoint.to now: {fault}"),
             Ok(()) => {}
         }
@@ -49,8 +50,8 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
         .map_err(|fault| fault.context("the model could not be evaluated on data.eval"))
 }
 
-/// Fails if the model or the checkpoints would lie in a folder of rows: folders are read with all that is below them, and the next run
-/// would take their files for rows.
+/// Fails if the model or the checkpoints would lie in a folder of rows: folders are read with all that is below them, so the next run would
+/// read these files as rows.
 fn check_not_among_rows(job: &Job) -> Result<(), Fault> {
     let written = [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)];
     let read = [("data.train", &job.data.train), ("data.eval", &job.data.eval)];

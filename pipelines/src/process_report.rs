@@ -3,7 +3,7 @@
 use forebay_actors::Report;
 use serde::{Deserialize, Serialize};
 
-/// In place of a process: that a trainer waited for, if a batch came of a lease that another reader had before.
+/// Stands for the process that a trainer waited for, if the batch is from a lease that another reader held before.
 pub(crate) const LOST_READERS: &str = "lost readers";
 
 /// The meters of one process of a run.

@@ -86,7 +86,7 @@ impl Progress {
         self.state().at_barriers.get_or_insert_default();
     }
 
-    /// A barrier is where the steps are counted.
+    /// A barrier is at the stage that counts the steps.
     pub(crate) fn barrier(&self, epoch: Epoch) {
         let State { metrics, at_barriers, .. } = &mut *self.state();
         if let Some(at_barriers) = at_barriers {

@@ -33,7 +33,7 @@ pub struct Evaluation {
     /// The quality on the rows of each value of the columns `evaluation.slices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
-    /// Of several labels: the quality of each, in their order, that of this one included.
+    /// With several labels: the quality of each, in their order, including this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Evaluation>,
 }
@@ -81,13 +81,13 @@ pub struct Slice {
 const BINS: usize = 10;
 
 impl Evaluation {
-    /// Of rows with these logits and labels, `[n]`, and if they have weights, these `[n]`.
+    /// The quality on rows with these logits and labels, `[n]`, and these weights, `[n]`, if they have weights.
     pub(crate) fn new(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Self {
         let weight = |row: usize| weights.map_or(1.0, |weights| f64::from(weights[row]));
         let all: f64 = (0..labels.len()).map(weight).sum();
         let positive = labels.iter().enumerate().map(|(row, &label)| weight(row) * f64::from(label)).sum::<f64>();
         let (positive_rate, logloss) = (positive / all, loss_sum(logits, labels, weights) / all);
-        // As a prediction gives them, so that its scores make the same AUC.
+        // Computed as in a prediction, so that its scores give the same AUC.
         let scores: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         Self {
             label: None,
@@ -105,7 +105,7 @@ impl Evaluation {
         }
     }
 
-    /// Itself, or of several labels that of each: what to show one after the other.
+    /// With several labels the quality of each, else only this one: what to show, one after the other.
     pub fn of_labels(&self) -> &[Evaluation] {
         if self.labels.is_empty() { std::slice::from_ref(self) } else { &self.labels }
     }
@@ -148,7 +148,7 @@ impl Evaluation {
     }
 }
 
-/// One line, without the reliability table; of several labels of the one that it names.
+/// One line, without the reliability table; with several labels, for the one that it names.
 impl std::fmt::Display for Evaluation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(label) = &self.label {

@@ -113,8 +113,8 @@ impl Resources {
         })
     }
 
-    /// Has the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in
-    /// the trainer. Blocks on the store.
+    /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the
+    /// trainer. Blocks on the store.
     pub(crate) fn go_on_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
         let placement = &self.job.placement;
         if placement.ps == 0 {
@@ -139,7 +139,7 @@ impl Resources {
         Restored { position, model: self.restored.take(), ..Restored::default() }
     }
 
-    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. `start` is a
+    /// Adds checkpoints to the run, which goes on from what was restored. With several trainers, the first one makes them. `start` is a
     /// random number that all attempts of this start of the run have. Blocks on the store.
     pub(crate) fn add_checkpoints(
         &mut self,
@@ -166,7 +166,7 @@ impl Resources {
         if let Some(entry) = &metrics {
             self.progress.goes_on_from(read_metrics(from.as_ref().unwrap_or(&folder), entry)?);
         }
-        // Of several trainers each counts its own rows and steps, and the position those of all.
+        // With several trainers, each counts its own rows and steps, but the position has those of all.
         if !several || metrics.is_none() {
             self.progress.goes_on_after(position.rows, position.steps);
         }

@@ -35,7 +35,7 @@ impl RoundsEnd {
     pub(crate) async fn give_up(&self) {
         let mut status = self.status.clone();
         if status.wait_for(RunStatus::lacks_rows_in_the_end).await.is_err() {
-            // The run ends otherwise.
+            // The run ends in another way.
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(self.timeout).await;

@@ -43,7 +43,7 @@ impl RunReport {
         Self { report: merged(&processes, job), analysis, processes }
     }
 
-    /// The machines of the other processes; none of one process.
+    /// The machines of the other processes; none if there is one process.
     pub fn other_machines(&self) -> impl Iterator<Item = &Machine> {
         self.processes.iter().skip(1).map(|process| &process.report.machine)
     }
@@ -59,7 +59,7 @@ fn trains(report: &Report) -> bool {
     report.stages.last().is_some_and(|stage| stage.name != "ship")
 }
 
-/// The shares of a process that has ended are over the run's wall time.
+/// Makes the shares of a process that has ended relative to the run's wall time.
 fn over_the_run(mut process: ProcessReport, wall: Duration) -> ProcessReport {
     let report = &mut process.report;
     if report.verdict != Verdict::Running && report.wall < wall {

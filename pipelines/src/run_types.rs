@@ -18,21 +18,21 @@ pub(crate) struct RunTypes(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     found: OnceLock<RowTypes>,
-    /// Of the model that the run goes on from.
+    /// The types of the model that the run goes on from.
     before: OnceLock<TrainedTypes>,
-    /// Of the rows of `data.eval`.
+    /// The types of the rows of `data.eval`.
     eval: OnceLock<FileTypes>,
 }
 
-/// What the columns of rows are.
+/// The types of the columns of rows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowTypes {
     pub(crate) types: TrainedTypes,
-    /// Those whose values are lists.
+    /// The columns whose values are lists.
     pub(crate) lists: BTreeSet<String>,
 }
 
-/// What the columns of files are.
+/// The types of the columns of files.
 pub(crate) struct FileTypes {
     pub(crate) format: Format,
     pub(crate) rows: RowTypes,
@@ -87,7 +87,7 @@ impl RunTypes {
         if let Some(eval) = self.0.eval.get() {
             let pinned = rows.types.pinned(job).columns;
             let cannot = |fault: Fault| fault.context("the model could not be evaluated on data.eval");
-            // In text, what is read as in training has other types than what was opened before the run.
+            // In text files, columns that are read as in training have other types than when the files were opened before the run.
             let eval = match eval.format.is_untyped() {
                 true => TrainedTypes::in_text(&pinned, eval.format).map_err(cannot)?,
                 false => eval.read_by(&rows.types),
@@ -99,7 +99,7 @@ impl RunTypes {
         self.0.found.get_or_init(|| rows).types.check(columns, &types)
     }
 
-    /// Those of the first rows, and of columns that these rows lack those of the model before; `None`: none was parsed.
+    /// The types of the first rows; for columns that these rows lack, the types of the model before. `None`: no row was parsed.
     pub(crate) fn get(&self) -> Option<RowTypes> {
         let mut found = self.0.found.get()?.clone();
         for (name, kind) in self.0.before.get().into_iter().flat_map(|before| &before.0) {

@@ -43,12 +43,12 @@ impl Model {
         newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
     }
 
-    /// Loads the newest checkpoint that is whole and newer than the one that was loaded `last`, or of another run, and says so there; `None`
-    /// if there is none. Those that are damaged are added to `damaged`, and those that the run removes meanwhile are passed over.
+    /// Loads the newest checkpoint that is whole and newer than `last`, or of another run, and puts it into `last`. `None` if there is
+    /// none. Adds damaged checkpoints to `damaged`, and passes over those that the run removes meanwhile.
     ///
     /// # Errors
-    /// As [`Model::load`]; of the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole; another version of the program wrote
-    /// the newest.
+    /// As [`Model::load`]. The fault has the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole. It is also an error if
+    /// another version of the program wrote the newest one.
     pub(crate) fn of_newest(
         checkpoints: &CheckpointFolder,
         last: &mut Option<LoadedCheckpoint>,
@@ -62,7 +62,7 @@ impl Model {
                 return Ok(None);
             }
             let whole = match checkpoints.newest(damaged) {
-                // The run has written one meanwhile, and may have removed what was read here.
+                // Meanwhile the run has written a checkpoint, and may have removed the one that was read here.
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
                 Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::Other => {
                     return Err(fault.kind(FaultKind::Damaged));
@@ -112,7 +112,7 @@ impl Model {
     }
 }
 
-/// The dense parameters of a checkpoint. Those of ps processes are blocks without names: the model says what they are.
+/// The dense parameters of a checkpoint. The blocks of ps processes have no names: the model knows them.
 fn dense_parameters(
     checkpoints: &CheckpointFolder,
     manifest: &CheckpointManifest,

@@ -14,14 +14,14 @@ pub struct ScoreColumns {
 }
 
 impl Default for ScoreColumns {
-    /// Of one label.
+    /// The column of one label.
     fn default() -> Self {
         Self { names: vec![SCORE.into()], labels: 1 }
     }
 }
 
 impl ScoreColumns {
-    /// `score` of one label. Of several `score_LABEL` for each, and for "esmm" also `score_SECOND_given_FIRST`, the probability of
+    /// `score` for one label. For several labels `score_LABEL` for each, and for "esmm" also `score_SECOND_given_FIRST`, the probability of
     /// the second label where the first is 1.
     pub fn of(job: &Job) -> Self {
         let labels = job.columns.label.names();

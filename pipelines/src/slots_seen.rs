@@ -20,7 +20,7 @@ const MOST_KEYS: usize = 32_768;
 /// The largest count that a process may send: thousands of them can be added up.
 const MOST: u64 = 1 << 50;
 
-/// What one slot had in the rows that a run trained on.
+/// The counts of one slot in the rows that a run trained on.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SlotReport {
     /// The slot, or the columns of a cross.
@@ -33,7 +33,7 @@ pub struct SlotReport {
     pub mean_values: f64,
     /// Rows without a value (an empty list, a missing value), of all rows.
     pub empty_share: f64,
-    /// Different keys that came. Slots that share a key space have one count.
+    /// Different keys that occurred. Slots that share a key space have one count.
     pub keys: u64,
     /// Whether `keys` and `rows` are estimates, from a sample of the keys: within some 5% (one standard deviation).
     pub estimated: bool,
@@ -62,7 +62,7 @@ struct Counts {
     empty: u64,
 }
 
-/// What the slots had in one process, as it is sent to the first trainer.
+/// The counts of the slots in one process, as they are sent to the first trainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SentSlots {
@@ -93,7 +93,7 @@ impl SentSlots {
 }
 
 impl State {
-    /// Nothing so far, of so many slots and key spaces.
+    /// No counts yet, for this many slots and key spaces.
     fn new(key_spaces: Vec<usize>, slots: usize, spaces: usize) -> Self {
         let most = (MOST_KEYS / spaces.max(1)).clamp(1, MOST_OF_A_SPACE);
         Self { key_spaces, rows: 0, slots: vec![Counts::default(); slots], samples: vec![KeySample::new(most); spaces] }
@@ -119,7 +119,7 @@ impl State {
 }
 
 impl SlotsSeen {
-    /// Nothing so far, of the slots and crosses of these columns.
+    /// No counts yet, for the slots and crosses of these columns.
     pub(crate) fn new(columns: &Columns) -> Self {
         let key_spaces = columns.key_spaces();
         let spaces = key_spaces.iter().map(|space| space + 1).max().unwrap_or(0);
@@ -147,7 +147,7 @@ impl SlotsSeen {
         }
         let mut from = 0;
         for (sample, end) in samples.iter_mut().zip(ends) {
-            // It came from another process, or a stage of the program's own changed the keys.
+            // The end may be wrong: the batch came from another process, or a custom stage changed the keys.
             let to = end.clamp(from, batch.unique.len());
             sample.add(&batch.unique[from..to]);
             from = to;
@@ -164,7 +164,7 @@ impl SlotsSeen {
         self.state().sent()
     }
 
-    /// What each slot had, and how many of its keys have a row in `table`. Empty if no batch was counted. Blocks on the shards, if
+    /// The counts of each slot, and how many of its keys have a row in `table`. Empty if no batch was counted. Blocks on the shards, if
     /// their table admits or removes keys.
     ///
     /// # Errors
@@ -199,7 +199,7 @@ impl SlotsSeen {
     }
 }
 
-/// How many keys of the sample have a row. A row whose weights are all 0 cannot be told from none.
+/// How many keys of the sample have a row. A row whose weights are all 0 cannot be distinguished from a missing row.
 fn with_rows(sample: &KeySample, table: &TableClient) -> Result<usize, Fault> {
     let (keys, mut rows) = (sample.keys(), Vec::new());
     block_on(table.peek(&keys, &mut rows))?;

@@ -33,9 +33,9 @@ pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Lease
     read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
 }
 
-/// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
-/// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on. Files of text must be those of
-/// the checkpoint all the same.
+/// Reads the job's training rows that were not trained on before this process began. If the windows are not known before they are read
+/// (text, a custom source), reads all rows, and the look-up skips the batches that were trained on. Even then, text files must be those of
+/// the checkpoint.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
     read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
@@ -57,7 +57,7 @@ enum Windows {
 }
 
 impl Windows {
-    /// What a source is leased, or who is told what it reads; `numbered`: it knows its windows before it reads them.
+    /// What the source is told to read. `numbered`: the source knows its windows before it reads them.
     ///
     /// # Errors
     /// A user fault if the run goes on from a checkpoint of other windows.
@@ -80,7 +80,7 @@ impl Windows {
 /// What a source is told to read.
 enum Granted {
     All,
-    /// All, if this check finds that it is what was read before.
+    /// All rows, if this check finds that they are those that were read before.
     AllOf(PlanCheck),
     Leases(Arc<dyn Leases>),
 }
@@ -110,8 +110,8 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
-/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Returns the types; `None` of
-/// custom sources, which it asks nothing, and if custom stages come between source and parser: then it leaves the types alone.
+/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Returns the types. Returns `None` for
+/// custom sources, which it does not open, and if custom stages come between source and parser: then it does not check the types.
 pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Option<FileTypes>, Fault> {
     if job.data.source.is_some() {
         return Ok(None);
@@ -220,7 +220,7 @@ fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, F
 mod tests {
     use super::*;
 
-    /// A job shuffles, in windows, and its decode threads may grow to its cores; all else is read alike, by whichever door.
+    /// A job shuffles, in windows, and its decode threads may grow to its cores. In all else, both read in the same way.
     #[test]
     fn a_source_reads_by_default_as_a_job_on_two_cores_does() {
         for cores in [1, 2] {

@@ -23,9 +23,9 @@ pub struct ColumnStatistics {
     pub rows: u64,
 }
 
-/// Reads the rows at `data.train` once. Statistics of a dense feature are those of its clipped and transformed values, over the rows where it
-/// is not missing; quantiles are those of a sample of 65,536 values. The rows pass the stages of `pipeline.after_read`. A job whose
-/// columns need statistics or quantiles must not have them for this. Blocks until it is done.
+/// Reads the rows at `data.train` once. The statistics of a dense feature describe its clipped and transformed values in the rows where it
+/// is not missing; quantiles come from a sample of 65,536 values. The rows pass the stages of `pipeline.after_read`. A job whose columns
+/// need statistics or quantiles need not have them yet. Blocks until it is done.
 ///
 /// # Errors
 /// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, or
@@ -95,7 +95,7 @@ fn features(columns: &Columns) -> Vec<&DenseColumn> {
     features
 }
 
-/// The job with statistics and quantiles of all that may need some, in place of those that it has: what a run of it checks, before they are
+/// The job with invented statistics and quantiles for all columns that may need them, so that it can be checked before the real ones are
 /// known.
 fn with_any_statistics(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Job {
     let statistics = |feature: &&DenseColumn| {
@@ -250,7 +250,7 @@ impl Sample {
                 "slot `{}` has no value in any row: leave it out of columns.slots",
                 slot.column
             ))),
-            // Most values are the least one: the others are the other part.
+            // Most values equal the least one, and all others form the second part.
             (Some(least), true) => match self.values.iter().map(|&value| decimal(value)).find(|&value| value > least) {
                 Some(next) => Ok(vec![next]),
                 None => Err(Fault::user(format!(
@@ -272,7 +272,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Of batches with this many features, each with its indicator, and this many sampled slots behind them.
+    /// For batches with this many features, each with its indicator, followed by this many sampled slots.
     pub(crate) fn of(features: usize, slots: usize) -> Self {
         let samples = (0..slots).map(|_| Sample::default()).collect();
         Self { moments: vec![Moments::default(); features], samples, rows: 0 }

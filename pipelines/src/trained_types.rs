@@ -14,7 +14,7 @@ use forebay_job::{Columns, Job, SlotKind, Transform};
 use crate::column_type::{ColumnType, feature_types};
 use crate::training_summary::TrainingSummary;
 
-/// The types of feature columns in training, by name; none of columns whose types are not known.
+/// The types of feature columns in training, by name, without columns whose types are not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrainedTypes(pub(crate) BTreeMap<String, ColumnType>);
 
@@ -64,8 +64,8 @@ impl TrainedTypes {
         job
     }
 
-    /// Whether `columns` of the types `found` have the meaning that they had in training. A column whose type one of both does not
-    /// tell fits.
+    /// Whether `columns` of the types `found` have the meaning that they had in training. A column whose type is unknown on either side
+    /// fits.
     ///
     /// # Errors
     /// A user fault that names the first column that does not fit.
@@ -122,7 +122,7 @@ fn is_count(kind: ColumnType) -> bool {
     kind == ColumnType::Integer
 }
 
-/// Types whose values have the same keys have the same one: true is 1.
+/// One type for all types whose values have the same keys: true is 1.
 fn category(kind: ColumnType) -> ColumnType {
     if kind == ColumnType::Boolean { ColumnType::Integer } else { kind }
 }

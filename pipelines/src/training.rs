@@ -142,7 +142,7 @@ pub struct Trained {
     pub model: Model,
     /// Meters of every stage and link of the run, the ledger, and what limited the run.
     pub report: RunReport,
-    /// What each stage of this process did when; in a cluster by the clock of the coordinator.
+    /// The timeline of each stage of this process; in a cluster by the clock of the coordinator.
     pub timeline: Vec<Track>,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
@@ -154,7 +154,7 @@ pub struct Trained {
     pub staleness_observed: u64,
     /// What look-ahead has done; `None` in a job without.
     pub look_ahead: Option<LookAheadReport>,
-    /// What the slots had; `None` in a cluster, if the counts of another trainer did not come.
+    /// The counts of the slots; `None` in a cluster, if those of another trainer did not come.
     pub(crate) slots: Option<SlotsSeen>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Makes one more checkpoint, if the run makes them.
@@ -164,7 +164,7 @@ pub struct Trained {
 }
 
 impl Trained {
-    /// What each slot had in the rows that were trained on since the run was started or resumed, over all trainers. `None` in a
+    /// The counts of each slot in the rows that were trained on since the run was started or resumed, over all trainers. `None` in a
     /// cluster, if the counts of another trainer did not come. Blocks on the shards.
     ///
     /// # Errors
@@ -174,8 +174,8 @@ impl Trained {
         self.slots.as_ref().map(|slots| slots.report(&job.columns, table)).transpose()
     }
 
-    /// Makes a checkpoint of the whole run: one that goes on from it has only to save the model. `status` is that of the run, in a cluster.
-    /// Returns its number and its folder; `None`, if the run makes no checkpoints. Blocks on the store.
+    /// Makes a checkpoint of the whole run: a run that goes on from it only has to save the model. `status`: in a cluster, the status of
+    /// the run. Returns the number and the folder of the checkpoint; `None` if the run makes no checkpoints. Blocks on the store.
     pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
         let mut last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_mut().map(|last| last.make(status))
@@ -189,7 +189,7 @@ pub struct FailedTraining {
     pub fault: Fault,
     /// The report at the time of the fault.
     pub report: Report,
-    /// What the report of a run says that was drained to a checkpoint.
+    /// What the report says, if the run was drained to a checkpoint.
     pub drained: Option<DrainedTraining>,
 }
 
@@ -282,7 +282,7 @@ impl RunningTraining {
             checkpointer.end_run().end_run_with_checkpoint();
         }
         match &self.resources.session {
-            // The coordinator remembers it, should this process die first.
+            // The coordinator remembers the drain, even if this process dies first.
             Some(session) => session.drain(),
             None if self.checkpointer.is_none() => self.running.drain(),
             None => {}
@@ -330,7 +330,7 @@ impl RunningTraining {
             Some(dense) => resources.latest(dense, optimizer),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
-        // After the others: their last meters have come.
+        // Taken when the last meters of the others have come.
         let timeline = control.timeline();
         let own_slots = resources.progress.slots();
         let LastMeters { others, offset, slots } = match (meters, &result) {
@@ -385,7 +385,7 @@ impl RunningTraining {
                 },
             }),
             Err(mut fault) => {
-                // Before the others hear that the run has ended: the ps are asked about their tables.
+                // Done before the others learn that the run has ended, because the ps are asked about their tables.
                 let drained = fault.kind == FaultKind::Drained && resources.job.checkpoint.to.is_some();
                 let drained = drained.then(|| {
                     let meters = LastMeters { others, offset, slots: None };

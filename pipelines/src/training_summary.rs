@@ -27,19 +27,19 @@ pub struct TrainingSummary {
     /// The random number of the run, if this is of one of its checkpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<u64>,
-    /// The format of the files that it read; `None` if it read none, or readers of their own did.
+    /// The format of the files that it read; `None` if it read none, or reader processes read them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// The types of the feature columns in its rows, by name; empty if it read none, or readers of their own did.
+    /// The types of the feature columns in its rows, by name; empty if it read none, or reader processes read them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub types: BTreeMap<String, ColumnType>,
-    /// Those of them whose values were lists.
+    /// The feature columns whose values were lists.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub lists: BTreeSet<String>,
 }
 
 impl TrainingSummary {
-    /// Of a run in one process.
+    /// The summary of a run in one process.
     pub(crate) fn alone(job: &Job, progress: &Snapshot, source: &SourceProgress) -> Self {
         let complete = source.reached_end();
         let (epochs, ended) = match complete {
@@ -49,7 +49,7 @@ impl TrainingSummary {
         Self::new(progress.rows, progress.steps, epochs, ended)
     }
 
-    /// Of a run of several processes that is finished.
+    /// The summary of a finished run of several processes.
     pub(crate) fn of_run(job: &Job, status: &RunStatus, steps_before: u64) -> Self {
         let complete = status.data.is_some() && status.windows_done == status.windows_total;
         let (epochs, ended) = match complete {
@@ -60,8 +60,8 @@ impl TrainingSummary {
         Self::new(status.counts.trained, steps, epochs, ended)
     }
 
-    /// Of a run up to a checkpoint. The epochs are those whose windows are all done. Where the source does not know its windows, the last
-    /// one is not known to be.
+    /// The summary of a run up to a checkpoint. It counts the epochs whose windows are all done. If the source does not know its windows,
+    /// the last epoch is not known to be done.
     pub(crate) fn at_checkpoint(manifest: &CheckpointManifest) -> Self {
         let position = &manifest.position;
         // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
@@ -73,7 +73,7 @@ impl TrainingSummary {
         Self { run: Some(position.run).filter(|run| *run != 0), ..summary }
     }
 
-    /// Without what the source says.
+    /// A summary without what only the source knows.
     fn new(rows: u64, steps: u64, epochs: u64, ended: RunEnd) -> Self {
         Self { rows, steps, epochs, ended, run: None, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }
     }
@@ -98,7 +98,7 @@ mod tests {
             assert_eq!(summary.run, Some(9));
             summary.epochs
         };
-        // Readers and trainers of their own: windows end one by one.
+        // Several processes: windows end one by one.
         assert_eq!(epochs(4, &[(0, 4), (1, 4), (2, 3)]), 2);
         // One process: all of an epoch is done when the next begins.
         assert_eq!(epochs(4, &[(0, u64::MAX), (1, u64::MAX), (2, 1)]), 2);

@@ -131,8 +131,8 @@ pub(crate) fn prediction(
     Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
 }
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to `vectors`,
-/// with the columns `keep`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to
+/// `vectors`, with the columns `keep`.
 pub(crate) fn embedding(
     model: &Model,
     job: &Job,
@@ -146,7 +146,7 @@ pub(crate) fn embedding(
     Ok(flow.sink("embed", Place::Own, move || Embed::new(maker, &spec, side, vectors)))
 }
 
-/// What scores rows with a trained model: its dense model, and what is added to each logit.
+/// What is needed to score rows with a trained model: its dense model, and what is added to each logit.
 fn scoring(model: &Model) -> (ModelMaker, f32) {
     (Box::new(model.model.with_parameters(model.dense.clone())), model.job.data.logit_correction())
 }

@@ -23,7 +23,7 @@ pub struct Applied {
 }
 
 impl Applied {
-    /// Marks `id` as applied; false when it was before.
+    /// Marks `id` as applied; false if it already was.
     pub fn insert(&mut self, id: PushId) -> bool {
         if id.series < self.acknowledged {
             return false;

@@ -92,9 +92,9 @@ impl SpareBuffers {
     }
 }
 
-/// A call whose shares were sent. If it is dropped, they are carried out all the same.
+/// A call whose shares were sent. Dropping it does not stop them.
 pub(crate) struct Asked {
-    /// With the number of the endpoint.
+    /// Each call with the number of its endpoint.
     calls: Vec<(usize, PendingCall)>,
     buffers: Buffers,
 }

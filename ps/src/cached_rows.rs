@@ -58,7 +58,7 @@ impl CachedBatch {
 pub struct RowCacheStats {
     /// Keys of all batches.
     pub keys: u64,
-    /// Those of them whose rows were pulled; the others were here.
+    /// How many of these keys had their rows pulled; the others had them in the cache.
     pub pulled: u64,
     /// Rows here now.
     pub rows: u64,

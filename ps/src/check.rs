@@ -31,7 +31,8 @@ impl Layout {
         Err(TableError::Length { table: self.table.clone(), what, keys, found, expected, per_key })
     }
 
-    /// All finite, or the first part that is not. `place` gives a part's offset and length within a row of `per_key`.
+    /// Checks that all values are finite. The error names the first part that has others. `place` gives a part's offset and length within a
+    /// row of `per_key`.
     fn check_finite(
         &self,
         what: &'static str,
@@ -58,7 +59,7 @@ impl Layout {
                 return Err(TableError::NotFinite { table, what, part, bad, total, key });
             }
         }
-        // What of a group's state lies beyond that of the widest group.
+        // The part of a group's state that lies beyond the state of the widest group.
         if let Some(at) = values.iter().position(|v| !v.is_finite()) {
             let (table, part, total) = (self.table.clone(), "of a group".into(), values.len());
             let bad = values.iter().filter(|v| !v.is_finite()).count();

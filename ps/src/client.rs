@@ -142,8 +142,8 @@ impl TableClient {
 
     /// As [`push`](Self::push), at most once: a shard that has applied the push of this id before changes nothing.
     ///
-    /// Cancelled or failed, it may be made again, by this client or another one, with the same gradients: the shards that
-    /// have applied their share leave it at that.
+    /// If it was cancelled or failed, it may be repeated, by this client or another one, with the same gradients: shards that have applied
+    /// their share change nothing.
     ///
     /// # Errors
     /// As [`push`](Self::push). A user fault also when this client's trainer is fenced: a newer incarnation has pushed.
@@ -190,7 +190,7 @@ impl TableClient {
         self.pushed(asked).await
     }
 
-    /// What each shard holds and has done.
+    /// The counts of each shard.
     ///
     /// # Errors
     /// An internal fault when a shard died.
@@ -286,7 +286,7 @@ impl TableClient {
         stamp: Option<Stamp>,
     ) -> Result<Option<Asked>, Fault> {
         self.layout.check_push(keys, grads, step)?;
-        // All shards wait for all pushes of a round. Rows grow old with the steps, also where no key of a step is.
+        // All shards wait for all pushes of a round. Rows age with the steps, even in shards without keys of the step.
         let all = stamp.is_some_and(|stamp| stamp.round.is_some()) || self.config.has_eviction();
         if keys.is_empty() && !all {
             return Ok(None);

@@ -132,13 +132,13 @@ mod defaults {
 pub const MAX_ROW_DIM: usize = 1 << 16;
 
 impl TableConfig {
-    /// Weights per row, over all parts; of several groups those of the widest.
+    /// Weights per row, over all parts; with several groups, those of the widest.
     pub fn row_dim(&self) -> usize {
         let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum();
         self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)
     }
 
-    /// Floats of optimizer state per row, over all parts; of several groups the most.
+    /// Floats of optimizer state per row, over all parts; with several groups, the most.
     pub fn state_dim(&self) -> usize {
         let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim * p.optimizer.state_per_weight()).sum();
         self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)

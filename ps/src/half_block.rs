@@ -16,7 +16,7 @@ use crate::simd::{Job, dispatch};
 /// Values that share an exponent.
 pub(crate) const BLOCK: usize = 128;
 
-/// The binary exponent that the largest magnitude of a block is given.
+/// The binary exponent to which the largest magnitude of a block is scaled.
 const TOP: i32 = 14;
 
 /// The largest f16 below 2^15, so that no value is rounded up beyond f32's range: its error is within the bound as well.
@@ -178,7 +178,7 @@ mod tests {
         }
         let back = there_and_back(&[f32::MAX, f32::MIN, 1.0]);
         assert!(close(&[f32::MAX, f32::MIN, 1.0], &back) && back[1].is_finite(), "{back:?}");
-        // A large value takes the small ones of its own block alone.
+        // A large value makes only the small values of its own block 0.
         let mut mixed = vec![1e-30; 256];
         mixed[0] = 1e30;
         let back = there_and_back(&mixed);

@@ -7,12 +7,12 @@ use crate::lifetime::Life;
 /// Rows for [`TableClient::begin_import`](crate::TableClient::begin_import).
 #[derive(Clone, Debug)]
 pub struct ImportedRows {
-    /// Of a key that repeats the last row counts.
+    /// If a key repeats, its last row counts.
     pub keys: ScalarBuffer<u64>,
     /// `[keys x row_dim]`
     pub weights: ScalarBuffer<f32>,
     /// `[keys x state_dim]`; `None`: the state of a new row.
     pub state: Option<ScalarBuffer<f32>>,
-    /// What is remembered of each row: nothing, or one for each key.
+    /// The lives of the rows: none, or one for each key.
     pub lives: Vec<Life>,
 }

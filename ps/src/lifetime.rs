@@ -39,7 +39,7 @@ pub struct Lifetime {
 pub enum Admission {
     /// With the push of this number that has the key, counted exactly; at least 2.
     Count(u32),
-    /// With each push that has the key by this chance, above 0 and below 1: after 1/p pushes on average. What is drawn depends
+    /// With this probability p in each push that has the key, above 0 and below 1: after 1/p pushes on average. The random number depends
     /// on (seed, key, step).
     Probability(f64),
     /// As `Count`, but counted in a filter of a fixed size, so that a bounded share of keys is admitted too early.

@@ -40,11 +40,11 @@ pub(crate) fn merge_rows(shares: Vec<Share<Rows>>, dim: usize) -> Rows {
     (keys, grads)
 }
 
-/// Merges flat gradients of one length; a share without any counts with its rows as zeros.
+/// Merges flat gradients of one length; a share without gradients counts as zeros, with its rows.
 pub(crate) fn merge_flat(shares: Vec<Share<Vec<f32>>>) -> Vec<f32> {
     let weights = weights(&shares);
     let len = shares.iter().map(|share| share.payload.len()).max().unwrap_or(0);
-    // -0 is what changes no bit when something is added to it.
+    // -0, because adding a number to it changes no bit of the number.
     let mut sum = vec![-0.0; len];
     for (share, weight) in shares.iter().zip(weights) {
         add(&mut sum, &share.payload, weight);
@@ -62,7 +62,7 @@ fn weights<P>(shares: &[Share<P>]) -> Vec<f32> {
     shares.iter().map(|share| (share.rows as f64 / total as f64) as f32).collect()
 }
 
-/// Keys are hashes already, mostly; mixed once more, any keys will do.
+/// Most keys are already hashes. They are mixed once more, so that any keys work.
 #[derive(Default)]
 struct ByMix(u64);
 

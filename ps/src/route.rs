@@ -9,9 +9,9 @@ use std::ops::Range;
 
 use crate::lifetime::{CELL_BITS, CELLS, cell_of};
 
-/// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process
-/// `p` holds those from `p * per_process` on. The process of a key is the shard it would have with a shard per process,
-/// so `Route::new(processes)` is the way to a process, and its own [`part`](Self::part) the way on.
+/// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process `p` holds those from
+/// `p * per_process` on. The process of a key is the shard that the key would have with one shard per process. So `Route::new(processes)`
+/// leads to a process, and the [`part`](Self::part) of the process leads to the shard.
 ///
 /// ```
 /// # use forebay_ps::Route;

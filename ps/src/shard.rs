@@ -30,11 +30,11 @@ pub(crate) enum Call {
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>, lives: Vec<Life> },
     /// Set the rows at the places `own`, or all.
     ImportShared { rows: Arc<ImportedRows>, own: Option<Vec<u32>> },
-    /// Get ready for about so many rows.
+    /// Get ready for about this many rows.
     ExpectRows { rows: usize },
     /// As `Export`, of the keys without a row that are counted.
     ExportAbsent { shard: usize, from: usize, at_most: usize },
-    /// Take the rows of these keys away, and count their pushes on.
+    /// Remove the rows of these keys, and set the counts of their pushes.
     ImportAbsent { absent: Vec<Absent> },
     /// Count all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
@@ -76,7 +76,7 @@ pub(crate) struct Shard {
     number: usize,
     table: Option<Table>,
     once: ExactlyOnce<Rows>,
-    /// Of the open snapshot.
+    /// The holder of the open snapshot.
     holder: Option<Weak<()>>,
 }
 

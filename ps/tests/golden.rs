@@ -1,4 +1,5 @@
-//! The optimizers, with L2 and weight decay and without, against PyTorch's numbers: `tests/golden/ps_optimizers.json`, made by the script beside it.
+//! The optimizers, with L2 and weight decay and without, against PyTorch's numbers: `tests/golden/ps_optimizers.json`, made by the script
+//! beside it.
 
 use std::collections::BTreeMap;
 

@@ -78,7 +78,7 @@ async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pus
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// With one shard per process on either side: an id is a shard's to know, so the shards must be the same.
+    /// Both sides have the same shards, because each shard knows only its own push ids.
     #[test]
     fn a_remote_table_is_a_local_one_to_the_bit(acts in acts(), processes in 1usize..4, per_process in 1usize..4) {
         block_on(async {
@@ -154,7 +154,7 @@ fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
     });
 }
 
-/// The thread that saves a model, while a ps is away: it waited with a timer that it did not have, and panicked.
+/// A bug: the thread that saves a model has no runtime, so it panicked when it waited for a ps that was away.
 #[test]
 fn a_caller_without_a_runtime_waits_for_a_connection_that_broke() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
@@ -236,11 +236,11 @@ fn a_push_without_an_id_is_not_made_again() {
         assert_eq!((fault.domain, fault.retryable), (Domain::External, false), "{fault}");
         assert!(fault.to_string().contains("applied or not"), "{fault}");
         assert_eq!(pushes().await, 0);
-        // The line is of use again.
+        // The stream can be used again.
         remote.push(&keys, &grads, 1).await.unwrap();
         assert_eq!(pushes().await, 500);
 
-        // With an id it is, and found applied.
+        // With an id the push is sent again, and found applied.
         let remote = connect(&[peer(server.address())], &config(), Wire::F32, retry()).await.unwrap();
         rude.times.store(4, Ordering::Relaxed);
         assert_eq!(remote.push_once(id(7), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
@@ -301,14 +301,14 @@ fn f16_on_the_wire_is_near_and_falls_back() {
         let moved: Vec<f32> = rows.iter().zip(&after).map(|(a, b)| a - b).collect();
         assert!(grads.iter().zip(&moved).all(|(g, m)| (g - m).abs() <= g.abs() / 1024.0 + 1e-7));
 
-        // A weight that ran away comes as it is.
+        // A weight that has overflowed arrives as it is.
         exact.push(&keys[..1], &[-3e38; DIM], 2).await.unwrap();
         exact.push(&keys[..1], &[-3e38; DIM], 3).await.unwrap();
         half.pull(&keys, &mut near).await.unwrap();
         exact.pull(&keys, &mut rows).await.unwrap();
         assert!(near[0] == f32::INFINITY);
         assert!(rows.iter().zip(&near).all(|(r, n)| r == n || (r - n).abs() <= r.abs() / 2048.0 + 1e-9));
-        // The next that can be is f16 again, on the same stream.
+        // The next rows that f16 can hold are f16 again, on the same stream.
         half.pull(&keys[400..], &mut near).await.unwrap();
         assert!(close(&rows[400 * DIM..], &near));
         drop((exact, half));

@@ -27,7 +27,7 @@ impl Bar {
         self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
     }
 
-    /// Clears it. Returns a line about what was written.
+    /// Clears the bar. Returns a line about what was written.
     pub(super) fn done(self, folder: &str, written: &Written) -> String {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;

@@ -168,8 +168,8 @@ pub(crate) struct Synth {
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
-    /// Parquet are not written.
+    /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition
+    /// columns of Parquet are not written.
     input: String,
     /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
@@ -308,7 +308,7 @@ impl Convert {
                     write_parquet(source, &self.out, &options, None, logs, &stop)
                 } else {
                     let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
-                    // A job says which keys it reads. Without one all of them are converted, or their rows are bad.
+                    // A job says which keys it reads. Without a job all keys are converted, so a row with an unknown key is bad.
                     let source = if self.job.is_some() { source } else { source.new_keys_are_bad() };
                     write_parquet(source, &self.out, &options, None, logs, &stop)
                 };
@@ -326,7 +326,7 @@ impl Convert {
 /// Rows by which the types of columns are inferred.
 const SAMPLE: u64 = 10_000;
 
-/// The columns of text files with the types of their first rows; `text`: names of columns that are text. Tells them.
+/// Infers the columns of text files and their types from the first rows, and prints them. `text`: names of columns that are text.
 fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let read = ReadOptions::default();
     let mut columns = if format == FileFormat::Csv {
@@ -347,7 +347,7 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
         let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
             let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
             if format == FileFormat::JsonLines && near.is_none() {
-                // A key that comes after the first lines.
+                // A key that is not in the first lines.
                 columns.push(FileColumn::new(name, ValueKind::Text).optional(true));
                 continue;
             }
@@ -365,7 +365,7 @@ fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]
     Ok(columns)
 }
 
-/// That the first line of CSV is no header, because it has this number, and how the file gets one.
+/// Says that the first line of CSV is no header, because it has this number, and how to add a header.
 fn without_header(input: &Input, number: &str) -> String {
     format!(
         "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: write the names in \

@@ -21,7 +21,7 @@ use crate::logs::Logs;
 use crate::out;
 use crate::stop::Stop;
 
-/// The name of the array. Readers of Parquet folders leave out files whose names begin so.
+/// The name of the array. Readers of Parquet folders leave out files whose names begin with `_`.
 const ARRAY: &str = "_vectors.npy";
 
 /// Write the vectors of items or users: forebay embed --model FOLDER --data PATH --tower item --out FOLDER

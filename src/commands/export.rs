@@ -79,7 +79,7 @@ impl Export {
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
         let folder = Folder::from(&self.to).with_stores(&context.stores).stopped_by(stop.flag());
         StagedFolder::probe(&folder, self.replace)?;
-        // With --apply, a model may be replaced by the newer one that is made of it.
+        // With --apply, the new model may replace the model that it was made from.
         if self.replace && self.apply.is_empty() {
             let models: Vec<&str> = std::iter::once(&self.model).chain(&self.delta_from).map(String::as_str).collect();
             replaced::check(&self.to, &models, None)?;

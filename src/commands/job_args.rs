@@ -28,7 +28,7 @@ impl JobArgs {
     }
 }
 
-/// A run of a job. All processes of a run need the same job, and the same of what changes the job.
+/// A run of a job. All processes of a run need the same job, and the same arguments that change the job.
 #[derive(Clone, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -70,7 +70,7 @@ impl RunArgs {
         self.load_with_text().map(|(job, _)| job)
     }
 
-    /// As [`load`](Self::load); with the text of the job file, if there is one.
+    /// As [`load`](Self::load). Also returns the text of the job file, if there is one.
     pub(crate) fn load_with_text(&self) -> Result<(Job, Option<String>), Fault> {
         let (settings, text) = (self.settings(), self.file().map(Job::read_file).transpose()?);
         let job = match (self.file(), &text) {
@@ -92,7 +92,8 @@ impl RunArgs {
         Ok((job, text))
     }
 
-    /// What sends spans, if any are asked for, and the context with its observer. `run`: the name of the run, if it has one.
+    /// Starts to send spans, if they are asked for. Returns the sender, and the context with its observer. `run`: the name of the run, if
+    /// it has one.
     #[cfg(feature = "otel")]
     pub(crate) fn start_spans(
         &self,
@@ -112,7 +113,7 @@ impl RunArgs {
         self.job.job.as_deref()
     }
 
-    /// The settings of the job, those that other arguments are short for included.
+    /// The settings of the job, with those that other arguments stand for.
     pub(crate) fn settings(&self) -> Vec<String> {
         let from = self.from.iter().map(|model| format!("train.from={model}"));
         let checkpoint = self.resume_from.iter().map(|at| format!("checkpoint.from={at}"));
@@ -120,7 +121,7 @@ impl RunArgs {
     }
 }
 
-/// A model folder with settings applied to its job. It has one shard.
+/// Loads a model folder, with settings applied to its job. The table has one shard.
 pub(crate) fn load_model(folder: &str, settings: &[String], context: &Context) -> Result<Model, Fault> {
     let mut model = Model::load_with(folder, 1, context)?;
     model.job = Job::from_toml(&model.job.to_toml(), settings)?;

@@ -8,7 +8,7 @@ use crate::connectors::staged::is_in;
 /// Fails if the folder `out`, which is replaced as a whole, holds one of the `models` or a file of `data`.
 ///
 /// # Errors
-/// A user fault that names what is read there. That of the store, or that there is no such data.
+/// A user fault that names the model or the data in the folder; the fault of the store, or of data that does not exist.
 pub(super) fn check(out: &str, models: &[&str], data: Option<&Input>) -> Result<(), Fault> {
     let files = match data {
         Some(data) => block_on(data.list())?,

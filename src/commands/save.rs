@@ -14,7 +14,7 @@ use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, RunEnd, Trained};
 use crate::stop::Stop;
 
-/// How long a run that was told to end tries again: a supervisor that told it may soon kill it.
+/// How long a run that was told to end retries: the supervisor that told it may soon kill it.
 const WHEN_TOLD: Duration = Duration::from_secs(10);
 
 /// The time between the first two tries, and between later ones.
@@ -40,8 +40,8 @@ impl Saving<'_> {
     /// Saves the model, and tries again for `output.retry_for`.
     ///
     /// # Errors
-    /// The last fault, and where the model is instead. It is external if trying again is right, that is if nothing is saved or a
-    /// checkpoint has the whole run; else it is a user fault.
+    /// The last fault, with the place where the model is instead. It is external if the run should be tried again, that is if nothing is
+    /// saved or a checkpoint has the whole run; else it is a user fault.
     pub(super) fn save(&self) -> Result<Saved, Fault> {
         let fault = match self.try_for_a_while() {
             Ok(saved) => return Ok(saved),
@@ -83,7 +83,7 @@ impl Saving<'_> {
         }
     }
 
-    /// In a cluster, whether the run has failed or begun a new attempt: then the model that is here does not count.
+    /// In a cluster, whether the run has failed or begun a new attempt: then the model in this process is void.
     fn has_failed(&self) -> bool {
         self.session.is_some_and(|session| matches!(session.status().phase, RunPhase::Failed(_)))
     }
@@ -131,8 +131,8 @@ fn pause(time: Duration) {
     sleep(time);
 }
 
-/// Where a model goes that cannot be saved at `folder`: beside it if something is in the way there, into the working directory, into the
-/// folder of temporary files.
+/// The places to try, in order, for a model that cannot be saved at `folder`: beside it if something is in the way there, the working
+/// directory, the folder of temporary files.
 fn places(folder: &str, because: Domain) -> Vec<String> {
     let folder = folder.trim_end_matches('/');
     let name = folder.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("model");

@@ -21,7 +21,8 @@ pub(crate) struct SecurityArgs {
 }
 
 impl SecurityArgs {
-    /// The files, with those of `others` where none is given; `ca` signed the certificates of the other processes.
+    /// The files of these arguments; for a missing argument the file of `others`. `ca`: the authority that signed the certificates of the
+    /// other processes.
     pub(crate) fn files(&self, ca: Option<PathBuf>, others: SecurityFiles) -> SecurityFiles {
         SecurityFiles {
             token_file: self.token_file.clone().or(others.token_file),

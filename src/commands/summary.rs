@@ -21,7 +21,7 @@ pub(crate) struct Summary<'a> {
     pub(crate) before: Option<Usage>,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
-    /// What the stages of each process did when, for the trace.
+    /// The timelines of the stages of each process, for the trace.
     pub(crate) timelines: Vec<ProcessTimeline>,
     /// The model folder, once it is saved.
     pub(crate) saved: OnceCell<SavedFolder>,
@@ -46,7 +46,7 @@ impl Summary<'_> {
         }
         out::print_or_drop(&self.trained.report);
         match last.rows {
-            // The other trainers of a short run had all of them.
+            // In a short run, the other trainers may have had all rows.
             0 => out::print_or_drop("this process trained on no rows"),
             rows => out::print_or_drop(format_args!(
                 "trained on {} in {:.1} s, {}, running logloss {:.5}, running AUC {}",
@@ -60,7 +60,7 @@ impl Summary<'_> {
         let usage = self.usage();
         if let (Some(cpu), Some(peak)) = (usage["cpu_seconds"].as_f64(), usage["peak_bytes"].as_u64()) {
             let report = &self.trained.report;
-            // Those of a run that was resumed are of this part of it.
+            // For a resumed run, these are the rows since it was resumed.
             let (who, rows) = match report.processes.is_empty() {
                 true => ("", report.own_rows()),
                 false => ("all processes ", report.ledger.delivered),
@@ -162,23 +162,23 @@ impl Summary<'_> {
     }
 }
 
-/// CPU seconds per million rows, in words; nothing of a run that had no more rows to train on, and only saved.
+/// CPU seconds per million rows, in words; empty if the run had no more rows to train on, and only saved.
 fn per_million(cpu: f64, rows: u64) -> String {
     if rows == 0 { String::new() } else { format!(" ({:.1} per million rows)", cpu / rows as f64 * 1e6) }
 }
 
-/// What became of the keys of each table, over all shards; nothing if a shard does not answer.
+/// What became of the keys of each table, over all shards; empty if a shard does not answer.
 fn tables(model: &Model) -> Vec<Value> {
     let Ok(stats) = block_on(model.table.stats()) else { return Vec::new() };
     stats.all_groups(model.table.config().row_dim()).iter().map(of_table).collect()
 }
 
-/// What each slot had; none if that is not known of all trainers, or a shard does not answer.
+/// The counts of each slot; `None` if those of a trainer are unknown, or a shard does not answer.
 fn slots(trained: &Trained) -> Option<Vec<SlotReport>> {
     trained.slots().ok().flatten()
 }
 
-/// The slots with the most keys, and the one that is empty most often, in a line; nothing of a single slot.
+/// The slots with the most keys, and the one that is empty most often, in a line; empty if there is only one slot.
 pub(crate) fn of_slots(trained: &Trained) -> String {
     slots(trained).map_or_else(String::new, |slots| line_of(&slots))
 }

@@ -82,7 +82,7 @@ pub(crate) struct AtEnd<'a> {
     pub(crate) report: &'a ReportFiles,
     /// What shows the run while it goes on.
     pub(crate) dashboard: Option<&'a Dashboard>,
-    /// What writes its event files.
+    /// What writes the event files of the run.
     pub(crate) tensorboard: Option<&'a TensorBoard>,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
@@ -158,7 +158,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         Ok(trained) => trained,
         Err(failed) => {
             let FailedTraining { fault, report, drained } = *failed;
-            // The report of an attempt that another follows says nothing about the run.
+            // If another attempt follows, the report of this one says nothing about the run.
             if fault.kind != FaultKind::RolledBack {
                 end.dashboard.inspect(|dashboard| dashboard.failed(&report));
                 match logs.is_json() {
@@ -190,7 +190,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         }
         end.show(&summary, history.as_ref(), None, true);
         let written = end.write(&summary, history.as_ref());
-        // The first trainer saves and evaluates; if what was trained on is lost before that, it needs this one once more.
+        // The first trainer saves and evaluates. If a process with state is lost before that, the run needs this trainer again.
         session.map_or(Ok(()), |session| session.stay_until_over(|| stop.asked()))?;
         return written.map(|()| ended);
     }
@@ -199,7 +199,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }
-            // A drained run has rows left, which its caller must know first.
+            // A drained run has rows left. The caller must learn this rather than that the evaluation failed.
             match after {
                 Ok(()) => Ok(ended),
                 Err(fault) => {
@@ -215,7 +215,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
 }
 
-/// What the stages of this process did when, and if `all`, those of the others.
+/// The timelines of the stages of this process and, if `all`, of the others.
 fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool) -> Vec<ProcessTimeline> {
     let process = session.map_or_else(|| trained.report.name.clone(), ClusterSession::name);
     let own = ProcessTimeline { process, tracks: std::mem::take(&mut trained.timeline) };
@@ -223,8 +223,8 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
     [vec![own], others].concat()
 }
 
-/// Saves, then reports, then evaluates: nothing that fails later can lose the model. Returns how what follows the save ended: a fault of
-/// it must not have the run trained again.
+/// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation:
+/// their fault must not cause another training.
 ///
 /// # Errors
 /// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
@@ -298,7 +298,7 @@ fn save(
     Ok((line, evaluation))
 }
 
-/// What each table holds in memory and what became of its keys, a line each; nothing of a single table without rules for its keys.
+/// What each table holds in memory and what became of its keys, a line each; empty for a single table without rules for its keys.
 fn of_tables(trained: &Trained) -> String {
     let Ok(stats) = block_on(trained.model.table.stats()) else { return String::new() };
     let config = trained.model.table.config();
@@ -327,8 +327,8 @@ fn of_table(group: &GroupStats) -> String {
     line
 }
 
-/// The rows at `data.eval`, if there are any, and the quality of the model that was saved on them. `known`: its quality, if a best
-/// model was saved that this process has evaluated.
+/// Evaluates the saved model on the rows at `data.eval`, if there are any. Returns their path and the quality. `known`: the quality of a
+/// saved best model, if this process has evaluated it.
 fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<Option<(String, Evaluation)>, Fault> {
     let Some(path) = &trained.model.job.data.eval else { return Ok(None) };
     let evaluation = if trained.keeps_best() { known } else { trained.evaluate_last()? };

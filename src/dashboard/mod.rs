@@ -27,13 +27,13 @@ const TEXT: &str = "text/plain; charset=utf-8";
 /// A view that is not older than this is shown again: several viewers cost as much as one.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// An answer waits this long for a new view; then the last one is shown.
+/// A request waits this long for a new view, then gets the last one.
 const MAKING: Duration = Duration::from_secs(2);
 
-/// A page that has asked within this time is open: the end of the run waits until it has the last view,
+/// A page that has asked within this time counts as open, and the end of the run waits until it has the last view.
 const WATCHED: Duration = Duration::from_secs(3);
 
-/// but not longer than this.
+/// The longest that the end of the run waits for an open page.
 const LAST_VIEW: Duration = Duration::from_millis(1500);
 
 /// The server. Dropping it closes it.
@@ -41,7 +41,7 @@ pub(crate) struct Dashboard {
     shared: Arc<Shared>,
     /// Held: it serves until it is dropped.
     _server: HttpServer,
-    /// Unix seconds. A page that finds another number loads itself again: another run is there.
+    /// Unix seconds. A page that finds another number reloads itself, because another run serves it.
     started: f64,
 }
 
@@ -70,7 +70,7 @@ impl Dashboard {
     /// # Errors
     /// User: the address cannot be listened at, or other machines could reach it and `security` does not protect it.
     pub(crate) fn start(listen: SocketAddr, security: &Security, format: Format) -> Result<Self, Fault> {
-        // What is on this machine needs no token: a browser asks for one only because of TLS.
+        // On a loopback address the page needs neither a token nor TLS.
         let open = Security::none();
         let security = if listen.ip().is_loopback() { &open } else { security };
         let shared =
@@ -114,7 +114,7 @@ impl Dashboard {
 }
 
 impl Drop for Dashboard {
-    /// Waits a moment for the pages that are open: they are to show how the run ended.
+    /// Waits a moment for the open pages, so that they show how the run ended.
     fn drop(&mut self) {
         if !self.shared.views.borrow().is_last {
             return;

@@ -12,7 +12,7 @@ use crate::actors::{Machine, Report, StageReport};
 use crate::pipelines::cluster::RunStatus;
 use crate::pipelines::{NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
 
-/// What a process is called that is alone.
+/// The name of a process that runs alone.
 const ALONE: &str = "trainer 0";
 
 /// The meters of a run at one time.
@@ -24,12 +24,12 @@ pub(crate) struct RunMetrics {
     /// How much of the rows is trained on, 0 to 1, if that is known.
     share: Option<f64>,
     checkpoint: Option<NewestCheckpoint>,
-    /// Of the newest look-up, while the run goes on, and the largest.
+    /// The staleness of the newest look-up, while the run goes on, and the largest.
     staleness: (Option<u64>, u64),
 }
 
 impl RunMetrics {
-    /// Those of a run that goes on.
+    /// The metrics of a run that goes on.
     pub(crate) fn of(running: &RunningTraining) -> Self {
         Self {
             report: running.run_report(),
@@ -41,7 +41,7 @@ impl RunMetrics {
         }
     }
 
-    /// Those of a run that has ended.
+    /// The metrics of a run that has ended.
     pub(crate) fn of_ended(trained: &Trained, status: Option<&RunStatus>) -> Self {
         Self {
             report: trained.report.clone(),
@@ -53,7 +53,7 @@ impl RunMetrics {
         }
     }
 
-    /// All of them as text.
+    /// The metrics as text.
     pub(crate) fn text(&self) -> String {
         let mut registry = Registry::with_prefix("forebay");
         registry.register_collector(Box::new(self.clone()));

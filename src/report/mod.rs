@@ -58,7 +58,7 @@ impl ReportFiles {
         Ok(files)
     }
 
-    /// Writes what the stages of each process did when.
+    /// Writes the timelines of the stages of each process.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -86,7 +86,7 @@ impl ReportFiles {
         self.trace.is_some()
     }
 
-    /// Whether there is any.
+    /// Whether the report goes anywhere.
     pub(crate) fn is_some(&self) -> bool {
         self.json.is_some()
     }
@@ -102,7 +102,7 @@ fn may_be_replaced(file: &Path) -> bool {
     fs::read(file).is_ok_and(|text| text.is_empty() || is_report(&text))
 }
 
-/// Fails if `file` cannot be written. Leaves it as it was.
+/// Fails if `file` cannot be written. Leaves the file as it was.
 fn probe(file: &Path) -> Result<(), Fault> {
     let tried = match OpenOptions::new().write(true).create_new(true).open(file) {
         Ok(_) => fs::remove_file(file),

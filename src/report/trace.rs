@@ -13,7 +13,7 @@ use crate::pipelines::cluster::ProcessTimeline;
 /// What an arrow follows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Followed {
-    /// A batch by its name: all processes call it so.
+    /// A batch by its id, which is the same in all processes.
     Batch { epoch: u32, window: u64, index: u32 },
     /// Rows that are not cut into batches yet, by their process and their lineage there.
     Rows { process: usize, epoch: u32, split: u32, row: u64, seq: u64 },
@@ -101,9 +101,9 @@ fn track_events(events: &mut Vec<Value>, process: usize, thread: usize, track: &
     }
 }
 
-/// Where an arrow passes, in the order of the graph: process, thread and time. A point lies within its slice, and none is earlier than
-/// the one before it: a source's slice begins when it starts to wait for the batch. Hops that clocks of machines put before the ones
-/// that they follow are left out.
+/// The points of an arrow, in the order of the graph: process, thread and time. A point lies within its slice, and is not earlier than the
+/// point before it, although the slice of a source begins when the source starts to wait for the batch. A hop that is earlier than its
+/// predecessor, because the clocks of machines differ, is left out.
 fn points(mut hops: Vec<Hop>) -> Vec<(usize, usize, f64)> {
     hops.sort_by(|a, b| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal));
     let mut last = 0.0_f64;
@@ -125,7 +125,7 @@ fn arrow(id: usize, points: Vec<(usize, usize, f64)>) -> impl Iterator<Item = Va
             step if step == last => "f",
             _ => "t",
         };
-        // An arrow ends at the slice around it.
+        // An arrow ends at the slice that encloses its last point.
         json!({
             "ph": phase, "name": "batch", "cat": "batch", "id": id, "pid": process, "tid": thread, "ts": at, "bp": "e",
         })

@@ -19,8 +19,8 @@ use crate::actors::{BatchName, Doing, Observed, TrackSlice};
 pub(crate) struct Converter {
     names: TraceNames,
     scope: InstrumentationScope,
-    /// Windows that are being read, by epoch and number: from when to when so far. A source reads one after the other, except for a
-    /// few that were leased anew.
+    /// Windows that are being read, by epoch and number, with their begin and their end so far. A source reads one after the other, except
+    /// for a few that were leased anew.
     windows: BTreeMap<(u32, u64), (Duration, Duration)>,
 }
 
@@ -112,7 +112,7 @@ impl Converter {
     }
 }
 
-/// What a batch or a window is called.
+/// The id of a batch or a window, as attributes.
 fn name_attributes(BatchName { epoch, window, index }: BatchName) -> Vec<KeyValue> {
     let mut attributes =
         vec![KeyValue::new("forebay.epoch", i64::from(epoch)), KeyValue::new("forebay.window", window as i64)];

@@ -46,7 +46,7 @@ pub(crate) struct Spans {
 struct Shared {
     /// `None`: the run is over.
     queue: RwLock<Option<SyncSender<Observed>>>,
-    /// One window of this many is observed.
+    /// One in this many windows is observed.
     windows: NonZeroU64,
     /// The run is over: requests end soon.
     ending: AtomicBool,
@@ -74,7 +74,7 @@ impl Observer for Shared {
 }
 
 impl Spans {
-    /// Starts the thread. One window of `windows` is sent.
+    /// Starts the thread. It sends the spans of one in `windows` windows.
     ///
     /// # Errors
     /// User: a variable `OTEL_*` or `TRACEPARENT` is wrong, or spans would travel to another machine in the clear. External: the thread
@@ -100,7 +100,7 @@ impl Spans {
         Ok(Self { shared, done })
     }
 
-    /// What a training reports to.
+    /// The observer that a training reports to.
     pub(crate) fn observer(&self) -> Arc<dyn Observer> {
         Arc::clone(&self.shared) as Arc<dyn Observer>
     }

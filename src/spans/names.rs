@@ -16,7 +16,7 @@ pub(crate) struct TraceNames {
 }
 
 impl TraceNames {
-    /// Names by `traceparent`, else by the name of the run; a run without a name has names that no other run has.
+    /// Derives the names from `traceparent`, else from the name of the run. Without both the names are random.
     ///
     /// # Errors
     /// User: `traceparent` has another format.

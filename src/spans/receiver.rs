@@ -96,7 +96,8 @@ impl Receiver {
     }
 }
 
-/// The rule for callers: what a run does, and the headers with a password, do not travel in the clear. Returns whether TLS is asked for.
+/// Refuses plain text to other machines, because spans say what a run does and headers may have a password. Returns whether TLS is asked
+/// for.
 fn check_address(name: &str, address: &str) -> Result<bool, Fault> {
     let wrong = || Fault::user(format!("{name} is {address:?}, expected http://127.0.0.1:4317 or https://HOST:PORT"));
     let uri: http::Uri = address.parse().map_err(|e| wrong().because(e))?;

@@ -35,7 +35,7 @@ impl EventFile {
         written.map(|()| file)
     }
 
-    /// Over a file that is there, to show what happens when it fails.
+    /// An event file over an existing file, which tests use to make writes fail.
     #[cfg(test)]
     pub(super) fn over(file: &Path) -> io::Result<EventFile> {
         File::options().append(true).open(file).map(EventFile)
@@ -71,7 +71,7 @@ fn record(data: &[u8]) -> Vec<u8> {
     [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()
 }
 
-/// The checksum of TFRecord files: CRC-32C, rotated and moved, because the CRC of data that holds its own CRC is of no use.
+/// The checksum of TFRecord files: CRC-32C, rotated and offset, because the CRC of data that contains its own CRC is useless.
 fn masked_crc(data: &[u8]) -> [u8; 4] {
     CRC.checksum(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

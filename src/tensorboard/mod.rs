@@ -34,7 +34,7 @@ enum Events {
     /// It is made with the first sample: a job that is refused leaves none.
     NotBegun,
     File(EventFile),
-    /// It could not be written: the run goes on without.
+    /// The file could not be written: the run goes on without it.
     Failed,
 }
 
@@ -62,7 +62,7 @@ impl TensorBoard {
         Ok(TensorBoard { folder: folder.into(), state: RefCell::new(state) })
     }
 
-    /// Fails if [`start`](Self::start) of another process would. Leaves no file.
+    /// Fails if [`start`](Self::start) in another process would fail. Leaves no file.
     ///
     /// # Errors
     /// As those of `start`.
@@ -97,7 +97,7 @@ impl TensorBoard {
     /// Writes the last sample of a training and the quality of its model, if they are known.
     pub(crate) fn end(&self, trained: &Trained, evaluation: Option<&Evaluation>) {
         match (trained.evaluations(), evaluation) {
-            // With that of the last model, unless another one was the best.
+            // The points include the evaluation of the last model, unless another model was the best.
             (Some(history), _) => self.evaluated(history.points),
             (None, Some(Evaluation { auc, logloss, gauc, .. })) => {
                 let gauc = gauc.as_ref().and_then(|gauc| gauc.auc);
@@ -140,7 +140,7 @@ impl TensorBoard {
         }
     }
 
-    /// A failure is a warning, once: it must not harm the run.
+    /// A failure is only a warning, which is logged once: it must not harm the run.
     fn write(&self, step: u64, scalars: Vec<(String, f64)>) {
         let state = &mut *self.state.borrow_mut();
         let try_write = || {

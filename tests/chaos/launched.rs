@@ -82,7 +82,7 @@ impl Cluster for Launched {
     }
 
     fn end(&mut self, harm: Harm, victim: &Victim) {
-        // Of a process that `launch` has killed meanwhile nothing goes on, unless another one has its number: that one does not stand still.
+        // If `launch` has killed the process meanwhile, the signal reaches nothing, or a new process with its number, which is not stopped.
         if harm != Harm::Kill {
             signal(victim, Signal::CONT);
         }

@@ -1,5 +1,6 @@
-//! Chaos: a run of several processes, while these are killed, stopped and cut off at random times. Every row must be trained on once, and with `train.staleness = 0` or `{ exactly = k }` the model must be that of an undisturbed run, to the bit. Jobs that do not promise
-//! the same bits train a table that counts rows: see [`Promise::Rows`].
+//! Chaos: a run of several processes, while these are killed, stopped and cut off at random times. Every row must be trained on once, and
+//! with `train.staleness = 0` or `{ exactly = k }` the model must be that of an undisturbed run, to the bit. Jobs that do not promise the
+//! same bits train a table that counts rows: see [`Promise::Rows`].
 //!
 //! `make chaos` runs 100 rounds, CI a few. A failed round prints its seed: `FOREBAY_CHAOS_SEED=SEED FOREBAY_CHAOS_ROUNDS=1`
 //! repeats it.

@@ -14,7 +14,7 @@ use super::harm::{Done, Harm};
 
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Harm that comes so long after the last progress meets a run that stands still because of earlier harm.
+/// If harm comes this long after the last progress, the run already stood still because of earlier harm.
 const STANDS_STILL: Duration = Duration::from_millis(1500);
 
 /// How long runs stood still, by what was done to which role.

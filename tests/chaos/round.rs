@@ -14,7 +14,7 @@ use super::launched::Launched;
 use super::on_hosts::OnHosts;
 use super::progress::Times;
 
-/// What does not depend on what happens.
+/// What is the same whatever harm happens.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Promise {
     /// Every number of the model.

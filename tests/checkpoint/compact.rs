@@ -93,14 +93,14 @@ fn the_folder_itself_and_a_folder_of_something_else_are_no_places() {
     std::fs::write(model.join("manifest.json"), r#"{ "format": "forebay model", "version": 1 }"#).unwrap();
     let (code, said) = compact(&job, &["--to", &model.display().to_string()]);
     assert!(code == Some(2) && said.contains("a-model has a manifest.json"), "{code:?} {said}");
-    // Nor for the checkpoints of a run.
+    // A run refuses the folder for its checkpoints too.
     let to = format!("checkpoint.to={}", model.display());
     let ended = job.start_with(&[], &[&to]).end();
     assert!(ended.code == Some(2) && ended.said.contains("a-model has a manifest.json"), "{}", ended.said);
     assert_eq!(std::fs::read_dir(&model).unwrap().count(), 1);
 }
 
-/// The files that the run's next checkpoints would need go: it writes all rows again.
+/// The files that the run's next checkpoint builds on are removed, so the run writes all rows again.
 #[test]
 fn it_may_be_done_while_a_run_goes_on() {
     let job = Job::new("parquet", &["checkpoint.rows=100000", "data.epochs=8"]);

@@ -67,7 +67,7 @@ fn has_the_checkpoint_and_the_rows_of_its_part_of_the_run() {
     check(&job, &second, more, rows);
 }
 
-/// A folder stands where the file is to be.
+/// A folder is in the place of the report.
 #[test]
 fn that_cannot_be_written_does_not_change_how_the_run_ends() {
     let job = Job::new("parquet", &[ENDLESS]);

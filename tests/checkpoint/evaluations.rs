@@ -38,7 +38,7 @@ fn on_test_rows(more: &[&str]) -> Vec<String> {
 const LEARNS_FAST: [&str; 2] =
     ["train.optimizer={ kind = 'adam', lr = 0.002 }", "table.embedding_optimizer={ kind = 'adam', lr = 0.003 }"];
 
-/// It is at its best early, and then becomes worse.
+/// Settings of a model that is best early, and then becomes worse.
 const TOO_FAST: [&str; 2] =
     ["train.optimizer={ kind = 'adam', lr = 0.1 }", "table.embedding_optimizer={ kind = 'adam', lr = 0.1 }"];
 
@@ -68,7 +68,7 @@ fn metrics(report: &Value, metric: &str) -> Vec<f64> {
     points.iter().map(|point| point[metric].as_f64().unwrap()).collect()
 }
 
-/// No best model is left beside the model, but for hidden folders of processes that were killed.
+/// No best model is left beside the model, except hidden folders of processes that were killed.
 fn nothing_beside(job: &Job) {
     let names: Vec<String> = std::fs::read_dir(job.folder.path())
         .unwrap()
@@ -95,7 +95,7 @@ fn evaluations_change_no_bit_of_the_model() {
     }
 }
 
-/// Where a run stops, told as one would to a person.
+/// Where a run stops, by the plain definition.
 fn stops_at(aucs: &[f64], patience: usize) -> Option<usize> {
     let mut best = 0;
     for at in 1..aucs.len() {
@@ -306,7 +306,7 @@ fn a_damaged_best_model_is_refused() {
     }
 }
 
-/// Another run with the same `output.model` does both at its end.
+/// Another run with the same `output.model` removes or replaces the best model at its end.
 #[test]
 fn a_best_model_that_is_gone_or_of_another_run_is_not_saved() {
     let other = few(&[EVERY, "seed=77"]);

@@ -139,7 +139,7 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
 }
 
-/// As while a folder is copied from another machine, file by file.
+/// For instance while a folder is copied from another machine, file by file.
 #[test]
 fn it_waits_while_no_checkpoint_is_whole() {
     let job = Job::new("parquet", &[]);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::jobs::Job;
 
-/// What a report says of the progress, but for the times.
+/// What a report says of the progress, without the times.
 pub(crate) fn progress(report: &Path) -> Value {
     let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let mut progress = report["progress"].take();

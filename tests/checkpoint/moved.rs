@@ -31,7 +31,7 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
     assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None, "{}", ended.said);
 }
 
-/// Earlier programs did not say which text one process reads: nothing tells its rows but their path.
+/// Earlier programs did not store which text files one process reads, so only the path identifies the rows.
 #[test]
 fn text_of_an_earlier_program_must_stay_where_it_is() {
     let job = Job::new("criteo", &[]);

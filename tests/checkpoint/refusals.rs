@@ -58,7 +58,7 @@ fn other_rows_are_refused() {
     assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
 }
 
-/// Without a checksum, as programs before it wrote manifests.
+/// The manifest has no checksum, like those of earlier programs.
 #[test]
 fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
     let job = killed();
@@ -101,7 +101,7 @@ fn only_the_newest_checkpoints_stay_with_the_files_that_they_name() {
     let job = Job::new("parquet", &["checkpoint.keep=2", "checkpoint.full_every=3"]);
     let ended = job.run(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
-    // Two, and one above another full checkpoint if these have the same.
+    // Two, and one that builds on another full checkpoint if these two build on the same one.
     assert!((2..=3).contains(&manifests(&job).len()), "{:?}", job.files());
     assert_all_files_are_named(&job);
 }

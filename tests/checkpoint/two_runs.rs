@@ -13,7 +13,7 @@ fn starts(job: &Job) -> Vec<u64> {
     job.files().iter().filter(|name| name.ends_with(".json")).filter_map(read).collect()
 }
 
-/// Both made checkpoints until they ended, each removed those of the other, and nobody heard of it.
+/// A bug: both runs made checkpoints until they ended, each removed those of the other, and neither reported it.
 #[test]
 fn one_of_two_runs_in_a_folder_makes_no_more_checkpoints_and_says_so() {
     let job = Job::new("parquet", &["data.epochs=1000", "checkpoint.rows=4000"]);
@@ -28,7 +28,8 @@ fn one_of_two_runs_in_a_folder_makes_no_more_checkpoints_and_says_so() {
         assert!(begun.elapsed().as_secs() < 120, "{}{}", runs[0].said(), runs[1].said());
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
-    // From here on all are of one start. Four more push out those of before, but for one above another full checkpoint.
+    // From here on all checkpoints are of one start. Four more push out the earlier ones, except one that builds on another full
+    // checkpoint.
     let next = job.newest() + 4;
     job.until_checkpoint(next, &mut runs[1 - loser]);
     let starts = starts(&job);

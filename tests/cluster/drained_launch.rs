@@ -41,7 +41,7 @@ fn ends_as_drained(mut run: Run, victim: &str, settings: &[String]) {
 
 const TWO: [&str; 2] = ["placement.readers=1", "placement.ps=2"];
 
-/// A process that is stopped does not hear the signal. It dies after it.
+/// A stopped process does not receive the signal. It dies afterwards.
 #[test]
 fn a_process_that_dies_while_a_launch_drains_is_started_again_and_the_run_ends_as_drained() {
     for (victim, placement) in

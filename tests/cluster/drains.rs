@@ -83,7 +83,7 @@ fn a_trainer_that_waits_for_the_others_of_its_step_hears_that_the_run_has_failed
     }
 }
 
-/// Else a process that waits would end with `placement.timeout_seconds`, or by the second signal.
+/// Otherwise a process that waits would end only after `placement.timeout_seconds`, or at the second signal.
 #[test]
 fn a_process_that_waits_for_the_coordinator_ends_when_it_is_told_to() {
     let settings = settings(&["placement.readers=1", "placement.ps=2"]);

@@ -51,7 +51,7 @@ fn is_killed_while_saving(run: &mut Run) -> bool {
     !run.folder().join("model").exists()
 }
 
-/// Once it saved freshly initialised parameters over the model.
+/// A bug: the trainer saved freshly initialised parameters over the model.
 #[test]
 fn a_trainer_that_is_killed_while_it_saves_leaves_the_model_of_an_undisturbed_run() {
     // So many weights that it takes a while to write them.

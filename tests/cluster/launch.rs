@@ -59,7 +59,7 @@ fn a_cluster_does_not_go_on_from_a_model_of_rows_of_other_types() {
     assert!(output.status.success(), "{output:?}");
     let manifest = first.join("manifest.json");
     let text = std::fs::read_to_string(&manifest).unwrap();
-    // One that was written on purpose has no checksum.
+    // A manifest that was changed on purpose has no checksum.
     let text = format!("{}\n}}", text.split_once(",\n  \"checksum\"").unwrap().0);
     std::fs::write(&manifest, text.replace("\"I3\": \"integer\"", "\"I3\": \"number\"")).unwrap();
     let mut run = start(&second, &["--set", &format!("train.from={}", first.display())]);

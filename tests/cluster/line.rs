@@ -50,7 +50,7 @@ const WIDTH: usize = 520;
 
 /// Settings for rows of that many dense features, with one slot.
 fn wide(rows: u64, more: &[&str]) -> Vec<String> {
-    // The same column twice must differ in something.
+    // Two features of one column must differ in an option.
     let feature = |i| format!("{{column=\"I{}\",transform=\"none\",fill={i}}}", i % 13 + 1);
     let dense: Vec<String> = (0..WIDTH).map(feature).collect();
     let dense = format!("columns.dense=[{}]", dense.join(","));

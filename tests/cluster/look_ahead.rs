@@ -42,7 +42,7 @@ fn the_model_is_that_of_one_process_whatever_the_look_ahead_is() {
     }
 }
 
-/// What arrives of a row depends on the rows that are sent with it.
+/// With f16, the values of a row that arrive depend on the rows that are sent with it.
 #[test]
 fn with_f16_on_the_wire_the_model_is_that_without_look_ahead() {
     let hosts = Arc::new(Hosts::new(&HOSTS));

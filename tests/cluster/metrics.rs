@@ -10,7 +10,7 @@ use super::processes::Run;
 
 const ROWS: u64 = 61_440;
 
-/// What a report says of the progress of the first trainer, but for the times.
+/// What a report says of the progress of the first trainer, without the times.
 fn progress(report: &Path) -> Value {
     let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let mut progress = report["progress"].take();

@@ -91,7 +91,7 @@ fn the_coordinator_that_is_started_again_begins_the_run_anew() {
     same_model(&TWO, "ps 0", &["placement.readers=1", "placement.ps=2"]);
 }
 
-/// Schedulers start no process again that ended well: the reader, which has read all, must still be there.
+/// Schedulers do not restart a process that ended without a fault, so the reader must stay, although it has read all rows.
 #[test]
 fn the_coordinator_may_be_started_again_after_the_last_row() {
     let (train, eval) =
@@ -110,7 +110,7 @@ fn the_coordinator_may_be_started_again_after_the_last_row() {
     assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[1]);
 }
 
-/// It ignored the signal until it was killed, and when it was started again all rows were trained on again.
+/// A bug: the trainer ignored the signal until it was killed, and when it was started again, all rows were trained on again.
 #[test]
 fn a_trainer_that_is_told_to_end_while_the_first_one_saves_leaves_and_may_come_back() {
     let (train, eval) =

@@ -114,7 +114,7 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
     }
 }
 
-/// Nothing was heard of it, and the others waited for it until `placement.timeout_seconds`.
+/// A bug: the coordinator had never heard of the process, and the others waited for it until `placement.timeout_seconds`.
 #[test]
 fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
     let settings = ["placement.readers=1", "placement.ps=2", "placement.lease_seconds=2"];
@@ -181,7 +181,7 @@ fn when_restarts_are_used_up_all_processes_end_and_the_first_cause_is_named() {
     assert_eq!(left(run.folder()), ["launch.log"]);
 }
 
-/// Its token was a file, which stayed.
+/// A bug: the token was a file, which stayed.
 #[test]
 fn nothing_is_left_of_a_launch_that_is_killed_neither_a_process_nor_a_file() {
     let mut run = start(&job(ROWS, &ENDLESS), &[]);
@@ -257,7 +257,7 @@ fn a_launch_whose_output_is_not_read_saves_the_model() {
     Manifest::read(model).unwrap();
 }
 
-/// It could not say that the reader was killed, and so did not start it again.
+/// A bug: `launch` could not write that the reader was killed, and so did not start it again.
 #[test]
 fn a_launch_whose_output_is_full_and_not_read_starts_processes_again() {
     let folder = tempfile::tempdir().unwrap();

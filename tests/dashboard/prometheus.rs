@@ -88,7 +88,7 @@ fn a_real_prometheus_reads_the_metrics_and_every_panel_of_the_dashboard_finds_so
     assert_eq!(trained["job"], "forebay");
     let busy = prometheus.until("forebay_stage_seconds_total{stage=\"parse\", state=\"busy\"}");
     assert_eq!(busy[0]["metric"]["process"], "reader 0");
-    // What is described is there, and what is there is described.
+    // Every metric that is described exists, and every metric that exists is described.
     let (_, head, text) = get(run.address, "/metrics").unwrap();
     assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
     assert!(text.ends_with("# EOF\n"));

@@ -109,7 +109,7 @@ fn old_and_delta_make_new(settings: &[&str]) {
     fs::write(to.join("manifest.json"), manifest.replacen("\"rows\": ", "\"rows\": 1", 1)).unwrap();
     let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
     assert!(code == Some(2) && said.contains("manifest.json is damaged: its checksum is"), "{said}");
-    // One that was written on purpose has no checksum, as those of earlier programs.
+    // A manifest that was changed on purpose has no checksum, like those of earlier programs.
     let manifest = format!("{}\n}}", manifest.split_once(",\n  \"checksum\"").unwrap().0);
     let (from, to_version) = (before.version().unwrap().to_string(), after.version().unwrap().to_string());
     fs::write(to.join("manifest.json"), manifest.replace(&to_version, &from.replace(|c: char| c != '0', "1"))).unwrap();

@@ -96,7 +96,7 @@ fn it_does_so_for_several_labels() {
     }
 }
 
-/// Also what `forebay embed` writes, by the graph of a tower alone.
+/// The graph of one tower also gives what `forebay embed` writes.
 #[test]
 fn it_does_so_for_two_towers_and_the_vectors_of_each() {
     let of_tables = [&TABLES[..], &TOWERS_OF_TABLES].concat();

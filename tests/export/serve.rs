@@ -233,7 +233,7 @@ fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_o
     assert_eq!(server.metric("model_changes_total"), 1.0);
 }
 
-/// Its clients were refused from then on, and the log did not say why.
+/// A bug: clients were refused from then on, and the log did not say why.
 #[test]
 fn a_newer_model_with_other_columns_is_served_with_a_warning_that_names_them() {
     let dir = tempfile::tempdir().unwrap();
@@ -266,7 +266,7 @@ fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
     assert_eq!(server.scores(&rows), before);
 }
 
-/// The version before was served for ever.
+/// A bug: the server kept the earlier version for ever.
 #[test]
 fn a_folder_and_a_delta_that_are_copied_file_by_file_are_taken_when_they_are_whole() {
     let dir = tempfile::tempdir().unwrap();

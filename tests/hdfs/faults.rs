@@ -55,7 +55,7 @@ fn reads_from_a_stalled_datanode_are_overtaken() {
     let writer = Arc::new(log.reopen().unwrap());
     tracing_subscriber::fmt().with_env_filter("forebay_connectors=debug").with_writer(writer).init();
     let cluster = Cluster::shared();
-    // With many blocks it is certain, for all that matters, that a read asks the stalled DataNode first.
+    // With many blocks it is practically certain that some read asks the stalled DataNode first.
     let url = rows(&cluster, "/faults/stalled", 1 << 20);
     let before = std::fs::read_to_string(log.path()).unwrap().len();
     let elapsed = with_a_training_step(&url, &|| cluster.stall_datanode(1));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::source::{CRATES, modules, root, rust_files};
 
-/// Those that do not, and why.
+/// Types that are not in the suite, and why.
 const EXCEPTIONS: [(&str, &str); 5] = [
     ("TextSource", "its names there are CriteoSource, and the sources of csv.rs and json_lines.rs"),
     ("Last", "the sink of a replicated sink; actors/tests/replicated_sink.rs runs it in its pipelines"),

@@ -142,7 +142,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     assert!(fs::read_to_string(&old).unwrap().starts_with('{'));
 }
 
-/// Under `launch` it was trained again, up to ten times.
+/// A bug: under `launch` the model was trained again, up to ten times.
 #[test]
 fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
     let dir = tempfile::tempdir().unwrap();

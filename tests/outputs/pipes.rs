@@ -41,7 +41,7 @@ fn a_job_may_come_through_a_pipe() {
     }
 }
 
-/// It trained the default job, or was refused by the others, when a process was started again.
+/// A bug: a process that was started again trained the default job, or the others refused it.
 #[test]
 fn a_launch_goes_on_with_its_job_when_the_file_changes() {
     let dir = tempfile::tempdir().unwrap();

@@ -44,7 +44,7 @@ impl IpcFile {
         self.batches[batch].block.rows
     }
 
-    /// The dictionaries of a record batch, but for those that others replaced.
+    /// The dictionaries of a record batch, without those that later ones replaced.
     pub(super) fn dictionaries_of(&self, before: usize) -> Vec<&DictionaryBlock> {
         let (mut replaced, mut found) = (HashSet::new(), Vec::new());
         for dictionary in self.dictionaries[..before].iter().rev() {
@@ -108,7 +108,7 @@ fn blocks(layout: &Layout, places: &[usize]) -> Result<Blocks, String> {
     let fields = layout.schema.fields();
     let mut numbers = Vec::new();
     places.iter().for_each(|&place| types::dictionaries(&fields[place], &mut numbers));
-    // Dictionaries, and how many of those that are wanted stand before each of all.
+    // The wanted dictionaries, and for each of all dictionaries how many wanted ones stand before it.
     let (mut dictionaries, mut before) = (Vec::new(), vec![0]);
     for (number, place) in layout.dictionaries.iter().enumerate() {
         let block = dictionary_block(place, &numbers).map_err(|why| format!("dictionary {number}: {why}"))?;

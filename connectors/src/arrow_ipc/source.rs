@@ -227,7 +227,7 @@ impl Decode {
         let (mut row, end) = (self.part.rows.start, self.part.rows.end);
         while row < end {
             let (n, lineage, window) = self.part.cut(row, (end - row).min(self.batch_rows as u64));
-            // A piece at a time: what a column of another type is converted to is as small as the batch that is asked for.
+            // One batch at a time, so that a converted column is only as large as the batch.
             let batch = self.file.found.in_order(&whole.slice(row as usize, n as usize))?;
             let places = Some(RowPlaces::rows_from(&self.file.file, self.before + row));
             output.push(Rows { batch, lineage, window, rejected: 0, places }, bytes / rows * n as usize)?;

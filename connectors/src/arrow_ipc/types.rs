@@ -33,7 +33,7 @@ pub(super) fn in_batches(kind: &DataType, dictionaries: bool) -> DataType {
 /// A field that batches have.
 pub(super) fn field_in_batches(field: &FieldRef, dictionaries: bool) -> FieldRef {
     let kind = in_batches(field.data_type(), dictionaries);
-    // A column of runs or of a dictionary is nowhere null itself, and its values may be.
+    // A column of runs or of a dictionary has no nulls itself, but its values may be null.
     let nullable = field.is_nullable() || kind != *field.data_type();
     Arc::new(Field::new(field.name(), kind, nullable))
 }

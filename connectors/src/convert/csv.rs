@@ -51,7 +51,7 @@ fn flat(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef), Arr
     Ok((Arc::new(Field::new(field.name(), DataType::Utf8, true)), Arc::new(text)))
 }
 
-/// The type with timestamps of UTC instead of a named time zone: the moment is the same, and its rules need no data base.
+/// The type with timestamps of UTC instead of a named time zone: the moment is the same, and no database of time zones is needed.
 fn in_utc(kind: &DataType) -> DataType {
     let item =
         |item: &FieldRef| -> FieldRef { Arc::new(item.as_ref().clone().with_data_type(in_utc(item.data_type()))) };

@@ -138,7 +138,7 @@ impl Encoder {
         }
         let (to, encoded) = mpsc::channel();
         let group = Group { schema: Arc::clone(&shape.schema), rows, columns: encoded, _room: room };
-        // A thread that is gone has left its fault with the one that writes.
+        // A thread that has ended has left its fault with the writing thread.
         let mut sent = self.groups.as_ref().is_some_and(|groups| groups.send(Message::Group(group)).is_ok());
         for (at, (pieces, writers)) in columns.into_iter().zip(writers).enumerate() {
             let (field, to) = (Arc::clone(&shape.schema.fields()[at]), to.clone());
@@ -190,7 +190,7 @@ impl Drop for Encoder {
 
 impl Columns {
     fn new(schema: SchemaRef, options: &ParquetOptions) -> Result<Self, Fault> {
-        // A file for its schema only: what makes column writers does not depend on the file they are for.
+        // Only the schema of this file is used: column writers do not depend on the file that they are for.
         let file = ArrowWriter::try_new(io::sink(), Arc::clone(&schema), Some(options.properties()));
         let (file, factory) = file.and_then(ArrowWriter::into_serialized_writer).map_err(unwritable)?;
         let leaves = file.schema_descr();
@@ -214,7 +214,7 @@ fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
 
 /// What the writing thread holds.
 struct Files {
-    /// Dropped before the folder: an upload is given up before what is around it.
+    /// Dropped before the folder, so that an upload is given up before its folder.
     part: Option<Part>,
     staged: StagedFolder,
     options: ParquetOptions,

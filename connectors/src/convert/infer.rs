@@ -23,7 +23,7 @@ impl Seen {
     fn add(&mut self, text: &str) {
         let bytes = trimmed(text.as_bytes());
         if bytes.is_empty() {
-            // A missing number, or a text of spaces: other values tell.
+            // A missing number or a text of spaces says nothing about the type.
             return;
         }
         self.any = true;

@@ -1,5 +1,5 @@
-//! Writes the rows of any source into a folder of files, Parquet or Criteo text, in any store; and record batches as CSV. The folder appears whole or
-//! not at all. The functions await the source and block on the store: call them on a thread of your own (or in
+//! Writes the rows of any source into a folder of files, Parquet or Criteo text, in any store; and record batches as CSV. The folder
+//! appears whole or not at all. The functions await the source and block on the store: call them on a thread of your own (or in
 //! [`block_on`]), not on an arbiter.
 
 mod csv;

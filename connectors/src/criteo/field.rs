@@ -1,7 +1,7 @@
 //! Parses one field of a Criteo line, integers and hex categories, the usual ones eight bytes at a time.
 
-/// Up to seven digits that end in a tab, and how many they are; their number is not looked at by a branch, which would be
-/// mispredicted in every other field. `None` for anything else.
+/// Up to seven digits that end in a tab, and how many they are; no branch depends on their number, because it would be mispredicted in
+/// every other field. `None` for anything else.
 #[inline]
 pub(super) fn short_int(bytes: [u8; 8]) -> Option<(u32, usize)> {
     const ONES: u64 = 0x0101_0101_0101_0101;

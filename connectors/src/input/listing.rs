@@ -41,7 +41,7 @@ pub(super) async fn list(
         if root == "/" {
             refuse_special(&LocalPath::new("/").join(path.as_ref()), text)?;
         }
-        // The local store does not look at such a name. It is that of a folder then, or of nothing.
+        // The local store does not look at files of such names, so this is the name of a folder or of nothing.
         let head = match root == "/" && path.filename().is_some_and(is_numbered) {
             true => Err(object_store::Error::NotFound { path: path.to_string(), source: text.into() }),
             false => store.head(path).await,
@@ -55,7 +55,7 @@ pub(super) async fn list(
                 let file = file(meta, Partitions::default().below_path(above));
                 return if selected(filter, &file, text)? { Ok(vec![file]) } else { Ok(Vec::new()) };
             }
-            // A folder, perhaps; a listing that finds nothing says it for all stores.
+            // Perhaps a folder. In every store, a listing that finds nothing shows that there is none.
             Err(object_store::Error::NotFound { .. }) => {}
             Err(e) => return Err(store_fault(&format!("cannot read `{text}`"), e)),
         }
@@ -146,14 +146,14 @@ fn numbered(name: &str) -> Fault {
     ))
 }
 
-/// What Spark does not read either: hidden names, what is not data (`_SUCCESS`, `_temporary`), copies under way. A
-/// partition column's name may begin with `_`.
+/// Names that Spark does not read, either: hidden ones, those of no data (`_SUCCESS`, `_temporary`), copies under way. A partition column's
+/// name may begin with `_`.
 fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 
-/// Refuses a local path that is neither a file nor a folder: a pipe or a device, which opening may wait for, and which has no size. And a
-/// file of a name that the store does not read.
+/// Refuses a local path that is neither a file nor a folder: a pipe or a device has no size, and opening it may block. Also refuses a file
+/// whose name the store does not read.
 fn refuse_special(path: &LocalPath, text: &str) -> Result<(), Fault> {
     match std::fs::metadata(path) {
         Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(special(text)),
@@ -173,7 +173,7 @@ fn special(name: &str) -> Fault {
     ))
 }
 
-/// The fault of a listing. A loop of links is the user's.
+/// The fault of a listing. A loop of links is a user fault.
 fn cannot_list(text: &str, e: object_store::Error) -> Fault {
     let said = e.to_string();
     match said.find("File system loop found") {
@@ -224,7 +224,7 @@ impl Search<'_> {
     async fn run(&mut self) -> object_store::Result<Vec<ObjectMeta>> {
         if self.pattern.is_none() && self.filter.is_none() {
             match self.store.list(Some(&self.root)).try_collect().await {
-                // Perhaps of a folder that is left out, such as `_temporary`: it is not entered below.
+                // The unreadable folder may be one that is left out, such as `_temporary`, which the search below does not enter.
                 Err(e) if may_not(&e) => {}
                 listed => return listed,
             }
@@ -262,8 +262,8 @@ impl Search<'_> {
         filter.may_select(&partitions)
     }
 
-    /// Refuses what lies below the local folder that was searched, may be wanted or hold what is, and is no file: a link that leads
-    /// nowhere, a pipe, a device; and files whose names end in `#` and digits. Listings of a local disk leave them out.
+    /// Refuses entries below the searched local folder that may be wanted, or may hold wanted files, but are no files: a link to nothing, a
+    /// pipe, a device. Also refuses files whose names end in `#` and digits. Listings of a local disk leave all of these out.
     fn refuse_what_is_left_out(&mut self) -> Result<(), Fault> {
         let mut folders = vec![self.root.clone()];
         while let Some(folder) = folders.pop() {

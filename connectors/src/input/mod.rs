@@ -20,10 +20,10 @@ use twice::Seen;
 /// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or the folders that a
 /// predicate selects.
 ///
-/// A path is a file, a folder (with all below it) or a glob of files and folders: `*` and `?` stay within a name, `**` spans folders. Below a
-/// folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`,
-/// copies under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a
-/// device are faults: their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
+/// A path is a file, a folder (with all below it) or a glob of files and folders: `*` and `?` stay within a name, `**` spans folders. Below
+/// a folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`, copies under way
+/// (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a device are faults:
+/// their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
 pub struct Input(Vec<Part>);
 
@@ -403,7 +403,7 @@ mod tests {
     async fn folders_that_cannot_be_wanted_are_not_entered() {
         use std::os::unix::fs::symlink;
         let (_dir, root) = folder(&LOGS);
-        // A loop, which any walk that enters it stumbles over.
+        // A loop of links, at which any walk that enters it fails.
         let old = format!("{root}/logs/day=2020-01-01");
         std::fs::create_dir(&old).unwrap();
         symlink(&old, format!("{old}/hour=1")).unwrap();

@@ -27,7 +27,7 @@ pub(super) struct ColumnStats {
     pub(super) bins: Bins,
     /// Whether its numbers are days or microseconds since 1970.
     moments: bool,
-    /// Whether texts are looked at as numbers: they were all numbers so far.
+    /// Whether texts count as numbers, because all of them were numbers so far.
     texts_are_numbers: bool,
     /// Whether `true` and `false` among the texts are the numbers 1 and 0 of a column that has nothing else.
     truths_are_numbers: bool,
@@ -191,7 +191,7 @@ impl ColumnStats {
         }
     }
 
-    /// Counts blanks and NaN, once all arrays are counted, as what they are in a column of text or of numbers.
+    /// Counts blanks and NaN after all arrays: as values in a column of text, as missing values in a column of numbers.
     pub(super) fn finish(&mut self) {
         let numbers = self.texts_are_numbers && self.range.is_some();
         // With truths, NaN is a text like any other: then the column has no numbers.
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn binary_values_lists_of_a_fixed_size_and_nulls_are_counted() {
-        // An empty value is one, as in training.
+        // An empty text is a value, as in training.
         let (stats, _) = of(BinaryArray::from(vec![Some(&b"ab"[..]), None, Some(b""), Some(b"ab"), Some(b"c")]));
         assert_eq!((stats.missing, stats.values, stats.distinct.estimate()), (1, 4, 3));
         let bytes = FixedSizeBinaryArray::try_from_iter([[1u8, 2], [3, 4], [1, 2]].iter()).unwrap();

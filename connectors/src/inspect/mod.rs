@@ -75,7 +75,7 @@ pub struct ColumnReport {
     pub histogram: Option<Histogram>,
 }
 
-/// What an inspection must be told of files whose names do not tell it.
+/// What an inspection must know about files if their names do not say it.
 #[derive(Clone, Debug, Default)]
 pub struct InspectOptions {
     /// The format of the files. Default: told by their names, or else by the first bytes of the first.

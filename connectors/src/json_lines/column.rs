@@ -31,7 +31,7 @@ struct Lists {
     kind: ValueKind,
     /// A zero, and the end of each list.
     ends: Vec<i32>,
-    /// Elements so far, and of them those of whole rows.
+    /// Elements so far, and how many of them belong to whole rows.
     elements: usize,
     present: NullBufferBuilder,
 }
@@ -108,8 +108,8 @@ impl JsonColumn {
     }
 }
 
-/// Adds one value: a string as what it says (an empty one is no number, but a missing value), a number and a boolean as they are written,
-/// which for numbers is 1 and 0. In a column of hexadecimal digits a number without quotes is the integer itself.
+/// Adds one value: the content of a string (an empty string is a missing number), a number or a boolean as it is written; in a column of
+/// numbers a boolean is 1 or 0. In a column of hexadecimal digits a number without quotes is the integer itself.
 fn push(values: &mut Column, raw: &str) -> Result<(), Reason> {
     match (raw.as_bytes().first(), values.kind()) {
         (Some(b'n'), _) => {

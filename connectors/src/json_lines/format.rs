@@ -17,9 +17,9 @@ pub struct JsonLines {
     new_keys_are_bad: bool,
 }
 
-/// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values
-/// are lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of the
-/// first lines, as text, but for those with objects or with lists of lists or of objects; a warning names these.
+/// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values are
+/// lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of the first
+/// lines, as text, except keys with objects, lists of lists or lists of objects; a warning names these.
 pub type JsonLinesSource = TextSource<JsonLines>;
 
 impl JsonLinesSource {
@@ -36,8 +36,8 @@ impl JsonLinesSource {
         self.with_format(format)
     }
 
-    /// A line with a value of a key that no file has in its first lines is a bad row, for those who want all that there is. Without it,
-    /// such a key is skipped as others are that are not among the columns.
+    /// Makes a line bad if it has a value of a key that no file has in its first lines, so that no value is lost. By default such a key is
+    /// skipped, like other keys that are not among the columns.
     #[must_use]
     pub fn new_keys_are_bad(self) -> Self {
         let format = JsonLines { new_keys_are_bad: true, ..self.format().clone() };

@@ -68,9 +68,9 @@ impl Seen {
     }
 }
 
-/// Reads the first lines of all files and finds the columns `wanted` in them; all there are, as text, but for those with nested values, if it
-/// is `None`. A column is one of lists in all files if a value of it is a list in one of them, or if all are
-/// null and the job says that it holds lists.
+/// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text.
+/// A column is one of lists in all files if a value of it is a list in one of them, or if all are null and the job says that it holds
+/// lists.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -134,7 +134,7 @@ pub(super) async fn read_heads(
     Ok(layouts.collect())
 }
 
-/// Lines that are no objects are left to the reading of the rows.
+/// Skips lines that are no objects: reading the rows reports them.
 fn head(text: &[u8]) -> Head {
     let (mut names, mut lines) = (BTreeMap::<String, Seen>::new(), 0);
     let mut at = 0;

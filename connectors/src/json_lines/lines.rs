@@ -146,7 +146,7 @@ impl LineParser for JsonParser {
                 return bad(Reason::NewKey, shown(key.as_bytes()), &expected);
             }
             Err(Defect::NotAnObject(e)) => {
-                // A line is all that its parser knows of.
+                // The parser sees only this line, so its line number says nothing.
                 let why = e.to_string();
                 let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
                 return bad(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);

@@ -108,7 +108,7 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
         .map_err(|e| match e {
             ParquetError::External(e) => match e.downcast::<object_store::Error>() {
                 Ok(e) => store_fault(&format!("cannot read the footer of `{name}`"), *e),
-                // Text in it that is none, for instance.
+                // For instance, the footer has text that is not UTF-8.
                 Err(e) => cut().because(e),
             },
             e => cut().because(e),

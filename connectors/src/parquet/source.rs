@@ -122,7 +122,7 @@ impl ParquetSource {
         })
     }
 
-    /// The footers, for those who report on files; empty before `open`.
+    /// The footers, for reports on files; empty before `open`.
     pub(crate) fn footers(&self) -> &[Arc<Footer>] {
         &self.footers
     }
@@ -225,7 +225,7 @@ struct Decode {
     before: u64,
     part: Part,
     batch_rows: usize,
-    /// As how many jobs.
+    /// The number of jobs that decode the rows.
     pieces: u64,
 }
 

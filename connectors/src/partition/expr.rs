@@ -31,7 +31,7 @@ pub(super) enum Literal {
     Number(String),
 }
 
-/// What an expression may turn out to be: a set of `TRUE`, `FALSE` and `NULL`, never empty.
+/// The possible values of an expression: a set of `TRUE`, `FALSE` and `NULL`, never empty.
 #[derive(Clone, Copy)]
 pub(super) struct Outcomes(u8);
 
@@ -39,7 +39,7 @@ impl Outcomes {
     const TRUE: u8 = 1;
     const FALSE: u8 = 2;
     const NULL: u8 = 4;
-    /// A folder that is not known yet may hold anything.
+    /// Anything is possible, because the folder is not known yet.
     const ANY: Self = Self(7);
 
     pub(super) fn may_be_true(self) -> bool {
@@ -114,7 +114,7 @@ impl Compare {
 }
 
 impl Literal {
-    /// How a folder's value stands to it.
+    /// How a folder's value compares to the literal.
     pub(super) fn compare(&self, value: &str) -> Ordering {
         let text = match self {
             Self::Text(text) => text,
@@ -135,7 +135,7 @@ enum Number {
 }
 
 impl Number {
-    /// `-12`, `0.5`, `1e9`; neither `inf` nor `nan`, which a folder may well be called.
+    /// `-12`, `0.5`, `1e9`; neither `inf` nor `nan`, which may be names of folders.
     fn of(text: &str) -> Option<Self> {
         if !text.bytes().all(|c| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E')) {
             return None;

@@ -18,7 +18,7 @@ pub(super) fn parse(text: &str) -> Result<Expr, Fault> {
     parser.whole().map_err(|error| error.fault(text))
 }
 
-/// What is error, and the byte where it begins.
+/// What is wrong, and the byte where it begins.
 struct SyntaxError(usize, String);
 
 impl SyntaxError {

@@ -10,7 +10,7 @@ pub(super) const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
     below: Arc<[(String, Option<String>)]>,
-    /// Those of the path that was named, above all that was listed.
+    /// The partition columns of the path that was named, which is above everything that was listed.
     above: Arc<[(String, Option<String>)]>,
 }
 

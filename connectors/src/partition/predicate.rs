@@ -65,7 +65,7 @@ impl Predicate {
         columns
     }
 
-    /// What both select.
+    /// A predicate for what both select.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self.text.is_empty() || other.text.is_empty() {
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<Predicate>(&json).unwrap(), both);
     }
 
-    /// SQL's truth, for values that are all known: the reference, one truth at a time.
+    /// The reference: the truth value in SQL, if all values are known.
     fn truth(expr: &Expr, at: &Partitions) -> Option<bool> {
         let value = |column: &str| at.get(column).expect("all columns are known");
         match expr {

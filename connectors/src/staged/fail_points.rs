@@ -23,7 +23,7 @@ pub enum PointFailure {
     DeathInWrite,
 }
 
-/// A folder whose calls fail. Dropped, they do not any more.
+/// A folder whose calls fail, until this is dropped.
 #[derive(Debug)]
 pub struct Armed(PathBuf);
 
@@ -38,7 +38,7 @@ struct State {
 static ARMED: AtomicUsize = AtomicUsize::new(0);
 static STATES: Mutex<Vec<State>> = Mutex::new(Vec::new());
 
-/// Has the `at`-th point in `folder`, from 0, fail. A number that no run reaches only counts the points.
+/// Makes the `at`-th point in `folder`, counted from 0, fail. A number that no run reaches only counts the points.
 pub fn arm(folder: &Path, at: usize, failure: PointFailure) -> Armed {
     ARMED.fetch_add(1, Ordering::SeqCst);
     states(|states| states.push(State { folder: folder.to_owned(), at, failure, passed: Vec::new() }));
@@ -63,7 +63,7 @@ fn states<T>(with: impl FnOnce(&mut Vec<State>) -> T) -> T {
     with(&mut STATES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the next call in the folder does. `None`: as always.
+/// What the next call in the folder does. `None`: it works as usual.
 fn next(path: &Path, point: &str) -> Option<PointFailure> {
     if !cfg!(debug_assertions) || ARMED.load(Ordering::Relaxed) == 0 {
         return None;

@@ -20,7 +20,7 @@ use super::writer::FileWriter;
 use super::{flat, renamed};
 use crate::store_error::store_fault;
 
-/// Bytes of a local file that are read at once for a reader that asks for less. What asks for more gets it without a copy.
+/// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
 const BUFFER: usize = 64 << 10;
 
 /// Pieces of a file that are fetched ahead of [`Read::read`]: 16 KiB to some MiB each, as the store gives them.

@@ -30,7 +30,7 @@ pub(super) struct PendingUpload {
 /// The uploads that writers have finished.
 pub(super) type PendingUploads = Arc<Mutex<Vec<PendingUpload>>>;
 
-/// The objects to be; dropping it before [`Self::publish`] gives all uploads up.
+/// The uploads of the objects of a folder; dropping it before [`Self::publish`] gives all of them up.
 pub(super) struct Flat {
     pub(super) place: StoreFolder,
     pub(super) pending: PendingUploads,

@@ -38,7 +38,7 @@ impl Local {
         let Some(name) = place.file_name() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
         };
-        // A leading dot: readers pass it over should the process be killed.
+        // The leading dot makes readers skip the folder if the process is killed.
         let prefix = format!(".{}.partial-{}-", name.to_string_lossy(), host());
         remove_abandoned(&place, &prefix);
         let (staged, lock) = make_locked(&place, &prefix)?;
@@ -95,7 +95,7 @@ fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fa
         let made = fs::create_dir_all(&staged).map_err(|e| fault(staged.display(), "cannot make", e));
         let lock = made.map(|()| File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))))?;
         match lock {
-            // Before it was locked, another process may have taken it for one that was left behind.
+            // Before it was locked, another process may have removed it as one that was left behind.
             Ok(Some(lock)) if staged.is_dir() => return Ok((staged, Some(lock))),
             Ok(_) => {}
             Err(e) => {
@@ -131,7 +131,7 @@ fn remove_abandoned(place: &Path, prefix: &str) {
     }
 }
 
-/// Everything below a folder, to the disk.
+/// Flushes everything below a folder to the disk.
 fn sync(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
@@ -154,7 +154,7 @@ impl Drop for Local {
 mod tests {
     use super::*;
 
-    /// Each kill while a model was saved left a copy of the model.
+    /// A bug: each process that was killed while it saved a model left a copy of the model.
     #[test]
     fn folders_that_killed_processes_have_left_are_removed_and_those_of_others_stay() {
         let dir = tempfile::tempdir().unwrap();

@@ -127,7 +127,7 @@ impl StagedFolder {
         }
     }
 
-    /// Makes local files otherwise.
+    /// Makes local files with `create`.
     #[cfg(test)]
     pub(crate) fn with_create(mut self, create: local::Create) -> Self {
         if let Staged::Local(local) = &mut self.staged {

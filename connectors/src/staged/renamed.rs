@@ -36,7 +36,7 @@ impl Renamed {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let own = format!("{}-{now:x}", std::process::id());
         let parent = Path::from_iter(parts);
-        // A leading dot: readers pass it over should the process be killed.
+        // The leading dot makes readers skip the folder if the process is killed.
         let staged = parent.clone().join(format!(".{}.partial-{own}", name.as_ref()));
         let old = parent.join(format!(".{}.replaced-{own}", name.as_ref()));
         let staged = StoreFolder { path: staged, ..place.clone() };
@@ -63,7 +63,7 @@ impl Renamed {
                 return store.rename(&staged, &place.path).await.map_err(cannot);
             }
             if let Err(e) = store.rename(&place.path, &old).await {
-                // Done although its answer was lost, perhaps: then this puts the folder back, else it finds nothing.
+                // Perhaps the rename was done and only its answer was lost: then this puts the folder back, else it finds nothing.
                 let _ = store.rename(&old, &place.path).await;
                 return Err(cannot(e));
             }
@@ -90,7 +90,7 @@ impl Drop for Renamed {
             let removed = self.staged.wait(async move {
                 remove(&store, &path).await.map_err(|e| store_fault("cannot remove a folder that was not finished", e))
             });
-            // Where nothing may be made, nothing can be removed either: not worth a word.
+            // Not logged if nothing could be made there, because then there is nothing to remove.
             if let Err(fault) = removed
                 && !matches!(self.staged.holds_anything(), Ok(false))
             {

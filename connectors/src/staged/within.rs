@@ -20,7 +20,7 @@ pub fn is_in(place: &str, folder: &str) -> bool {
 fn resolved(place: &str) -> PathBuf {
     let Some(local) = local_path(place) else { return PathBuf::from(place) };
     let path = std::path::absolute(local.as_ref()).unwrap_or_else(|_| local.as_ref().into());
-    // What is not there yet has no links: those of the folders above count.
+    // A path that does not exist yet has no links, so the links of the folders above it count.
     let real = path.ancestors().find_map(|above| {
         let real = fs::canonicalize(above).ok()?;
         Some(real.join(path.strip_prefix(above).ok()?))
@@ -28,7 +28,7 @@ fn resolved(place: &str) -> PathBuf {
     real.unwrap_or(path)
 }
 
-/// Fails if the working directory is `place` or lies in it: no command replaces what it runs in.
+/// Fails if the working directory is `place` or lies in it: no command replaces the folder that it runs in.
 pub(super) fn check_not_around_here(place: &Path) -> Result<(), Fault> {
     let around = env::current_dir().is_ok_and(|here| resolved(&here.to_string_lossy()).starts_with(place));
     match around {

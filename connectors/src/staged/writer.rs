@@ -39,7 +39,7 @@ const WRITE_BACK: u64 = 16 << 20;
 pub struct FileWriter {
     name: String,
     bytes: u64,
-    /// Of these, those that the system was asked to write to the disk.
+    /// How many of these bytes the system was asked to write to the disk.
     written_back: u64,
     to: To,
     stop: Stop,
@@ -47,7 +47,7 @@ pub struct FileWriter {
 
 enum To {
     Local(BufWriter<File>),
-    /// Which is to be on the disk at the end.
+    /// A local file, which must be on the disk at the end.
     Synced(BufWriter<PointedFile>),
     Store(Upload),
 }
@@ -107,7 +107,7 @@ impl FileWriter {
         Ok(self.bytes)
     }
 
-    /// Has the system begin to write to the disk what it has of a local file, and does not wait for it. (`POSIX_FADV_DONTNEED`: pages
+    /// Asks the system to begin to write the bytes of a local file to the disk, and does not wait for it. (`POSIX_FADV_DONTNEED`: pages
     /// that are not on the disk yet stay in memory, too.) A hint: an error changes nothing.
     fn write_back(&mut self) {
         let from = std::mem::replace(&mut self.written_back, self.bytes);
@@ -260,7 +260,7 @@ async fn upload(
     Ok(())
 }
 
-/// Whether the end came.
+/// Returns whether the end came.
 async fn put(
     upload: &mut dyn MultipartUpload,
     parts: &mut UnboundedReceiver<Message>,

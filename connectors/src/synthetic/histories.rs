@@ -8,7 +8,7 @@ use super::numbers::{ln, random, unit};
 
 const GROUPS: u64 = 64;
 const ITEMS_OF_GROUP: f64 = 256.0;
-/// Of the logarithm of the number, in the logit.
+/// The weight in the logit of the logarithm of the number.
 const WEIGHT: f64 = 2.0;
 /// Rows on which the mean is fitted; far from any row that is asked for.
 const FITTED: u64 = 4096;

@@ -22,7 +22,7 @@ pub(crate) fn log2(x: f64) -> f64 {
 #[inline]
 pub(crate) fn exp2(x: f64) -> f64 {
     let x = x.clamp(-1000.0, 1000.0);
-    // The nearest integer, by adding what leaves no room for a fraction.
+    // Rounds to the nearest integer: after adding this number, no bits are left for a fraction.
     const SHIFT: f64 = 6_755_399_441_055_744.0;
     let whole = (x + SHIFT) - SHIFT;
     let y = (x - whole) * std::f64::consts::LN_2;

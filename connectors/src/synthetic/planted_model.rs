@@ -2,8 +2,9 @@
 //!
 //! Every column is a function of (seed, row, field). The planted model has a weight per value, four factors per value
 //! (pairwise products, Rendle's FM), and weights of the integers' logarithms. It is scaled to a logit of deviation 1.6
-//! with 25.6% clicks; the best possible AUC is about .83. A second label, sales after clicks, has weights of its own beside these. Weights are hashes of (seed, field, value). The only tables are
-//! the inverse distributions, 16 KiB a column, so that they stay in the core's cache.
+//! with 25.6% clicks; the best possible AUC is about .83. A second label, sales after clicks, has weights of its own beside these. Weights
+//! are hashes of (seed, field, value). The only tables are the inverse distributions, 16 KiB a column, so that they stay in the core's
+//! cache.
 
 use forebay_base::mix64;
 

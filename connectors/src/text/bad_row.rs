@@ -28,7 +28,7 @@ pub enum OnBadRow {
     WriteTo(PathBuf),
 }
 
-/// What is derived would say `unit variant` of a wrong value.
+/// Not derived, because the derived code would call a wrong value a `unit variant`.
 impl<'de> Deserialize<'de> for OnBadRow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Policy;
@@ -136,7 +136,7 @@ pub(crate) fn shown(field: &[u8]) -> String {
     format!("`{}{dots}`", head.escape_ascii())
 }
 
-/// What is expected where a column of numbers, by its first rows, has a value that would lose digits.
+/// What is expected if a column that its first rows made one of numbers has a value that would lose digits.
 pub(crate) fn kept_as_text(column: &str) -> String {
     format!(
         "a number without zeros in front, of at most 64 bits: `--text {column}` keeps its values as they are written"

@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A reader that got no memory was told that its file is damaged.
+    /// A bug: if the decoder got no memory, the fault said that the file is damaged.
     #[test]
     fn want_of_memory_is_no_damage() {
         let of = |code: usize| not_unpacked("a", io::Error::other(zstd::zstd_safe::get_error_name(code)));

@@ -73,7 +73,7 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         Self { split, output, columns, places, rejected, rejected_bytes: 0, row: 0, lines: 0 }
     }
 
-    /// Notes where the row stands that was just taken.
+    /// Records the place of the row that was just taken.
     #[inline]
     fn taken(&mut self, offset: u64) {
         self.places.push(if self.split.from_start { self.lines + 1 } else { offset });

@@ -54,12 +54,12 @@ pub struct TextSource<F> {
     seq: u64,
     /// Good and bad rows returned or counted so far.
     seen: (u64, u64),
-    /// Bad rows that no rows have told of yet.
+    /// Bad rows that no batch has counted yet.
     unaccounted: u32,
     why: Rejections,
 }
 
-/// What a source says about its bad rows if it has no others.
+/// What a source without good rows says about its bad rows.
 #[derive(Default)]
 struct Rejections {
     /// Bad rows of each reason.
@@ -141,8 +141,8 @@ impl<F: LineFormat> TextSource<F> {
         self
     }
 
-    /// Tells `check` what there is to read, when it is opened and has no leases, which are told themselves. The plan has neither rows nor
-    /// windows, and its fingerprint knows the files alone: not the columns or how they are written.
+    /// Calls `check` with the plan when the source is opened without leases. (Leases get the plan themselves.) The plan has neither rows
+    /// nor windows, and its fingerprint covers only the files, not the columns or the options of the format.
     #[must_use]
     pub fn checking(mut self, check: PlanCheck) -> Self {
         self.check = Some(check);
@@ -206,7 +206,7 @@ impl<F: LineFormat> TextSource<F> {
         }
     }
 
-    /// The fault of a bad row, with its line: counted where it is not known, which reads the file up to there.
+    /// The fault of a bad row, with its line. If the line is not known, reads the file up to there to count it.
     async fn fault(&self, file: usize, failed: &Failed) -> Fault {
         let file = &self.files[file];
         let line = match failed.line {

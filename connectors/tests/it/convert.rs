@@ -104,7 +104,7 @@ async fn moments_and_days_have_the_types_of_parquet_whatever_arrow_called_them()
     assert_eq!(back["zoned"].as_primitive::<TimestampMillisecondType>().value(0), 1_700_000_000_000);
     assert_eq!(back["day"].as_primitive::<Date32Type>().value(0), 20_000);
     assert!(back.columns()[..4].iter().all(|column| column.null_count() == 1));
-    // A moment that has no milliseconds.
+    // A moment that is too far away to be counted in milliseconds.
     let far = RecordBatch::try_from_iter([("far", Arc::new(TimestampSecondArray::from(vec![i64::MAX])) as ArrayRef)]);
     let mut writer = ParquetWriter::begin(&cx(), dir.path().join("far"), &ParquetOptions::default()).unwrap();
     writer.write(&far.unwrap()).await.unwrap();

@@ -125,7 +125,7 @@ async fn bad_rows_are_counted_by_reason_and_written_to_a_file() {
             let all = joined(&read(&mut source, &cx).await.unwrap());
             assert_eq!(all.column(1).as_primitive::<Int32Type>().values(), &(0..10).collect::<Vec<i32>>()[..]);
             assert_eq!(source.seen(), (10, 9));
-            // The shells would count the good rows.
+            // In a pipeline, the shells count the good rows.
             cx.ledger().read(10);
             cx.ledger().delivered(10);
             cx.ledger().check().unwrap();

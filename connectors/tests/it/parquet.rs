@@ -116,7 +116,7 @@ async fn a_row_group_that_many_threads_decode_comes_as_from_one() {
             let many = read(&mut of(columns, &path, 4, 64 << 20), &cx).await.unwrap();
             assert_eq!(shape(&one), shape(&many), "{name} {columns:?}");
             assert_eq!(ids(&joined(&many)), (0..300_000).collect::<Vec<_>>());
-            // The budget holds less than the row group, whose pieces wait for nothing all the same.
+            // The budget is smaller than the row group, but its pieces wait for nothing.
             assert_eq!(shape(&read(&mut of(columns, &path, 4, 1), &cx).await.unwrap()), shape(&one));
         }
     }

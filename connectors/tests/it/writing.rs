@@ -205,7 +205,7 @@ async fn a_replacement_that_fails_keeps_the_old_folder_where_folders_are_renamed
     }
 }
 
-/// Without renames it cannot: what is left then has no mark, and the fault says that the old folder is gone.
+/// Without renames the old folder cannot come back: what is left has no mark, and the fault says that the old folder is gone.
 #[tokio::test]
 async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {
     let store = TestStore::memory();

@@ -118,7 +118,7 @@ pub struct DenseStatistics {
 }
 
 impl Transform {
-    /// What its values are in text.
+    /// The type of the feature's values in text files.
     pub(super) fn in_text(self) -> ValueKind {
         match self {
             Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => ValueKind::Text,
@@ -128,7 +128,7 @@ impl Transform {
 }
 
 impl Transform {
-    /// Whether it makes an age of a moment.
+    /// Whether the transform turns a moment into an age.
     pub fn is_age(self) -> bool {
         matches!(self, Self::AgeDays | Self::AgeHours)
     }
@@ -150,12 +150,12 @@ impl DenseColumn {
         self.fill.is_some() || self.indicator
     }
 
-    /// Inputs of the model that are made of it.
+    /// How many inputs of the model the feature has.
     pub fn inputs(&self) -> usize {
         self.length.unwrap_or(1) + usize::from(self.indicator)
     }
 
-    /// Whether it is a plain number that no option changes but the transforms `none` and `log1p`.
+    /// Whether the feature is one number, without options other than the transforms `none` and `log1p`.
     pub fn is_plain(&self) -> bool {
         let plain =
             self.length.is_none() && matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
@@ -248,7 +248,7 @@ impl DenseColumn {
     }
 }
 
-/// No column begins with a digit and a moment always does.
+/// A moment begins with a digit, and no column does.
 fn is_moment(at: &str) -> bool {
     at.starts_with(|first: char| first.is_ascii_digit())
 }

@@ -60,8 +60,8 @@ pub struct Columns {
     /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
-    /// The tables that slots name, in the order of their numbers, in columns that are a part of those of a model. Otherwise empty: the
-    /// order is that of the slots.
+    /// If these columns are only a part of the columns of a model: the tables that slots name, in the order of their numbers. Otherwise
+    /// empty: the order is that of the slots.
     #[serde(skip)]
     pub tables: Vec<String>,
 }
@@ -119,8 +119,8 @@ impl Columns {
             .find(|label| self.features().any(|feature| feature == label))
     }
 
-    /// Every column that is read, without repetition, and what its values are where files of this format do not say: numbers for the
-    /// label and dense features, for a slot what its kind says, text for `auto` and for extra columns.
+    /// Every column that is read, without repetition, with the type of its values if files of this format do not say it: numbers for the
+    /// label and dense features, for a slot the type of its kind, text for `auto` and for extra columns.
     ///
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
@@ -194,7 +194,7 @@ impl Columns {
         vectors || bags
     }
 
-    /// Whether a column is read as slots of this kind and as nothing else, but perhaps for custom stages.
+    /// Whether a column is read only as slots of this kind, and perhaps for custom stages.
     fn has_only_slots_of(&self, kind: SlotKind, column: &str) -> bool {
         let mut slots = self.slots.iter().filter(|slot| slot.column == column).peekable();
         let labels = self.label.iter().map(|label| label.column.as_str()).chain(self.weight.as_deref());
@@ -208,7 +208,7 @@ impl Columns {
             && labels.chain(dense).chain(weights).all(|name| name != column)
     }
 
-    /// Checks names against each other; the fault names the field.
+    /// Checks the columns and their options; the fault names the field.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
         self.dense.iter().try_for_each(|dense| dense.check(self))?;
@@ -241,7 +241,7 @@ impl Columns {
         self.slots.iter().any(|slot| slot.weights.is_some())
     }
 
-    /// The statistics of the values that a dense feature scales.
+    /// The statistics that scale a dense feature.
     pub fn statistics_of(&self, column: &str) -> Option<&DenseStatistics> {
         self.statistics.as_ref()?.get(column)
     }
@@ -260,8 +260,8 @@ impl Columns {
         }
     }
 
-    /// For each slot the number of its key space, table by table in the order of first sight; the crosses last. So the keys of a batch,
-    /// which stand space by space, stand table by table.
+    /// For each slot the number of its key space; the crosses come last. The spaces of one table have consecutive numbers, in the order of
+    /// their first slots. The keys of a batch are in the order of their spaces, and so in the order of their tables.
     pub fn key_spaces(&self) -> Vec<usize> {
         let spaces = self.slots.iter().map(|slot| slot.key_space().to_owned());
         let spaces: Vec<String> = spaces.chain(self.crosses.iter().map(SlotCross::key_space)).collect();
@@ -285,7 +285,7 @@ fn expand(text: &str) -> Vec<String> {
         let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
         let (first, last) = (&first[stem.len()..], last.strip_prefix(stem)?);
         let (from, to): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // With a zero in front, all numbers are as wide as the two bounds, which must be of one width.
+        // If a bound begins with a zero, all numbers have the width of the bounds, which must be the same.
         let padded = |bound: &str| bound.len() > 1 && bound.starts_with('0');
         let width = if padded(first) || padded(last) { first.len() } else { 0 };
         let fits = from <= to && to - from < 100_000 && (width == 0 || width == last.len());

@@ -82,7 +82,7 @@ pub enum SlotKind {
 }
 
 impl SlotKind {
-    /// What the values of a slot are in text.
+    /// The type of the slot's values in text files.
     pub(super) fn in_text(self) -> ValueKind {
         match self {
             Self::Auto | Self::String | Self::Hour | Self::Weekday => ValueKind::Text,
@@ -209,7 +209,7 @@ impl Slot {
         }
     }
 
-    /// The range of the values that count, of a list with so many.
+    /// The range of the values that are used, in a list of `count` values.
     pub fn kept_of(&self, count: usize) -> Range<usize> {
         let from = self.last.map_or(0, |last| count.saturating_sub(last));
         from..self.first.map_or(count, |first| count.min(first))

@@ -3,7 +3,8 @@
 use super::Columns;
 
 impl Columns {
-    /// The tables of `[tables]` that slots and crosses name, in the order of first sight. Their numbers count from 1; 0 is `[table]`.
+    /// The tables of `[tables]` that slots and crosses name, in the order in which they are first named. Their numbers count from 1; 0 is
+    /// `[table]`.
     pub fn named_tables(&self) -> Vec<&str> {
         if !self.tables.is_empty() {
             return self.tables.iter().map(String::as_str).collect();

@@ -120,12 +120,12 @@ impl<'a> BagView<'a> {
         self.places.get(slot).copied().unwrap_or(SlotPlace { at: slot * parts.dim, dim: parts.dim })
     }
 
-    /// The number of values of a slot in the first so many rows of the range.
+    /// The number of values of a slot in the first `rows` rows of the range.
     pub(super) fn count(&self, slot: usize, rows: usize) -> usize {
         (0..rows).map(|row| self.values(row, slot).len()).sum()
     }
 
-    /// Whether the largest values of a slot count, and which they are depends on the values.
+    /// Whether only the largest values of a slot count, so that the values decide which these are.
     #[inline(always)]
     pub(super) fn takes_largest(&self, slot: usize) -> bool {
         self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
@@ -147,7 +147,7 @@ impl<'a> BagView<'a> {
     pub(super) fn scale(&self, slot: usize, count: usize) -> f32 {
         match self.slot_vectors[slot] {
             SlotVector::Pooled(Pooling::Mean) => 1.0 / count as f32,
-            // Of the largest, one counts, with all its weight.
+            // Of several largest values one counts, with all its weight.
             SlotVector::Pooled(Pooling::Sum | Pooling::Max) | SlotVector::Attention => 1.0,
         }
     }

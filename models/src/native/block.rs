@@ -190,8 +190,8 @@ impl ParamBlock {
     /// One block of several that lie one after the other, for another number of processes.
     ///
     /// # Errors
-    /// [`ModelError::Load`] if `blocks` is empty, or two blocks differ in their optimizer or their steps. A block without values takes
-    /// no steps, so its number does not count.
+    /// [`ModelError::Load`] if `blocks` is empty, or two blocks differ in their optimizer or their steps. A block without values takes no
+    /// steps, so its number of steps is not compared.
     pub fn joined(blocks: &[ParamBlock]) -> Result<ParamBlock, ModelError> {
         let mut with_values = blocks.iter().filter(|block| !block.values.is_empty());
         let Some(first) = with_values.next().or(blocks.first()) else {

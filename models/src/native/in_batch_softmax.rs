@@ -20,7 +20,7 @@ const NO_ITEM: u32 = u32::MAX;
 pub(super) struct BatchItems {
     /// `[n]`: the item of each row, or [`NO_ITEM`].
     items: Vec<u32>,
-    /// `[u]`: of how many rows each unique row is the item.
+    /// `[u]`: for each unique row, the number of rows whose item it is.
     occurrences: Vec<u32>,
     /// `[n]`: what is subtracted from the logits of a candidate.
     log_q: Vec<f32>,

@@ -35,7 +35,7 @@ pub(super) struct MicroBatch {
     x: Vec<f32>,
     /// The hidden layers of the tower.
     tower: HiddenLayers,
-    /// Of a model with several labels.
+    /// The buffers of the labels, in a model with several.
     tasks: TaskBuffers,
     two_towers: TwoTowerBuffers,
     final_mlp: FinalMlpBuffers,
@@ -44,7 +44,7 @@ pub(super) struct MicroBatch {
     /// Gradients of two neighbouring layers' activations.
     deltas: [Vec<f32>; 2],
     cross: CrossBuffers,
-    /// For each pair of attention.
+    /// The buffers of each pair of attention.
     attention: Vec<Buffers>,
     /// FM: scratch `[dim]` and dlogits `[chunk x slots * dim]`.
     fm: (Vec<f32>, Vec<f32>),
@@ -136,8 +136,8 @@ impl MicroBatch {
         }
     }
 
-    /// The logits of `rows`, for a training step, or, with `least`, to predict: then it computes at least so many rows, and those
-    /// that are too many have any numbers.
+    /// The logits of `rows`, for a training step, or, with `least`, to predict: then it computes at least `least` rows, and the extra ones
+    /// have arbitrary numbers.
     fn forward(
         &mut self,
         net: &Network,
@@ -241,7 +241,7 @@ impl MicroBatch {
         }
     }
 
-    /// From `dlogits`, or of two towers from the gradients by their vectors if these are given.
+    /// The backward pass from `dlogits`, or from the gradients by the vectors of two towers if these are given.
     fn backward(
         &mut self,
         net: &Network,

@@ -21,9 +21,9 @@ use crate::{
 const MICRO_BATCH_ROWS: usize = 256;
 /// Micro-batches of a large batch, for any number of threads: their number decides the order of sums.
 const MICRO_BATCHES: usize = 8;
-/// With at most so many parameters, adding up their gradients costs nothing beside a micro-batch...
+/// With at most this many parameters, adding up their gradients costs nothing beside a micro-batch.
 const FEW_PARAMETERS: usize = 16_384;
-/// ...and a large batch has so many.
+/// Micro-batches of a large batch of a model with at most [`FEW_PARAMETERS`].
 const MOST_OF_FEW_PARAMETERS: usize = 16;
 /// The most tasks that scatter the gradients of unique rows. Each reads the places of all values, a tenth of the work.
 const MOST_SCATTERS: usize = 8;

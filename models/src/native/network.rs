@@ -50,25 +50,25 @@ pub(super) struct Network {
     pub(super) cross: Option<CrossLayers>,
     /// The hidden layers, then the head.
     pub(super) tower: Vec<Layer>,
-    /// Of a model with several labels.
+    /// The layers of the labels, in a model with several.
     pub(super) tasks: Option<TaskLayers>,
     pub(super) two_towers: Option<TwoTowerLayers>,
     pub(super) final_mlp: Option<FinalMlpLayers>,
-    /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
+    /// With at least this many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
     /// Whether the hidden layers have relu as activation, and neither norm nor dropout: then `kernels::bias_relu` computes bias and
     /// activation together. Cross layers do not count as hidden layers here.
     pub(super) plain: bool,
-    /// Of the hidden layers.
+    /// The activation of the hidden layers.
     pub(super) activation: Activation,
     pub(super) dropout: Option<Dropout>,
 }
 
-/// Products of fewer elements than this are summed in another order by the `gemm` crate...
+/// The `gemm` crate sums the products of a matrix with fewer elements than this in another order.
 const FEW_ELEMENTS: usize = 256;
-/// ...and so are those of matrices without a side longer than this...
+/// It does the same if no side is longer than this and a sum has more than [`LONG_SUM`] products.
 const SHORT: usize = 64;
-/// ...over more than so many products.
+/// See [`SHORT`].
 const LONG_SUM: usize = 512;
 
 /// Whether a hidden layer without dropout is bias and relu alone.
@@ -203,7 +203,7 @@ impl Network {
         2 * self.spec.slots * nanoseconds_per_value(self.parts.row_dim) + self.len() / WEIGHTS_PER_NANOSECOND
     }
 
-    /// About how long attention takes one thread over so many values of each history, forward and backward.
+    /// About how long attention takes one thread over this many values of each history, forward and backward.
     pub(super) fn nanoseconds_of_attention(&self, values: usize) -> usize {
         /// Eight flops a weight, as the backward pass begins with the forward pass, at 50 GFLOP/s.
         const WEIGHTS_PER_NANOSECOND: usize = 6;

@@ -44,7 +44,7 @@ impl TwoTowerBuffers {
         similarity(user, item, two.vector_dim(), 1.0 / two.spec.temperature, bias, logits);
     }
 
-    /// The first so many numbers of the vectors of users and of items.
+    /// The first `len` numbers of the vectors of users and of items.
     pub(super) fn vectors(&self, len: usize) -> [&[f32]; 2] {
         [0, 1].map(|side: usize| &self.sides[side].vectors[..len])
     }

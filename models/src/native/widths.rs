@@ -33,7 +33,7 @@ fn gather_rows<const WEIGHTED: bool>(
             let pooled = &mut x[r * width + place.at..][..place.dim];
             let values = bags.values(r, slot);
             let weights = if WEIGHTED { bags.weights(r, slot) } else { &[] };
-            // Of the largest, one counts, with all its weight.
+            // Of several largest values one counts, with all its weight.
             let own = |at: usize| if WEIGHTED && !largest { weights[at] } else { 1.0 };
             let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
             let Some((&one, others)) = values.split_first() else {

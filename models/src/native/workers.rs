@@ -48,7 +48,7 @@ impl Workers {
         }
     }
 
-    /// How many threads are worth waking for work that takes one thread so many nanoseconds.
+    /// How many threads are worth waking for work that takes one thread this many nanoseconds.
     pub(super) fn worth(&self, nanoseconds: usize) -> usize {
         (nanoseconds / WORTH_A_THREAD).clamp(1, self.threads)
     }

@@ -37,8 +37,8 @@ pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Re
 
 /// One of two towers as the bytes of an ONNX file, for a program that has users alone, or items. `tensors` are all parameters of `spec`.
 ///
-/// Inputs, each float32: `embedding` `[rows, slots of the tower, embedding_dim]` and, if the tower has any, `dense` `[rows, dense features of
-/// the tower]`. Output: `user_vector` or `item_vector`, `[rows, vector_dim]`.
+/// Inputs, each float32: `embedding` `[rows, slots of the tower, embedding_dim]` and, if the tower has any, `dense` `[rows, dense features
+/// of the tower]`. Output: `user_vector` or `item_vector`, `[rows, vector_dim]`.
 ///
 /// # Errors
 /// As [`to_onnx`]; [`ModelError::Setting`] if the model has no two towers.

@@ -11,7 +11,7 @@ pub(super) struct Layer {
     bias: Tensor,
     /// `gamma` and `beta`, of a hidden layer of the tower with layer norm.
     norm: Option<(Tensor, Tensor)>,
-    /// Of a hidden layer of the tower whose activation learns slopes.
+    /// The slopes of a hidden layer of the tower whose activation learns them.
     slope: Option<Tensor>,
 }
 
@@ -33,7 +33,7 @@ impl Leaves<'_> {
         }
     }
 
-    /// So many hidden layers of `tower`, and with `has_last` a linear layer behind them.
+    /// `hidden` hidden layers of `tower` and, with `has_last`, a linear layer behind them.
     pub(super) fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
         let mut layers: Vec<Layer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
         layers.extend(has_last.then(|| self.layer(None)));

@@ -274,9 +274,9 @@ impl DenseModel for TorchModel {
         Ok(())
     }
 
-    /// As every model's. libtorch's random numbers begin anew: the process has one generator, so a module that draws from it
-    /// (dropout) goes on to the same bits if no other model of the process draws meanwhile. Its numbers then also depend on
-    /// when checkpoints are made.
+    /// As for every model. libtorch's random numbers begin anew: the process has one generator, so a module that draws from it (dropout)
+    /// goes on to the same bits if no other model of the process draws meanwhile. Its numbers then also depend on when checkpoints are
+    /// made.
     fn state(&self) -> Result<Vec<NamedTensor>, ModelError> {
         let state = state::join(self.graph.params.save()?, self.saved_optimizer()?)?;
         self.reseed();

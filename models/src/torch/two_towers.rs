@@ -12,7 +12,7 @@ pub(super) struct InBatchStep {
     pub(super) logits: Tensor,
     /// The mean over the rows.
     pub(super) loss: Tensor,
-    /// `[u]`, if unique rows count them: of how many rows each unique row is the item.
+    /// `[u]`, if unique rows count them: for each unique row, the number of rows whose item it is.
     pub(super) occurrences: Option<Tensor>,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct InBatchStep {
 struct TorchItems {
     /// `[n]`: the unique row of each row's item; -1 if it has none.
     items: Tensor,
-    /// `[u]`: of how many rows each unique row is the item.
+    /// `[u]`: for each unique row, the number of rows whose item it is.
     occurrences: Tensor,
 }
 
@@ -45,7 +45,7 @@ impl TwoTowersModule {
         let mut logits = users.f_mm(&items.f_transpose(0, 1)?)?.f_div_scalar(f64::from(self.spec.temperature))?;
         if log_q {
             let before = batch.unique_rows().f_detach()?.f_select(1, 0)?.f_clamp_min(0.0)?;
-            // What has no item is left out below; the 1 keeps its logarithm finite.
+            // Rows without an item are left out below; the 1 keeps their logarithm finite.
             let q = before.f_add(&of.occurrences)?.f_index_select(0, &of.items.f_clamp_min(0)?)?;
             let q = q.f_where_self(&there, &Tensor::f_ones([1], (Kind::Float, q.device()))?)?;
             logits = logits.f_sub(&q.f_log()?.f_unsqueeze(0)?)?;

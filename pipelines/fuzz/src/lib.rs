@@ -1,7 +1,7 @@
-//! A checkpoint as one run of bytes, and back: a fuzzer changes bytes, and not folders.
+//! A checkpoint as one sequence of bytes, and back, because a fuzzer changes bytes, not folders.
 //!
 //! The parts are the manifest, then the files in the order in which it names them. Each has its length before it (u32, little endian).
-//! What the manifest says of lengths and checksums is written anew when a checkpoint is unpacked: a fuzzer would not get behind them.
+//! Unpacking writes the right lengths and checksums into the manifest; with wrong ones, no fuzzed file would be read any further.
 
 use std::path::Path;
 
@@ -26,7 +26,7 @@ fn parts(mut bytes: &[u8]) -> Vec<&[u8]> {
     parts
 }
 
-/// What a manifest says of its files.
+/// Finds the entries of files in a manifest.
 fn entries<'a>(value: &'a mut Value, found: &mut Vec<&'a mut Value>) {
     if value.get("xxh3").is_some() {
         return found.push(value);
@@ -42,7 +42,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() < 200 && !name.starts_with('.') && !name.contains(['/', '\0'])
 }
 
-/// Writes a folder with one checkpoint, or what the bytes make of it.
+/// Writes the checkpoint that the bytes describe to a folder. It may be broken.
 pub fn unpack(bytes: &[u8], folder: &Path) -> std::io::Result<()> {
     let parts = parts(bytes);
     let Some((manifest, files)) = parts.split_first() else { return Ok(()) };
@@ -63,7 +63,7 @@ pub fn unpack(bytes: &[u8], folder: &Path) -> std::io::Result<()> {
     std::fs::write(folder.join(format!("checkpoint-{NUMBER:06}.json")), text)
 }
 
-/// The checkpoint of a manifest as bytes.
+/// The bytes of a checkpoint, given the file of its manifest.
 pub fn pack(manifest: &Path) -> std::io::Result<Vec<u8>> {
     let text = std::fs::read(manifest)?;
     let mut json: Value = serde_json::from_slice(&text)?;

@@ -19,14 +19,14 @@ pub struct Change {
     pub value: String,
     /// How many times as fast the run is expected to be.
     pub gain: f64,
-    /// What is the limit then.
+    /// The limit after the change.
     pub then: String,
 }
 
-/// The field whose change makes another model.
+/// The field whose change gives another model.
 const STALENESS: &str = "train.staleness";
 
-/// The field that lets as many batches be under way and leaves the model as it is, in jobs that may have it.
+/// The field that lets the same number of batches be under way without a change of the model, in jobs that may look ahead.
 const LOOK_AHEAD: &str = "train.look_ahead";
 
 /// Less gain than this is not worth a change.
@@ -63,8 +63,8 @@ pub(super) fn advise(
     job: &Job,
 ) -> Option<Change> {
     let far = others::ps_are_far(processes);
-    // More of the same does not help a process that is slower than the others. If it is a ps that is only farther, more batches under
-    // way do.
+    // Changes for all processes do not help if one process is slower than the others. But if it is a ps that is only farther away, more
+    // batches under way help.
     let farther = far == Some(true) && limit.kind != LimitKind::Link;
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
@@ -80,7 +80,7 @@ pub(super) fn advise(
             let (field, value, effect) = knob(limit, loads, cores, far, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
-            // What is relieved by a factor lets the run be faster by that factor at most.
+            // If the load of a stage falls by a factor, the run gets faster by at most this factor.
             let gain = (limit.share / share.max(1e-3)).min(1.0 / effect.factor);
             (field, value, gain, next.stage.clone())
         }
@@ -96,7 +96,7 @@ fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
     machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
 }
 
-/// The field that gives a stage more, its value, and what that does.
+/// The field that relieves a stage, its new value, and the effect.
 fn knob<'a>(
     limit: &'a Limit,
     loads: &[Load],
@@ -120,7 +120,7 @@ fn knob<'a>(
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor };
             (shards <= cores).then(|| ("table.shards".into(), shards.to_string(), effect))
         }
-        // The run does so by itself.
+        // The run tunes this stage by itself.
         (_, stage, None | Some("other")) if job.tuned_stages().iter().any(|tuned| tuned == stage) => None,
         (_, "parse", None | Some("other")) => {
             let n = limit.replicas.max(1);
@@ -130,7 +130,7 @@ fn knob<'a>(
             let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
-        // The run takes more by itself.
+        // The run adds decode threads by itself.
         (_, _, Some("decode")) if job.data.decode_threads.is_auto() => None,
         (_, _, Some("decode")) => {
             let n = job.decode_threads();
@@ -144,7 +144,7 @@ fn knob<'a>(
             let n = job.dense_threads();
             (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
-        // The ps are near, and yet late: their machines or their networks are full.
+        // The ps are near but answer late: their machines or their networks are overloaded.
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
             let (n, m) = (job.placement.ps, job.placement.ps + 1);
             let hits = |stage: &str| AT_SHARDS.contains(&stage);

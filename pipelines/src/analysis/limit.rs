@@ -10,13 +10,13 @@ use super::load::{COMPUTE, Load, MachineUse, SHARDS, loads};
 use super::others;
 use crate::process_report::{LOST_READERS, ProcessReport};
 
-/// How sure it is that a limit is the limit.
+/// How sure it is that this limit is the bottleneck of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
-    /// It was occupied for at least 85% of the run, the next one clearly less.
+    /// The limit was occupied for at least 85% of the run, and the next one for clearly less.
     Sure,
-    /// It was occupied for most of the run, or others nearly as much.
+    /// The limit was occupied for most of the run, or others were occupied for nearly as much.
     Likely,
     /// Nothing was occupied for most of the run, or there were too few batches to tell.
     #[default]
@@ -96,11 +96,11 @@ pub(super) fn find(
     job: &Job,
 ) -> Option<(Limit, Certainty)> {
     let Some(top) = loads.first().filter(|load| load.share > 0.0) else {
-        // A source that only waits has done nothing so far, and so has all that comes after it.
+        // A source that has only waited has sent nothing, so no stage after it has worked.
         return between_stages(processes, 0.0, job).map(|limit| (limit, Certainty::Likely));
     };
     let limit = of_load(top, loads, processes);
-    // What computes is limited by the cores, what waits for a store is not.
+    // The cores limit a stage that computes, but not one that waits for a store.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
     if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
         return Some((of_machine(machine), if machine.share >= 0.95 { Certainty::Sure } else { Certainty::Likely }));
@@ -121,7 +121,7 @@ pub(super) fn find(
     Some((limit, certainty))
 }
 
-/// The limit that the most occupied load is a sign of.
+/// The limit that the most occupied load points to.
 fn of_load(load: &Load, loads: &[Load], processes: &[&ProcessReport]) -> Limit {
     let part = load.main_part();
     let waits = part != "busy";
@@ -205,7 +205,7 @@ fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> 
     process.report.stages.iter().find(|stage| stage.name == name)
 }
 
-/// As many batches are under way as may be.
+/// The limit, if as many batches are under way as staleness allows.
 fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     let ticket = mean(processes, "lookup", |stage| stage.wait_share("ticket"));
     if ticket < 0.2 {
@@ -224,7 +224,7 @@ fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     Some(Limit { skew, ..between(LimitKind::Staleness, "staleness", in_turn, bound) })
 }
 
-/// Trainers wait for the batches of readers, which are on their way, or of a reader that is slower than the others.
+/// The limit, if trainers wait for batches of readers: these are on their way, or one reader is slower than the others.
 fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     let awaited = mean(processes, "receive", |stage| stage.wait_share("readers"));
     if awaited < 0.3 {

@@ -29,12 +29,12 @@ pub struct Load {
     pub replicas: usize,
     /// The parts of `share`: `busy`, and what it waited for, by name.
     pub parts: BTreeMap<String, f64>,
-    /// Rows per second in which one replica was occupied, there. 0 for shards.
+    /// Rows per second of the time in which one replica was occupied, in that process. 0 for shards.
     pub true_rate: f64,
     /// The mean true rate of the other processes, if they are more than twice as fast.
     #[serde(default)]
     pub others_true_rate: Option<f64>,
-    /// Batches (calls) that it took in there.
+    /// Batches (or calls) that it took in that process.
     pub items: u64,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn loads(processes: &[&ProcessReport]) -> Vec<Load> {
 
 fn stage(name: &str, all: &[(&str, &StageReport)], in_cluster: bool) -> Option<Load> {
     let (process, busiest) = all.iter().max_by(|a, b| a.1.occupied_share().total_cmp(&b.1.occupied_share()))?;
-    // If all are occupied, the slowest is the one to name.
+    // If the stage is occupied in all processes, the slowest of them is named.
     let saturated = |stage: &StageReport| stage.occupied_share() >= 0.9 * busiest.occupied_share() && stage.rows_in > 0;
     let slowest =
         all.iter().filter(|(_, stage)| saturated(stage)).min_by(|a, b| a.1.true_rate().total_cmp(&b.1.true_rate()));

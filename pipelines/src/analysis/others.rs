@@ -18,7 +18,7 @@ const CHANCE: f64 = 1e-3;
 /// Replies that take at most this many round trips of a small request are late because of the distance.
 const DISTANCE: f64 = 2.5;
 
-/// The reader that is awaited for this part of the time is the slow one: of two that are as fast as one another, each is for a half.
+/// A reader is slow if trainers wait for it in this part of the time. Of two equally fast readers, each is awaited for half of the time.
 const MOST: f64 = 0.7;
 
 /// A stage of all processes as one.

@@ -15,7 +15,7 @@ use crate::flow::{BatchId, WindowEnd};
 pub(crate) struct WindowLog {
     pub(crate) epoch: u32,
     pub(crate) window: u64,
-    /// (index, rows) of each.
+    /// (index, rows) of each batch.
     pub(crate) batches: Vec<(u32, u64)>,
     /// Set if this trainer has started the last batch of the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -63,12 +63,12 @@ impl BatchLog {
         }
     }
 
-    /// What is done of the windows that are not known to be.
+    /// The batches that are done in windows which are not known to be done.
     pub(crate) fn windows(&self) -> Vec<WindowLog> {
         self.windows.values().cloned().collect()
     }
 
-    /// Rows of all batches, done twice or not.
+    /// Rows of all batches; a batch that was done twice counts twice.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }

@@ -81,7 +81,7 @@ impl Checkpoints {
         let worker = Worker { writer, shared: shared_with, control, checkpoints: self, drained: None };
         let run = worker.control.clone();
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
-        // Without it there would be no checkpoint, and no end of a run that is drained.
+        // Without the thread there would be no checkpoint, and a drained run would not end.
         let thread =
             thread.map_err(|e| run.kill(Fault::external("cannot start the thread that makes checkpoints").because(e)));
         Checkpointer { shared, alive, thread: thread.ok() }
@@ -105,8 +105,8 @@ impl Checkpointer {
         EndRun(Arc::clone(&self.shared))
     }
 
-    /// Ends the thread, after the checkpoint that it is writing. Waits a while for that, but not for a store that does not
-    /// answer: the model is yet to be saved.
+    /// Ends the thread, after the checkpoint that it is writing. The wait is limited, because the store may not answer and the model is
+    /// still to be saved.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn end(mut self) -> EndedCheckpoints {
         let mut ended = EndedCheckpoints::default();
@@ -136,12 +136,12 @@ impl Checkpointer {
     }
 }
 
-/// What the checkpoints of a run that has ended leave.
+/// What is left of the checkpoints when the run has ended.
 #[derive(Default)]
 pub(crate) struct EndedCheckpoints {
     /// The newest checkpoint of this process.
     pub(crate) newest: Option<NewestCheckpoint>,
-    /// Makes one more.
+    /// Makes one more checkpoint.
     pub(crate) last: Option<LastCheckpoint>,
     /// The checkpoint that ended the run.
     pub(crate) drained: Option<LastOfDrained>,

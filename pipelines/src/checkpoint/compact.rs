@@ -35,17 +35,17 @@ pub struct Compaction<'a> {
 }
 
 impl CheckpointFolder {
-    /// Makes a checkpoint whose tables have one layer of the newest one that is whole, and gives it the next number, or the one with
-    /// `number`. With `to` it goes to another folder under its own number, with all its files; that folder must not have one of this
-    /// number. Returns the manifest, or `None` if there is nothing to do: it has one layer already.
+    /// Merges the layers of the newest checkpoint that is whole, or of checkpoint `number`, into a checkpoint whose tables have one layer.
+    /// This one gets the next number. With `to` it goes to another folder under the number of the merged one, with all its files; that
+    /// folder must not have a checkpoint of this number. Returns the manifest, or `None` if the checkpoint already has one layer.
     ///
     /// The checkpoint appears whole, or not at all: what is there stays. A run may write into the folder meanwhile: if it makes a
     /// checkpoint before this one is whole, this one is given up.
     ///
     /// # Errors
-    /// A user fault: there is no such checkpoint, it is damaged, or a run made another meanwhile. `number` is not the newest and `to`
-    /// is `None`: a run would go on from it. `to` is this folder, holds something other than checkpoints, or has one of this number. An
-    /// external fault if the store fails.
+    /// A user fault: there is no such checkpoint, it is damaged, or a run made another meanwhile. `number` is not the newest and `to` is
+    /// `None`: a run would go on from the older one. `to` is this folder, holds something other than checkpoints, or has one of this
+    /// number. An external fault if the store fails.
     pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
         self.compaction(number, to)?.map(Compaction::write).transpose()
     }
@@ -112,7 +112,7 @@ impl Compaction<'_> {
     pub fn write(self) -> Result<CheckpointManifest, Fault> {
         let manifest = self.write_files().inspect_err(|_| self.discard())?;
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
-        // A fault here does not say that the manifest is not there, so its files stay.
+        // After a fault the manifest may exist all the same, so its files stay.
         if into.put_new(&name, manifest.to_json()?)? {
             return Ok(manifest);
         }
@@ -163,7 +163,7 @@ struct Merge<'a> {
     layers: &'a TableLayers,
     /// Keys that the layers so far have, with or without a row.
     known: HashSet<u64>,
-    /// As many as the oldest layer has.
+    /// As many writers as the oldest layer has files of rows.
     rows: Vec<RowStreamWriter>,
     absent: Option<RowStreamWriter>,
 }
@@ -206,7 +206,8 @@ impl<'a> Merge<'a> {
         rows.zip(cells).map(with_cells).chain(self.absent.map(absent_file::finish)).collect()
     }
 
-    /// The cells of each file of rows: none if a layer has other shards than the oldest, because then all files have keys of all.
+    /// The cells of each file of rows. `None` if a layer has other shards than the oldest one, because then each file has keys of all
+    /// cells.
     fn cells(&self) -> Vec<Option<(u32, u32)>> {
         let of_layer =
             |layer: &TableLayer| layer.files.iter().filter(|file| is_rows(file)).map(|file| file.cells).collect();
@@ -218,7 +219,7 @@ impl<'a> Merge<'a> {
         vec![None; self.rows.len()]
     }
 
-    /// Takes the rows of a file whose keys no newer layer has. `last`: nothing asks for its keys later.
+    /// Takes the rows of a file whose keys no newer layer has. `last`: its keys are not looked up later.
     fn rows_of(&mut self, file: &FileEntry, part: usize, last: bool) -> Result<(), Fault> {
         let at = part % self.rows.len();
         table_rows::stream(self.from, file, &self.layers.config)?.each(|batch| {

@@ -1,8 +1,8 @@
 //! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
 //!
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
-//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
-//! and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it
+//! takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
 //!
 //! With several trainers no barrier is used: see [`SharedCut`].
 
@@ -50,7 +50,7 @@ pub(crate) struct Cut {
 
 /// Gradients that an exact order keeps at a cut.
 pub(crate) enum Kept {
-    /// Of the only trainer, yet to be written. Empty without an exact order.
+    /// The gradients of the only trainer, which are not written yet. Empty without an exact order.
     Here(Vec<Arc<GradBatch>>),
     /// The files that several trainers have written, by rank.
     Written(Vec<FileEntry>),
@@ -66,7 +66,7 @@ pub(crate) struct CutPoint {
     shards: Shards,
     /// Set if there are other trainers.
     shared: Option<Arc<SharedCut>>,
-    /// How many trainers train as much as this one.
+    /// The number of trainers, each of which trains on about as many rows as this one.
     trainers: u64,
     progress: Progress,
     state: Mutex<State>,
@@ -78,7 +78,7 @@ struct State {
     position: TrainPosition,
     /// The state of the model at the barriers that are not yet at `push`. The barrier of an evaluation may be among them.
     models: BTreeMap<Epoch, ModelState>,
-    /// That after the last batch.
+    /// The state of the model after the last batch.
     last_model: Option<ModelState>,
     plan: Option<CutPlan>,
     /// The last barrier that was handled.
@@ -86,8 +86,8 @@ struct State {
 }
 
 impl CutPoint {
-    /// For one of `trainers` trainers that go on from `position`, and count their steps in `progress`. The cuts of a single one come out
-    /// of the returned receiver.
+    /// For one of `trainers` trainers, which go on from `position` and count their steps in `progress`. The returned receiver gets the cuts
+    /// of a single trainer.
     pub(crate) fn new(
         position: TrainPosition,
         order: BatchOrder,
@@ -149,10 +149,10 @@ impl CutPoint {
         TrainPosition { batches, steps, rows: totals.trained, ..before }
     }
 
-    /// Stores what there is to read.
+    /// Stores which data the run reads.
     ///
     /// # Errors
-    /// A user fault if it is not what was read before this process began.
+    /// A user fault if it is not the data that was read before this process began.
     pub(crate) fn reads(&self, data: &DataPlan) -> Result<(), Fault> {
         let mut state = self.state();
         check_rows(state.position.data.get_or_insert_with(|| data.clone()), data)
@@ -163,7 +163,7 @@ impl CutPoint {
         self.state().position.is_numbered()
     }
 
-    /// Whether a position means something: in a cluster, a reader has said what there is to read.
+    /// Whether the position is known: in a cluster, only after a reader has reported the data.
     pub(crate) fn is_ready(&self) -> bool {
         self.order == BatchOrder::Data || self.state().position.data.is_some()
     }
@@ -233,7 +233,7 @@ impl CutPoint {
         self.take_cut(plan, model, kept, metrics).await;
     }
 
-    /// The running metrics of this trainer. At a cut it must stand still.
+    /// The running metrics of this trainer. At a cut the trainer must stand still.
     pub(crate) fn metrics(&self) -> RunningMetrics {
         self.progress.metrics()
     }

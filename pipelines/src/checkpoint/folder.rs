@@ -130,8 +130,9 @@ impl CheckpointFolder {
     /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
     ///
     /// # Errors
-    /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if another version of the
-    /// program wrote the newest: going on from an older one would do its work again and take its place.
+    /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if
+    /// another version of the program wrote the newest: a run that goes on from an older one would repeat the work of the newest and
+    /// replace it.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         loop {
@@ -146,8 +147,8 @@ impl CheckpointFolder {
         }
     }
 
-    /// The newest checkpoint whose manifest is whole, whose files are all there with their lengths, and which is not among `damaged`.
-    /// The files are not read: what reads them compares their checksums.
+    /// The newest checkpoint whose manifest is whole, whose files are all there with their lengths, and which is not among `damaged`. The
+    /// files are not read: checksums are compared when they are loaded.
     ///
     /// # Errors
     /// As [`latest`](Self::latest).
@@ -166,7 +167,7 @@ impl CheckpointFolder {
                     not_used(number, &fault);
                     because.get_or_insert(fault);
                 }
-                // It may be whole: an older one would take its place, and the next checkpoints would remove it.
+                // The checkpoint may be whole: a run from an older one would replace it, and the next checkpoints would remove it.
                 Err(fault) => return Err(fault),
             }
         }
@@ -205,7 +206,7 @@ impl CheckpointFolder {
         };
         let before = match patiently(|| self.manifest(newest)) {
             Ok(manifest) => manifest.start,
-            // It does not say whose it is.
+            // A damaged manifest does not say which start wrote it.
             Err(fault) if fault.kind == FaultKind::Damaged => 0,
             Err(fault) => return Err(fault),
         };
@@ -219,7 +220,7 @@ impl CheckpointFolder {
     /// program. The store fails.
     pub(crate) fn next_number(&self, author: &Author) -> Result<u64, Fault> {
         let Some(&newest) = self.numbers()?.last() else { return Ok(1) };
-        // A damaged manifest does not say whose it is.
+        // A damaged manifest does not say which run wrote it.
         match self.manifest(newest) {
             Ok(manifest) if manifest.position.run != author.run => Err(self.another_run(newest)),
             Ok(manifest) if !author.may_follow(&manifest) => Err(Fault::user(format!(
@@ -269,7 +270,7 @@ impl CheckpointFolder {
     }
 }
 
-/// Calls `read` again after a fault of the disk or the store, a few times: it may pass.
+/// Calls `read`, and again a few times after a fault of the disk or the store, which may pass.
 #[allow(clippy::disallowed_methods, reason = "everything here blocks its thread")]
 fn patiently<T>(mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut waits = Backoff::equal_jitter(FIRST_WAIT, FIRST_WAIT * 8);
@@ -358,7 +359,7 @@ mod tests {
         assert_eq!(folder.latest().unwrap().unwrap().number, 2);
         let said = folder.verify(3).unwrap_err().to_string();
         assert!(said.contains(third.as_str()) && said.contains("is damaged"), "{said}");
-        // A flipped digit in the newest manifest, which is JSON all the same; one of an earlier program has no checksum.
+        // A flipped digit in the newest manifest, which is still valid JSON; a manifest of an earlier program has no checksum.
         let manifest = dir.path().join("c").join(CheckpointManifest::name(3));
         let text = std::fs::read_to_string(&manifest).unwrap();
         let flipped = text.replacen("\"steps\": 0", "\"steps\": 1", 1);

@@ -29,7 +29,7 @@ fn of_f32(values: &[f32]) -> TensorBytes {
     (Dtype::F32, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-/// Writes what the trainer of this `rank` keeps.
+/// Writes the kept gradients of the trainer of this `rank`.
 pub(super) fn write(
     kept: &[Arc<GradBatch>],
     folder: &OpenFolder,
@@ -52,7 +52,7 @@ pub(super) fn write(
     dense_file::write_tensors("gradients", &tensors, CheckedWriter::new(folder.create(&name)?), &name)
 }
 
-/// What the trainer of this `rank` kept, for rows of `row_dim` weights. Nothing, if there are no files.
+/// Reads the kept gradients of the trainer of this `rank`, for rows of `row_dim` weights; none if there are no files.
 ///
 /// # Errors
 /// A user fault: another number of trainers, or a file with other tensors.
@@ -118,7 +118,7 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, row_dim: usize) -> Re
     Ok(kept)
 }
 
-/// Writes what one of several trainers keeps when all stand still.
+/// Writes the kept gradients of one of several trainers while all stand still.
 #[derive(Clone)]
 pub(crate) struct KeptWriter {
     pub(crate) folder: CheckpointFolder,

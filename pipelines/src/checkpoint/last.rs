@@ -19,8 +19,8 @@ pub(crate) struct LastCheckpoint {
 }
 
 impl LastCheckpoint {
-    /// Makes it. Nothing changes any more, so there is nothing to wait for. `status` is that of the run, in a cluster. Returns its number and
-    /// its folder. Blocks on the store.
+    /// Makes the checkpoint. Nothing changes any more, so there is nothing to wait for. `status`: in a cluster, the status of the run.
+    /// Returns the number and the folder of the checkpoint. Blocks on the store.
     pub(crate) fn make(&mut self, status: Option<&RunStatus>) -> Result<(u64, String), Fault> {
         let plan = self.writer.plan(&self.checkpoints)?;
         let cut = match (&self.checkpoints.leader, status) {
@@ -34,7 +34,7 @@ impl LastCheckpoint {
 
     fn cut_alone(&self, plan: CutPlan) -> Result<Cut, Fault> {
         let Checkpoints { cut_point, cuts, .. } = &self.checkpoints;
-        // What a checkpoint has left that the end of the run interrupted.
+        // Drops the cuts of a checkpoint that the end of the run interrupted.
         while cuts.try_recv().is_ok() {}
         block_on(cut_point.cut_now(plan));
         cuts.try_recv().map_err(|_| Fault::internal("the end of the run was not cut"))?

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(gate.close(), 1);
     }
 
-    /// A replica of the look-up that is ahead would wait behind the gate for one that waits before it.
+    /// In another order, a look-up that has passed the gate could wait for an earlier one that the gate holds back.
     #[test]
     fn batches_enter_in_the_order_in_which_they_arrived() {
         let gate = LookupGate::default();

@@ -68,7 +68,7 @@ pub(crate) struct TrainPosition {
     pub(crate) rows: u64,
     /// A random number of the run, which all its processes and attempts keep. 0: the run has none yet.
     pub(crate) run: u64,
-    /// What is read; not of custom sources, which do not say it.
+    /// The data that is read; `None` for custom sources, which do not say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,
     /// The evaluations while it trained.
@@ -77,8 +77,8 @@ pub(crate) struct TrainPosition {
 }
 
 impl TrainPosition {
-    /// Whether the source knew its windows before it read them. One process reads text without windows; earlier programs did not say of
-    /// it what they read.
+    /// Whether the source knew its windows before it read them. A run in one process reads text without windows. Earlier programs did not
+    /// store which data such a run read.
     pub(crate) fn is_numbered(&self) -> bool {
         self.data.as_ref().is_some_and(DataPlan::has_windows)
     }
@@ -115,7 +115,7 @@ impl CheckpointManifest {
     ) -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
-        // What older programs can read stays as they know it.
+        // A manifest that older programs can read gets the older version.
         let version = match tables.iter().all(|table| !table.config.has_lifetime()) {
             _ if tables.iter().any(|table| !table.config.groups.is_empty()) => VERSION,
             _ if !position.evaluations.is_empty() => 4,
@@ -159,8 +159,8 @@ impl CheckpointManifest {
     }
 
     /// # Errors
-    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest; of the kind [`FaultKind::OtherVersion`] if it is as its
-    /// checksum says, and has what this program does not know: then another one wrote it.
+    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest; of the kind
+    /// [`FaultKind::OtherVersion`] if its checksum is right and it has something that this program does not know: another version wrote it.
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES).map_err(missing_is_damage)?, folder.name(&file));
@@ -187,7 +187,7 @@ impl CheckpointManifest {
     /// # Errors
     /// A user fault that names the fields that differ.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
-        // Where rows are known by their files, it does not matter where these lie: `check_rows` compares them.
+        // If the position has the files of the rows, `check_rows` compares them, and their folder may differ.
         let moves = self.position.data.is_some();
         let bound = |name: &str| is_bound(name) && !(moves && name == "data.train");
         let mut differences = self.job.differences(job, bound);
@@ -205,7 +205,7 @@ impl CheckpointManifest {
         )))
     }
 
-    /// How the job names the rows of evaluations otherwise than the run did so far, if both evaluate while they train.
+    /// How the rows for evaluations in the job differ from those of the run so far, if both evaluate during training.
     pub(crate) fn other_evaluation_rows(&self, job: &Job) -> Option<String> {
         let differences = self.job.differences(job, |name| name.starts_with("data.eval"));
         let evaluates = job.evaluation.every.is_some() && !self.position.evaluations.is_empty();

@@ -19,7 +19,7 @@ use crate::model_folder::checked::{self, CheckedWriter};
 use crate::model_folder::dense_file::{self, TensorBytes};
 use crate::running_metrics::RunningMetrics;
 
-/// What stands behind number and try in the name of the file.
+/// The end of the file's name, after number and try.
 pub(super) const METRICS: &str = "metrics.safetensors";
 
 fn of_f64(values: &[f64]) -> TensorBytes {

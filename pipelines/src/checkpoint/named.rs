@@ -50,9 +50,9 @@ impl NamedCheckpoint {
         let numbers = self.folder.numbers_with(self.number)?;
         match (self.number, damaged.fault()) {
             (Some(number), None) => self.folder.manifest(number),
-            // No other was asked for.
+            // The user asked for this one and no other.
             (Some(_), Some(fault)) => Err(fault),
-            // There are some, so one is usable, or it fails.
+            // The folder has checkpoints, so one is usable or this fails.
             (None, _) => Ok(self.folder.newest(damaged)?.map_or_else(|| self.folder.manifest(numbers[0]), Ok)?),
         }
     }

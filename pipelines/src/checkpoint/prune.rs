@@ -10,16 +10,16 @@ use super::manifest::CheckpointManifest;
 /// The checkpoints that stay.
 #[derive(Default)]
 struct Kept {
-    /// The full checkpoint below each whole one, from the newest on.
+    /// For each whole checkpoint, from the newest on: the files of the full checkpoint that it builds on.
     bases: Vec<Vec<String>>,
-    /// All files that they name, those of damaged ones between them included.
+    /// All files that they name, and those that damaged checkpoints between them name.
     files: HashSet<String>,
     /// Numbers of checkpoints whose manifest is damaged: they stay until enough newer ones are whole.
     unknown: Vec<u64>,
 }
 
 impl Kept {
-    /// Whether all that are whole build on one full checkpoint.
+    /// Whether all whole checkpoints build on the same full checkpoint.
     fn have_one_base(&self) -> bool {
         self.bases.iter().all(|base| *base == self.bases[0])
     }

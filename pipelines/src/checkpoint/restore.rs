@@ -107,7 +107,7 @@ impl Found {
         Ok(Self { folder, manifest, at }.of_this_run())
     }
 
-    /// What goes on from the checkpoint of another run is a run of its own: none may write into the other's folder.
+    /// A run that goes on from the checkpoint of another run is a run of its own: neither may write into the other's folder.
     fn of_this_run(mut self) -> Self {
         if self.at.elsewhere {
             self.manifest.position.run = 0;
@@ -169,7 +169,7 @@ pub(crate) fn load_rows(
             manifest.tables.len()
         )));
     };
-    // Of the same job, which says how long rows live. Ages in steps depend on the trainers that share a step.
+    // The lifetimes are those of the same job, but ages in steps depend on the number of trainers that share a step.
     if layers.config.clone().with_lifetimes_of(table.config()) != *table.config() {
         return Err(Fault::user(format!(
             "checkpoint {} has a table {:?}, expected {:?}",
@@ -181,7 +181,7 @@ pub(crate) fn load_rows(
     table_rows::load(&folder.folder, layers, table)
 }
 
-/// What a trainer goes on from, but for the rows of tables. `dense`: the role that holds the dense parameters.
+/// What a trainer goes on from, without the rows of tables. `dense`: the role that holds the dense parameters.
 pub(crate) fn load_trainer(
     folder: &CheckpointFolder,
     manifest: CheckpointManifest,

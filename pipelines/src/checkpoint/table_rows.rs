@@ -205,7 +205,8 @@ fn cells(file: &FileEntry) -> Option<Range<usize>> {
     file.cells.map(|(first, end)| first as usize..end as usize)
 }
 
-/// The rows of these cells in files, about: keys are even over the cells of a file. No more than the bytes of the files have room for.
+/// About how many rows of these cells are in files: keys are spread evenly over the cells of a file. At most as many as the bytes of the
+/// files can hold.
 fn rows_in(files: &[FileEntry], of: Range<usize>, table: &TableClient) -> usize {
     let row = 8 + 4 * (table.row_dim() + table.state_dim()) as u64;
     let rows = |file: &FileEntry| {

@@ -33,10 +33,10 @@ pub(crate) struct Checkpoints {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
 }
 
-/// What a checkpoint depends on that this process wrote before.
+/// What this process wrote before, and the next checkpoint depends on.
 #[derive(Default)]
 pub(super) struct CheckpointWriter {
-    /// The layers of the newest checkpoint, for one of changes.
+    /// The layers of the newest checkpoint, which the next incremental one builds on.
     layers: Vec<TableLayer>,
     layers_since_full: usize,
     /// The last try that failed before its manifest was written.
@@ -124,14 +124,14 @@ impl CheckpointWriter {
             let gone = "files of an earlier checkpoint that this one needs are gone: the next one has all rows";
             return Err(Fault::external(gone));
         }
-        // From here on a fault does not say that the manifest is not there.
+        // From here on, the manifest may exist in spite of a fault.
         self.failed = None;
         folder.publish(&manifest)?;
         if let Some(evaluations) = &to.evaluations {
             evaluations.checkpointed(&manifest.position.evaluations);
         }
-        // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
-        // only later changes, and one that does not gives these rows again.
+        // The next incremental checkpoint builds on these layers even if `keep` fails: a shard that keeps its snapshot then gives only
+        // later changes, and a shard that does not gives these rows again.
         self.layers = layers;
         self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
         let kept = match cut_point.shards() {

@@ -21,8 +21,8 @@ pub(super) struct Acknowledger {
 }
 
 impl Acknowledger {
-    /// For a run of `job`. `None`: with exact staleness a window is done before its pushes are applied, and their ids have other
-    /// sources, which the trainers acknowledge.
+    /// For a run of `job`. `None` with exact staleness: there a window is done before its pushes are applied, and their ids have other
+    /// series, which the trainers acknowledge.
     pub(super) fn of(job: &Job, table: TableClient, dense: Option<DenseBlock>) -> Option<Self> {
         (!job.train.staleness.exactly).then(|| Self::new(table, dense))
     }

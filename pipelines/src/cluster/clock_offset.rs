@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_actors::Track;
 
-/// What is to be added to a time of this process to get the coordinator's. Of all round trips the shortest one counts: the
-/// coordinator's time lies between its two ends, so the error is at most half of it.
+/// What must be added to a time of this process to get the coordinator's time. It comes from the shortest round trip: the coordinator's
+/// time lies between the two ends of the round trip, so the error is at most half of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
     nanos: i64,

@@ -149,7 +149,7 @@ impl Coordinator {
         write(&MetersReply { now: now.as_nanos() as u64, ..reply })
     }
 
-    /// Keeps what the stages of a member did when. Those of an earlier attempt are dropped.
+    /// Keeps the timelines of the stages of a member. Those of an earlier attempt are dropped.
     fn timeline(&self, body: &[u8]) -> Result<(), Fault> {
         let most = timelines::MOST_BYTES + MAX_BYTES / 16;
         if body.len() > most {
@@ -192,7 +192,7 @@ impl Coordinator {
     }
 }
 
-/// The process that a request is of: fields of its body, or of the member in it.
+/// The process that a request says it is from: fields of the body, or of the member in the body.
 #[derive(Deserialize)]
 struct Author {
     role: Option<Role>,
@@ -206,7 +206,7 @@ impl Author {
     }
 
     /// # Errors
-    /// A user fault if the request is not of the process that sends it.
+    /// A user fault if another process sent the request.
     fn check(&self, sender: &Identity) -> Result<(), Fault> {
         let place = self.member.map(|member| (member.role, member.rank)).or(self.role.zip(self.rank));
         let author = place.map(members::name);

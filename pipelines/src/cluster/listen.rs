@@ -6,7 +6,8 @@ use std::time::Duration;
 use forebay_actors::{Fault, FaultKind};
 use forebay_net::Retry;
 
-/// A process waits this long for an address that another process listens at; and when it listens there again, or did not choose it.
+/// How long a process waits for an address that another process listens at. The second time is for a process that listened there before or
+/// did not choose the address.
 const ADDRESS_TAKEN: Duration = Duration::from_secs(5);
 const ADDRESS_TAKEN_AGAIN: Duration = Duration::from_secs(60);
 
@@ -31,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// A user can mend an address that he chose.
+    /// A user can correct an address that they chose.
     #[tokio::test(start_paused = true)]
     async fn an_address_that_stays_taken_is_the_users_fault_unless_it_was_free_before() {
         let at = SocketAddr::from(([127, 0, 0, 1], 7600));

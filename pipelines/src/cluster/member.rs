@@ -88,10 +88,10 @@ impl Member {
         }
     }
 
-    /// Reports that this process cannot load what the attempt goes on from because of `fault`, if that does not pass: then the run
-    /// fails, or begins anew from an older checkpoint. Returns the fault to end with, which is of the kind [`FaultKind::RolledBack`]
-    /// if this process has to ask again what it goes on from: after damage, also if the coordinator could not be told of it, because
-    /// its server is away for a moment whenever an attempt begins.
+    /// Reports that this process cannot load what the attempt goes on from because of `fault`, unless `fault` may pass. The run then fails,
+    /// or begins anew from an older checkpoint. Returns the fault to end with. Its kind is [`FaultKind::RolledBack`] if this process must
+    /// ask for a plan again: after damage, even if the report did not arrive, because the coordinator's server is away for a moment
+    /// whenever an attempt begins.
     pub(crate) async fn cannot_start(peer: &Peer, role: Role, rank: u32, attempt: u64, fault: Fault) -> Fault {
         if fault.domain == Domain::External {
             return fault;
@@ -130,7 +130,7 @@ impl Member {
             JoinReply::AttemptIsOver => return Err(Failure::rolled_back().fault()),
             JoinReply::Failed(failure) => return Err(failure.fault()),
         };
-        // The coordinator may die between the two answers: the one after it refuses the attempt that is over.
+        // The coordinator may die between the two answers; its successor refuses the attempt that is over.
         let heartbeat = MemberRequest { member: id };
         let first: RunStatus = retry.run(&what, || peer.action("coordinator.heartbeat", &heartbeat, DEADLINE)).await?;
         if first.attempt != id.attempt {
@@ -209,8 +209,8 @@ impl Member {
         }
     }
 
-    /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new
-    /// attempt, what failed is of no interest any more.
+    /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new attempt,
+    /// `fault` no longer matters.
     pub(crate) async fn fail(&self, fault: Fault) -> Fault {
         if fault.kind == FaultKind::RolledBack {
             return fault;
@@ -240,7 +240,7 @@ impl Member {
         self.request("leave", &MemberRequest { member: self.inner.id }).await
     }
 
-    /// Has all readers take no more.
+    /// Asks all readers to take no more leases.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
         self.request("drain", &MemberRequest { member: self.inner.id }).await
     }

@@ -78,7 +78,7 @@ pub(crate) struct MemberState {
     pub(crate) silence: Duration,
 }
 
-/// In [`RunStatus::missing`](super::RunStatus::missing): the run waits for a reader, whichever.
+/// In [`RunStatus::missing`](super::RunStatus::missing): the run waits for any reader.
 const ANY_READER: &str = "any reader";
 
 /// The members of one run.
@@ -88,7 +88,7 @@ pub(crate) struct Members {
     members: BTreeMap<(Role, u32), Member>,
     /// What was heard of the processes of each rank.
     starts: BTreeMap<(Role, u32), Starts>,
-    /// From then on processes could be heard of.
+    /// The coordinator can hear of processes since then.
     begun: Instant,
     incarnations: u64,
 }
@@ -106,8 +106,8 @@ impl Members {
         }
     }
 
-    /// A process that runs as `rank` of `role` gives a sign of life, whether it has joined or not. A process of this rank that was heard
-    /// of before it cannot take its place: a request to join may arrive after its sender has died.
+    /// A process that runs as `rank` of `role` gives a sign of life, whether it has joined or not. A process of this rank that was heard of
+    /// earlier cannot take its place, because a request to join may arrive after its sender has died.
     pub(crate) fn hears_of(&mut self, role: Role, rank: u32, nonce: u64, now: Instant) {
         if rank < self.places(role) {
             self.starts.entry((role, rank)).or_insert_with(|| Starts::new(now)).hears_of(nonce, now);
@@ -168,7 +168,7 @@ impl Members {
         self.members.get(&place).is_some_and(replaces)
     }
 
-    /// A new attempt begins: all members must join again. A process that was replaced may still not.
+    /// A new attempt begins: all members must join again. A process that was replaced still may not join.
     pub(crate) fn begin_attempt(&mut self) {
         for (place, member) in &mut self.members {
             if let Some(starts) = self.starts.get_mut(place).filter(|_| member.joined) {

@@ -80,7 +80,7 @@ pub(crate) struct JoinRequest {
     pub(crate) attempt: u64,
     /// [`job_digest`], which must be the same in every process.
     pub(crate) job: String,
-    /// A random number of this start of the process: a request that is sent again is told from another start.
+    /// A random number of this start of the process, which distinguishes a repeated request from another start.
     pub(crate) nonce: u64,
 }
 
@@ -192,7 +192,7 @@ pub struct Failure {
     pub domain: Domain,
     /// Where the run failed, and why.
     pub message: String,
-    /// Not the run has failed, but this member's attempt is over: it must join the next one.
+    /// The run has not failed, but this member's attempt is over, and the member must join the next one.
     #[serde(default)]
     pub rolled_back: bool,
     /// The run was asked to end and left a checkpoint.
@@ -205,7 +205,7 @@ impl Failure {
         Self { domain, message: message.into(), rolled_back: false, drained: false }
     }
 
-    /// What a member reports, or hears.
+    /// The failure that a member reports or receives because of `fault`.
     pub(crate) fn of(fault: &Fault) -> Self {
         Self {
             drained: fault.kind == FaultKind::Drained,

@@ -37,7 +37,7 @@ pub(super) const MAX_BYTES: usize = 1 << 20;
 /// Most members whose reports are kept.
 const MAX_MEMBERS: usize = 4096;
 
-/// The longest time that a meter may show: more are no times of a run, and their sum would overflow.
+/// The longest time that a meter may show. No run takes longer, and the sum of longer times could overflow.
 const MAX_TIME: Duration = Duration::from_secs(1 << 36);
 
 /// `meters`: a member sends its meters.
@@ -50,7 +50,7 @@ pub(super) struct MetersRequest {
     pub(super) others: bool,
     /// Whether the member has ended its part of the run: its meters do not change any more.
     pub(super) last: bool,
-    /// With the last meters of a trainer but the first: what its slots had.
+    /// With the last meters of each trainer except the first: the counts of its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<SentSlots>,
 }
@@ -61,11 +61,12 @@ pub(super) struct MetersRequest {
 pub(super) struct MetersReply {
     /// The reports of the other members, if they were asked for.
     pub(super) others: Vec<ProcessReport>,
-    /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
+    /// Whether the last meters of some member that takes part have not come. A ps serves until the run is over, so any of its meters are
+    /// enough.
     pub(super) more_to_come: bool,
     /// Whether the last meters of all other trainers have come.
     pub(super) has_trainers: bool,
-    /// Then: what their slots had together.
+    /// If so, the counts of their slots together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<SentSlots>,
     /// The coordinator's clock, in nanoseconds since 1970.
@@ -99,7 +100,7 @@ impl MeterBook {
         if self.0.len() >= MAX_MEMBERS && !self.0.contains_key(&place) {
             return Err(Fault::user(format!("the meters of {MAX_MEMBERS} members are kept, {member} is one more")));
         }
-        // A report that comes late says less.
+        // A report that arrives late is out of date.
         let newer = |known: &Sent| {
             (known.member.attempt, known.member.incarnation) != (member.attempt, member.incarnation)
                 || known.report.wall <= report.wall
@@ -117,7 +118,7 @@ impl MeterBook {
         let more_to_come = missing.peek().is_some();
         let has_trainers = missing.all(|(role, _)| *role != Role::Trainer);
         let reports = || self.0.keys().filter(|at| **at != place).filter_map(current);
-        // They are large, and meters are asked for again and again until the run has ended.
+        // The counts are large, and meters are requested repeatedly until the run has ended.
         let wanted = last && has_trainers;
         let slots = wanted.then(|| SentSlots::together(reports().filter_map(|sent| sent.slots.as_ref()))).flatten();
         let others = reports()
@@ -175,7 +176,7 @@ pub(crate) struct LastMeters {
     pub(crate) others: Vec<ProcessReport>,
     /// How far the clock of this process is from the coordinator's.
     pub(crate) offset: ClockOffset,
-    /// What the slots of the other trainers had together, if there are others; `None` if not all counts have come.
+    /// The counts of the slots of the other trainers together, if there are others; `None` if not all counts have come.
     pub(crate) slots: Option<Option<SentSlots>>,
 }
 
@@ -217,9 +218,9 @@ impl MeterSender {
         LastMeters { others, offset: current(&offset), slots: None }
     }
 
-    /// Sends what the stages of this process did when, then its last report, with what the `slots` of a trainer had. Returns the reports
-    /// of the others, in the first trainer once every member that takes part has sent its last one, or what is known by then. Blocks for
-    /// at most [`LAST_REPORT_TIMEOUT`].
+    /// Sends the timelines of this process, then its last report, in a trainer with the counts of its `slots`. Returns the reports of the
+    /// others. The first trainer waits until every member that takes part has sent its last one, or returns what is known by then. Blocks
+    /// for at most [`LAST_REPORT_TIMEOUT`].
     pub(crate) fn finish(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
         let Self { member, io, others, offset, task } = self;
         drop(task);

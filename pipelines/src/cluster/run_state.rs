@@ -170,7 +170,8 @@ impl RunState {
         }
     }
 
-    /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
+    /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and
+    /// logs both.
     pub(super) fn tick(&mut self, now: Instant) {
         self.forgive_own_silence(now);
         let silence = self.settings.lease_timeout;
@@ -307,7 +308,7 @@ impl RunState {
         let failure = Failure { message: format!("{role} {rank}: {}", failure.message), ..failure };
         if role != Role::Reader || failure.domain != Domain::External {
             self.fail_run(failure);
-            // It ends with this fault and asks no more.
+            // The member ends with this fault and sends no more requests.
             self.tells(role, rank);
             return Ok(());
         }
@@ -352,8 +353,7 @@ impl RunState {
         Ok(())
     }
 
-    /// The run was asked to drain when an earlier process of the coordinator was there. It ends as soon as it is known what it would go on
-    /// from.
+    /// An earlier process of the coordinator was asked to drain the run. The run ends as soon as it is known what it would go on from.
     pub(super) fn drains_from_the_start(&mut self) {
         self.drain_asked = true;
         self.end_if_drained();

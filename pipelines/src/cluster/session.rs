@@ -57,7 +57,7 @@ pub struct ProcessConfig {
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
     pub drains: bool,
-    /// Whether a program chose where it listens and starts it again: no user can mend an address that is taken.
+    /// Whether a program chose the address and restarts the process. Then no user can correct an address that is taken.
     pub supervised: bool,
 }
 
@@ -96,8 +96,8 @@ impl ClusterProcess {
         }
     }
 
-    /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault
-    /// of the kind [`FaultKind::Drained`]; a trainer that has joined has the run drain.
+    /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault of
+    /// the kind [`FaultKind::Drained`]; a trainer that has joined asks the run to drain.
     #[must_use]
     pub fn stopped_by(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { stop: Arc::new(stop), ..self }
@@ -131,7 +131,7 @@ pub struct ClusterSession {
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     server: StoppedOnDrop,
-    /// Has the coordinator, if it is in this process, look for missing and silent members.
+    /// If the coordinator is in this process, makes it look for missing and silent members.
     _ticks: Option<AbortOnDropHandle<()>>,
     /// The coordinator, if it is in this process.
     coordinator: Option<Coordinator>,
@@ -192,7 +192,7 @@ impl ClusterSession {
                     let (identity, handlers, health) = (identity.clone(), handlers.clone(), health.clone());
                     Server::start(io, process.listen, &security, identity, &limits, handlers, health)
                 };
-                // It has listened there before, or a program chose the address: it will be free again.
+                // This process has listened there before, or a program chose the address, so the address will be free again.
                 Some(io.block_on(listen(process.listen, again || process.supervised, start))?)
             }
         };
@@ -201,7 +201,7 @@ impl ClusterSession {
         let address = server.server.as_ref().map(|server| advertised(process, server.address()));
         let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(io.spawn(coordinator.tick())));
         let at = match (&coordinator, &address) {
-            // Under the name that its certificate carries, as other processes do.
+            // By the name in its certificate, as other processes do.
             (Some(_), Some(address)) => address.clone(),
             _ => process.coordinator.clone(),
         };
@@ -228,7 +228,7 @@ impl ClusterSession {
             coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
         }
         health.waiting(format!("the coordinator at {at}"));
-        // In a run that drains, it hears at once what the run ends with, and the coordinator that it has.
+        // In a run that drains, the process learns at once how the run ends, and the coordinator learns that the process knows it.
         let grace = if again { END_OF_THE_RUN } else { Duration::ZERO };
         let planned = io.block_on(async {
             tokio::select! {
@@ -307,8 +307,7 @@ impl ClusterSession {
         self.member.id().to_string()
     }
 
-    /// What the stages of the other processes did when, of those that have ended their part of the run. For the first trainer. Blocks
-    /// for a few seconds at most.
+    /// The timelines of the other processes that have ended their part of the run, for the first trainer. Blocks for a few seconds at most.
     pub fn timelines(&self) -> Vec<ProcessTimeline> {
         self.io.block_on(timelines::of_others(&self.member))
     }
@@ -327,8 +326,8 @@ impl ClusterSession {
         });
     }
 
-    /// Has this trainer stop while a checkpoint is cut over all trainers, until the handle is dropped. With an exact order, `keeper`
-    /// writes what it keeps.
+    /// Stops this trainer whenever a checkpoint is cut over all trainers, until the handle is dropped. With an exact order, `keeper` writes
+    /// its kept gradients.
     pub(crate) fn follow_cuts(&self, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) -> AbortOnDropHandle<()> {
         AbortOnDropHandle::new(self.io.spawn(cuts::follow(self.member.clone(), shared, keeper)))
     }
@@ -428,8 +427,8 @@ impl ClusterSession {
     }
 
     /// Waits until the run is over or `stop`, which it calls several times a second, returns true; then ends this process. A trainer ends
-    /// only when every row is trained on: until then, others may wait for its part of a checkpoint. If what was trained on is lost before
-    /// the model is saved, this process is needed once more.
+    /// only when every row is trained on: until then, others may wait for its part of a checkpoint. If a process with state is lost before
+    /// the model is saved, the run needs this process again.
     ///
     /// # Errors
     /// Why the run has failed; a fault of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.

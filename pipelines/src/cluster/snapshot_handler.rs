@@ -28,15 +28,15 @@ pub(crate) struct SnapshotHandler {
 
 type Turns = SnapshotTurns<Files>;
 
-/// What one snapshot wrote. Dropped before the snapshots are kept, the next snapshot of changes has these rows again.
+/// What one snapshot wrote. If it is dropped before the snapshots are kept, the next incremental snapshot has these rows again.
 struct Files {
     files: Vec<FileEntry>,
     dense: Option<FileEntry>,
     snapshots: Vec<ShardSnapshot>,
 }
 
-/// The end of the writing of a snapshot. Dropped before there is any, because its thread cannot start or panics, it is a fault: the
-/// trainer waits for it.
+/// Reports the end of the writing of a snapshot, which the trainer waits for. If it is dropped before the end, because its thread cannot
+/// start or panics, it reports a fault.
 struct Writing {
     turns: Arc<Mutex<Turns>>,
     request: SnapshotRequest,
@@ -159,7 +159,7 @@ impl Handler for SnapshotHandler {
 mod tests {
     use super::*;
 
-    /// It was "still written" for ever, and the trainer asked again and again.
+    /// A bug: the snapshot counted as being written for ever, and the trainer kept asking.
     #[test]
     fn a_snapshot_whose_thread_ends_before_it_is_written_is_a_fault_and_the_next_one_may_begin() {
         let turns = Arc::<Mutex<Turns>>::default();

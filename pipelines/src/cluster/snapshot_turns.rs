@@ -8,7 +8,7 @@ use forebay_actors::Fault;
 
 use super::ps_snapshots::SnapshotRequest;
 
-/// Requests of this many earlier snapshots are told from new ones.
+/// This many earlier snapshots are remembered, so that their requests are not taken for new ones.
 const REMEMBERED: usize = 256;
 
 /// The snapshots of one ps in one attempt of the run. `F` is what a snapshot wrote.
@@ -79,7 +79,7 @@ impl<F> SnapshotTurns<F> {
         self.turn = Turn::Writing(request);
     }
 
-    /// The files are written, or not.
+    /// The files are written, or could not be written.
     pub(super) fn wrote(&mut self, request: SnapshotRequest, files: Result<F, Fault>) {
         self.turn = Turn::Written(request, files);
     }
@@ -134,13 +134,13 @@ mod tests {
         assert_eq!(turns.written(request).unwrap(), Some(&request.number));
     }
 
-    /// Found by the simulation: the late copy took the place of the snapshot that was written, and its checkpoint was lost.
+    /// Found by the simulation: the late copy replaced the snapshot that was written, and the checkpoint of this snapshot was lost.
     #[test]
     fn a_late_copy_of_an_earlier_request_does_not_take_the_place_of_a_later_snapshot() {
         let mut turns = SnapshotTurns::default();
         taken(&mut turns, request(1, 70));
         assert_eq!((turns.keep(request(1, 70)).unwrap(), turns.keep(request(1, 70)).unwrap()), (Some(1), None));
-        // The first try of the second checkpoint comes to nothing.
+        // The first try of the second checkpoint is given up.
         taken(&mut turns, request(2, 71));
         taken(&mut turns, request(2, 72));
         for late in [request(1, 70), request(2, 71)] {

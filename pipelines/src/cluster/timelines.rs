@@ -30,7 +30,7 @@ const MOST_KEPT: usize = 64 << 20;
 /// The slices of all processes must come within this time.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
-/// What the stages of one process of a run did when.
+/// The timeline of one process of a run: what its stages did, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessTimeline {
     /// Its role and rank, for instance `reader 1`.
@@ -74,8 +74,8 @@ struct SentTrack {
     stage: String,
     replica: usize,
     left_out: u64,
-    /// Nanoseconds from `from` to its begin, nanoseconds that it took; epoch, split, seq, row of the lineage; rows; if the batch has a
-    /// name, window + 1, else 0; if it was cut from its window, its number there + 1, else 0.
+    /// Nanoseconds from `from` to its begin, nanoseconds that it took; epoch, split, seq, row of the lineage; rows; window + 1 if the batch
+    /// has a name, else 0; its number in the window + 1 if it was cut from its window, else 0.
     batches: Vec<[u64; 9]>,
     /// Begin and time as above, and the place of what it waited for in `waits_for`.
     waits: Vec<(u64, u64, usize)>,
@@ -83,7 +83,7 @@ struct SentTrack {
 }
 
 impl SentTimeline {
-    /// The slices of `tracks`, at most [`MOST_BYTES`] as JSON. `offset`: of the clock that their times are of.
+    /// The slices of `tracks`, at most [`MOST_BYTES`] as JSON. `offset`: that of the clock of their times.
     pub(super) fn of(tracks: &[Track], offset: ClockOffset) -> Self {
         let mut most = MOST_SLICES;
         loop {

@@ -126,7 +126,7 @@ fn wire(
     Ok(Training { resources, pipeline, on_progress: None })
 }
 
-/// Has the run make checkpoints, if its job says so, and go on from the one that was found.
+/// Adds checkpoints to the run, if its job asks for them. The run goes on from the checkpoint that was found.
 fn add_checkpoints(
     resources: &mut Resources,
     session: &ClusterSession,
@@ -147,7 +147,7 @@ fn add_checkpoints(
                 checkpoint::load_rows(&folder, &manifest, &resources.table)?;
             }
             let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
-            // They are those of the first trainer, which reports the run.
+            // The metrics are those of the first trainer, which reports the run.
             Restored { metrics: restored.metrics.filter(|_| session.member.id().rank == 0), ..restored }
         }
         None => resources.at_start(),

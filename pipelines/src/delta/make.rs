@@ -28,9 +28,9 @@ fn is_bound(name: &str) -> bool {
 }
 
 impl Model {
-    /// Writes what makes this model of `old` to a folder in any store, whole or not at all. The parts of several values, such as
-    /// embeddings, are stored as `values`; with [`Storage::F32`] the delta is exact. A folder that holds files is refused
-    /// unless `replace` is set and it is an earlier delta. The rows of both are in memory twice meanwhile. Blocks on the store.
+    /// Writes the delta from `old` to this model into a folder in any store, whole or not at all. The parts of several values, such as
+    /// embeddings, are stored as `values`; with [`Storage::F32`] the delta is exact. A folder that holds files is refused unless `replace`
+    /// is set and it is an earlier delta. Meanwhile the rows of both models are in memory twice. Blocks on the store.
     ///
     /// # Errors
     /// A user fault if the models are of other columns or another structure, with the fields that differ; if a value does not fit
@@ -63,7 +63,7 @@ impl Model {
         let dense = dense_file::write(&self.dense, CheckedWriter::create(&staged, DENSE)?, DENSE)?;
         let manifest = DeltaManifest {
             format: FORMAT.into(),
-            // What older programs can read stays as they know it.
+            // A delta that older programs can read gets the older version.
             version: if gives.is_some() { VERSION } else { 1 },
             forebay: env!("CARGO_PKG_VERSION").into(),
             from: ModelVersion::of(&old.job, &old.dense, before.hash()),
@@ -95,7 +95,7 @@ fn hash_of_rounded(after: &SortedRows, changed: &SortedRows, columns: TableColum
     Ok(hash)
 }
 
-/// The rows of `after` that `before` does not have to the bit, and the keys that only `before` has.
+/// The rows of `after` that are not in `before` bit for bit, and the keys that only `before` has.
 fn differences_of(before: &SortedRows, after: &SortedRows) -> (SortedRows, SortedRows) {
     let same = |a: &[f32], b: &[f32]| a.iter().map(|v| v.to_bits()).eq(b.iter().map(|v| v.to_bits()));
     let (mut changed, mut removed) = (SortedRows::of_width(after.row_dim()), SortedRows::of_width(0));

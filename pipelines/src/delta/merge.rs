@@ -13,7 +13,7 @@ use crate::sorted_rows::{SortedRows, each_page};
 
 impl Model {
     /// This model with a delta applied: a model of the version that the delta names, or one that approximates it, without the state of
-    /// optimizers. Both are in memory meanwhile. Blocks on the shards.
+    /// optimizers. Meanwhile both models are in memory. Blocks on the shards.
     ///
     /// # Errors
     /// A user fault if the delta does not apply to this version, or does not lead to the version that it names.

@@ -54,7 +54,7 @@ pub struct DeltaManifest {
     /// How the parts of several values are stored in `changed`; f32 is exact.
     #[serde(default, skip_serializing_if = "is_f32")]
     pub values: Storage,
-    /// Of a rounded delta: the version of the model `from` with it applied.
+    /// For a rounded delta: the version that it makes of the model `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives: Option<ModelVersion>,
     /// Rows of the new version.
@@ -169,8 +169,8 @@ impl Delta {
     /// The versions of a model of the versions `before` with this delta, which has `rows` rows and is of this `version`.
     ///
     /// # Errors
-    /// A user fault if the content is not that which the delta names. The content of a model that approximates `from` is not known; it
-    /// has as many rows as the exact one.
+    /// A user fault if the content is not the one that the delta names. If the model only approximates `from`, the content is not known,
+    /// and only the number of rows is compared.
     pub(crate) fn check_result(
         &self,
         before: ModelVersions,

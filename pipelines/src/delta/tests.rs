@@ -246,7 +246,7 @@ fn values_that_no_rounding_gives_are_refused_by_name() {
     }
     let read = forged(dir.path(), vec![good(), scale(&[0.5, 2.0])]).unwrap();
     assert_eq!(read.weights, [1.0, 0.5, 1.0, 1.5, 1.0, -2.0, -254.0, 254.0]);
-    // Its content is another one than the manifest says.
+    // The content differs from what the manifest says.
     let error =
         two_models(&[])[0].versions().and_then(|before| read.check_result(before, new.version()?, 3)).unwrap_err();
     assert!(error.to_string().contains("but its manifest says"), "{error}");
@@ -269,7 +269,7 @@ fn a_manifest_says_which_version_a_rounded_delta_gives_and_no_other_one_says_it(
     let error = read(&DeltaManifest { values: Storage::F16, ..manifest.clone() }).unwrap_err().to_string();
     assert!(error.contains("column `embedding` is FixedSizeBinary(3)"), "{error}");
 
-    // What it gives is checked on the model that it was made from, and the number of rows on one that approximates that model.
+    // `gives` is checked on the model that the delta was made from; on a model that approximates it, only the number of rows is checked.
     let wrong = read(&DeltaManifest { gives: Some(manifest.from), ..manifest.clone() }).unwrap();
     let error = two_models(&[]).into_iter().next().unwrap().merged(&wrong).err().unwrap().to_string();
     assert!(error.contains(&format!("but its manifest says {}", manifest.from)), "{error}");

@@ -24,7 +24,7 @@ pub(crate) struct BestModels {
 
 struct Place {
     folder: String,
-    /// The index of the evaluation whose model is there.
+    /// The index of the evaluation whose model is in this place.
     holds: Option<usize>,
     /// The files of that model.
     files: Vec<FileEntry>,
@@ -85,8 +85,8 @@ impl BestModels {
         self.places.iter().find(|place| place.holds == Some(at))
     }
 
-    /// Where the model of evaluation `at` was kept, if it is not there any more: another run with the same `output.model` may have
-    /// replaced or removed it.
+    /// The place of the model of evaluation `at`, if the model is gone: another run with the same `output.model` may have replaced or
+    /// removed it.
     ///
     /// # Errors
     /// The manifest is damaged; a fault of the disk or the store.
@@ -122,7 +122,7 @@ impl BestModels {
         Ok(manifest)
     }
 
-    /// Removes what is kept, also by processes that were killed.
+    /// Removes the kept models, also those of processes that were killed.
     pub(super) fn remove(&mut self) -> Result<(), Fault> {
         for place in &mut self.places {
             place.holds = None;

@@ -45,9 +45,9 @@ pub struct EvaluatedCheckpoint {
     pub evaluation: Evaluation,
     /// What makes one evaluation better than another: `evaluation.metric` of the job.
     pub metric: EvaluationMetric,
-    /// Whether none before was better or equal.
+    /// Whether no earlier evaluation was better or equal.
     pub is_best: bool,
-    /// Whether as many evaluations in a row as the patience says were no improvement.
+    /// Whether as many evaluations in a row as the patience allows brought no improvement.
     pub is_enough: bool,
 }
 
@@ -74,14 +74,14 @@ impl CheckpointEvaluations {
         })
     }
 
-    /// So many evaluations in a row are enough that did not improve the metric by at least `min_delta`. By default there is no end.
+    /// Ends after `patience` evaluations in a row that did not improve the metric by at least `min_delta`. By default there is no end.
     #[must_use]
     pub fn with_patience(self, patience: u32, min_delta: f64) -> Self {
         Self { patience: Some((patience, min_delta)), ..self }
     }
 
-    /// Saves the best model so far to a model folder, a path or URL, whole or not at all. What is there is replaced, but for a better
-    /// model of the same run, which an earlier process has kept there.
+    /// Saves the best model so far to a model folder, a path or URL, whole or not at all. Replaces the model there, except a better model
+    /// of the same run, which an earlier process kept.
     ///
     /// # Errors
     /// A user fault if something other than a model is there, or nothing can be written.
@@ -92,10 +92,10 @@ impl CheckpointEvaluations {
     }
 
     /// Evaluates the newest checkpoint, if it is newer than the last one that was evaluated, or of another run: then everything begins
-    /// anew. `adapt` may change its job, such as the groups and slices of the evaluation. It is asked often whether to stop.
+    /// anew. `adapt` may change its job, such as the groups and slices of the evaluation. `stopped` is called often.
     ///
-    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is passed
-    /// over, too.
+    /// A damaged checkpoint is logged and passed over, and if none is whole, there is none yet; one that the run removes meanwhile is
+    /// passed over, too.
     ///
     /// # Errors
     /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
@@ -107,7 +107,7 @@ impl CheckpointEvaluations {
     ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
         let mut last = self.last;
         let newest = match Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context) {
-            // They may be under way, for instance copied here from another machine.
+            // The files may still be on their way, for instance from another machine.
             Err(fault) if fault.kind == FaultKind::Damaged => {
                 if !std::mem::replace(&mut self.waits_for_whole, true) {
                     tracing::warn!("waiting for one that is whole: {fault}");

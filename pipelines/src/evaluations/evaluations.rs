@@ -35,15 +35,15 @@ pub(super) struct EvaluationRequest {
 pub(crate) struct EvaluationState {
     pub(super) job: Job,
     state: Mutex<Inner>,
-    /// Set if the best model is kept. Locked while a model is saved, unlike `state`, which is also read for the progress: a checkpoint
-    /// that is made meanwhile waits until it can say which model it needs.
+    /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
+    /// it needs. `state`, which is also read for the progress, is not locked then.
     best: Mutex<Option<BestModels>>,
 }
 
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) points: Vec<EvaluationPoint>,
-    /// The model of the best one of those from here on is kept. Earlier ones are of a run whose best model is gone.
+    /// The best model is one of the evaluations from this index on. The best model of the earlier ones is gone.
     pub(super) kept_from: usize,
     /// Rows of the batches that were looked up.
     rows: u64,
@@ -107,7 +107,7 @@ impl EvaluationState {
 }
 
 impl Evaluations {
-    /// Those that the job asks for.
+    /// The evaluations that the job asks for.
     pub(crate) fn of(job: &Job, context: &Context) -> Option<Arc<Self>> {
         let every = job.evaluation.every?;
         let (requests, received) = channel();
@@ -149,7 +149,7 @@ impl Evaluations {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread that evaluates ends.
+    /// From here on no evaluation is asked for, so the thread that evaluates ends.
     pub(super) fn ask_no_more(&self) {
         *self.requests() = None;
     }

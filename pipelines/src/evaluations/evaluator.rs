@@ -58,7 +58,7 @@ impl Evaluator {
             control,
         };
         if evaluations.stopped() {
-            // It goes on from a checkpoint that was made after the training had stopped.
+            // The run goes on from a checkpoint that was made after the training had stopped.
             worker.control.drain();
         }
         let requests = evaluations.take_requests();
@@ -79,7 +79,7 @@ impl Evaluator {
     }
 }
 
-/// The fault of an evaluation says which rows it is about: those of `data.train` have places, too.
+/// Adds to the fault of an evaluation that it is about rows of `data.eval`, because rows of `data.train` also have places.
 fn of_data_eval(fault: Fault) -> Fault {
     if fault.kind == FaultKind::Stopped { fault } else { fault.context("the rows of data.eval cannot be scored") }
 }
@@ -149,7 +149,7 @@ impl Worker {
             training: Some(training),
             approximates: None,
             model: self.model.clone(),
-            // Its table is served by the host of the run.
+            // The host of the run serves the table, and this host serves nothing.
             host: Host::start("evaluation")?,
             context: self.context.clone(),
         })

@@ -29,7 +29,7 @@ pub struct EvaluationHistory {
     pub metric: EvaluationMetric,
     /// In their order.
     pub points: Vec<EvaluationPoint>,
-    /// The index of the best one; of equal ones, the first. Of a run that went on without its best model, the best one since then.
+    /// The index of the best one; of equal ones, the first. If a run went on without its best model, the best one since then.
     pub best: Option<usize>,
     /// Whether the training stopped before its last row because the metric did not improve.
     pub stopped_early: bool,

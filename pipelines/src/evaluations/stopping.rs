@@ -79,7 +79,7 @@ mod tests {
         EvaluationPoint { rows, steps: 0, epochs, auc: Some(value), logloss: value, gauc: None }
     }
 
-    /// The definition, told as one would to a person: go through the evaluations, and look back from each one.
+    /// The definition, without speed: goes through the evaluations, and looks back from each one.
     fn slow(values: &[f64], patience: usize, min_delta: f64, lower_is_better: bool) -> Option<usize> {
         let better = |a: f64, b: f64| if lower_is_better { b - a } else { a - b };
         let mut improvements = vec![0];

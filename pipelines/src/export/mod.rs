@@ -33,16 +33,16 @@ use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
 const FORMAT: &str = "forebay export";
-/// Version of the format. It grows with every change that readers of it would not expect. Version 2: slots whose values have weights.
+/// Version of the format. It grows with every change that readers would not expect. Version 2: slots whose values have weights.
 const VERSION: u32 = 2;
 const ONNX: &str = "dense.onnx";
 
-/// What of a model is exported.
+/// Which parts of a model are exported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportParts {
     /// The dense part and the table.
     All,
-    /// The table alone.
+    /// Only the table.
     Tables,
 }
 
@@ -71,15 +71,15 @@ pub struct ExportManifest {
     pub crosses: Vec<SlotCross>,
     /// The dense features, in the order of the input; after each one its indicator, if it has one.
     pub dense_features: Vec<DenseColumn>,
-    /// What dense features are scaled by.
+    /// The statistics that scale dense features.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
-    /// Rows of the table; with groups those of the first.
+    /// Rows of the table; with groups, rows of the first group.
     pub rows: u64,
     /// The dense part, if it was exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onnx: Option<FileEntry>,
-    /// Of two towers: the user tower and the item tower, if the dense part was exported.
+    /// For two towers: the user tower and the item tower, if the dense part was exported.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub towers: Vec<FileEntry>,
     /// The keys as a numpy array.
@@ -148,7 +148,7 @@ impl Model {
             });
         }
         let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
-        // As in training, whatever the types of other rows, with boundaries in the place of quantiles.
+        // The columns as in training, whatever the types of other rows, with boundaries instead of quantiles.
         let columns = self.job_as_trained().columns;
         let resolved = |slot: &Slot| {
             let boundaries = slot.quantiles.map(|_| columns.boundaries_of(slot).to_vec());

@@ -17,7 +17,7 @@ pub struct BatchId {
 }
 
 impl BatchId {
-    /// The id as one number, a hash. Dropout comes from it.
+    /// The id as one number, a hash. It seeds dropout.
     pub fn number(self) -> u64 {
         mix64(mix64(mix64(u64::from(self.epoch)) ^ self.window) ^ u64::from(self.index))
     }

@@ -7,6 +7,6 @@ pub struct SlotCounts {
     pub values: u32,
     /// Rows without a value: an empty list, or a missing value.
     pub empty: u32,
-    /// Where the keys of its key space end in the batch's list of keys. They begin where those of the key space before end.
+    /// Where the keys of the slot's key space end in the batch's list of keys. They begin where the previous key space ends.
     pub keys_end: u32,
 }

@@ -24,13 +24,14 @@ pub struct FileEntry {
     /// Table rows in the file, if it is a table file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// Keys without a row in the file, if it is of those.
+    /// Keys without a row in the file, if it is a file of such keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<u64>,
-    /// The group of a table whose rows the file has, if it is not the first one. They are as wide as those of the group.
+    /// The group of a table whose rows the file has, if it is not the first group. The rows have the width of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<Box<str>>,
-    /// The cells of the keys in the file, if it is of a checkpoint: from the first to before the second, of [`forebay_ps::CELLS`].
+    /// The cells of the keys in the file, if it is part of a checkpoint: from the first number to before the second, out of
+    /// [`forebay_ps::CELLS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cells: Option<(u32, u32)>,
 }
@@ -103,8 +104,8 @@ impl<'a> CheckedReader<'a> {
         &self.name
     }
 
-    /// Reads the file to its end, and compares its length and its checksum with those of the entry. What was read before is right if
-    /// this succeeds.
+    /// Reads the file to its end, and compares its length and its checksum with those of the entry. If this succeeds, the bytes that were
+    /// read are right.
     ///
     /// # Errors
     /// A user fault of the kind [`FaultKind::Damaged`] that names the file; an external one if it cannot be read.
@@ -144,7 +145,7 @@ pub(crate) fn missing_is_damage(fault: Fault) -> Fault {
     }
 }
 
-/// The same of what a reader of a store returns: it opens the file when it is read.
+/// The same for the error of a store's reader, which opens the file only when it is read.
 fn missing_file(error: io::Error) -> io::Error {
     match error.downcast::<Fault>() {
         Ok(fault) => io::Error::other(missing_is_damage(fault)),

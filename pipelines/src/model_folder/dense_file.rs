@@ -38,7 +38,7 @@ pub(crate) fn write_tensors(
 }
 
 /// # Errors
-/// A user fault that names the file if it is damaged, or not one of these.
+/// A user fault that names the file if it is damaged, or no file of dense parameters.
 pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTensor>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
     let bytes = checked::bytes(folder, entry)?;

@@ -48,7 +48,7 @@ pub struct Manifest {
     pub tables: Vec<TableEntry>,
     /// The file of the dense parameters.
     pub dense: FileEntry,
-    /// The file of the dense optimizer's state. `None`: the folder has no state of optimizers, in its tables neither.
+    /// The file of the dense optimizer's state. `None`: neither this file nor the tables have the state of optimizers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<FileEntry>,
 }
@@ -62,7 +62,7 @@ pub struct TableEntry {
     pub rows: u64,
     /// One file per shard at the time of writing. The number of shards may differ when it is read.
     pub files: Vec<FileEntry>,
-    /// The keys that wait for their admission, with the state of optimizers alone.
+    /// The keys that wait for their admission; only in a folder with the state of optimizers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<FileEntry>,
 }
@@ -79,7 +79,7 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
     Fault::user(format!("{folder} is not a model folder: {instead}"))
 }
 
-/// Whether the folder has a manifest that does not say that it is of another format. A damaged one says nothing.
+/// Whether the folder has a manifest, unless the manifest names another format. A damaged one names none.
 pub(crate) fn may_hold(folder: &OpenFolder, format: &str) -> Result<bool, Fault> {
     if !folder.has(MANIFEST)? {
         return Ok(false);
@@ -99,7 +99,7 @@ impl Manifest {
     pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry, optimizer: Option<FileEntry>) -> Self {
         Self {
             format: FORMAT.into(),
-            // What older programs can read stays as they know it.
+            // A manifest that older programs can read gets the older version.
             version: match table.config.groups.is_empty() {
                 _ if model.job.columns.has_value_weights() => VERSION,
                 false => 2,
@@ -168,7 +168,7 @@ impl Manifest {
         }
     }
 
-    /// Whether the folder has a manifest that does not say that it is something else, such as an export. A damaged one says
+    /// Whether the folder has a manifest, unless the manifest says that it is something else, such as an export. A damaged one says
     /// nothing.
     pub(super) fn may_be_in(folder: &OpenFolder) -> Result<bool, Fault> {
         may_hold(folder, FORMAT)

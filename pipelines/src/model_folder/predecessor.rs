@@ -25,7 +25,8 @@ pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
     Predecessor::open(job, context).map(drop)
 }
 
-/// Whether a field of a job must be as it was when the model was trained. The state of optimizers also binds their settings.
+/// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
+/// same, too.
 fn is_bound(name: &str, state: bool) -> bool {
     let of_model = name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
     let of_model = of_model || name.starts_with("tables.") && name.ends_with(".embedding_dim");
@@ -82,7 +83,7 @@ impl Predecessor {
         self.manifest.optimizer.is_some()
     }
 
-    /// Steps that its optimizers have taken; 0 if they begin anew.
+    /// Steps that the model's optimizers have taken; 0 if they begin anew.
     pub(crate) fn steps(&self) -> u64 {
         self.manifest.training.as_ref().filter(|_| self.has_state()).map_or(0, |training| training.steps)
     }

@@ -23,7 +23,7 @@ use super::checked::{CheckedReader, CheckedWriter, FileEntry, cannot_write};
 /// Bytes that are read at once: they are hashed while they are in the cache.
 const PIECE: usize = 256 << 10;
 
-/// Bytes that are allocated before any of them was read. Longer bodies have their buffer grow as they come.
+/// The most bytes that are allocated before any of them is read. For longer bodies, the buffer grows while they are read.
 const AT_FIRST: usize = 16 << 20;
 
 /// Buffers that are kept for the next bodies: a caller may hold a batch while it reads the next one.
@@ -103,9 +103,9 @@ impl<'a> RowStream<'a> {
     /// Calls `take` with the rows of the file, batch by batch. They are right if this succeeds.
     ///
     /// # Errors
-    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, has other columns, or another number
-    /// of rows than the manifest says; what `take` returns. If the rows are refused, and the checksum says that the file is damaged, that
-    /// is the fault.
+    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, has other columns, or another number of rows
+    /// than the manifest says; what `take` returns. If `take` refuses the rows and the checksum says that the file is damaged, the fault
+    /// says so.
     pub(crate) fn each(mut self, mut take: impl FnMut(RecordBatch) -> Result<(), Fault>) -> Result<(), Fault> {
         let mut take_all = || -> Result<(), Fault> {
             while let Some(batch) = self.next()? {
@@ -165,8 +165,7 @@ impl<'a> RowStream<'a> {
         Ok(!self.bytes.is_empty())
     }
 
-    /// The length of a message's description, and the description: it says how long the body is. The decoder is to judge whether that is
-    /// right.
+    /// The length of a message's description, and the description: it says how long the body is. The decoder checks whether that is right.
     fn head(&mut self) -> Result<Vec<u8>, Fault> {
         let mut head = self.read(Vec::new(), 0, 4)?;
         if head == [0xff; 4] {
@@ -197,7 +196,7 @@ impl<'a> RowStream<'a> {
     fn read(&mut self, mut bytes: Vec<u8>, mut filled: usize, len: usize) -> Result<Vec<u8>, Fault> {
         let Some(file) = &mut self.file else { return Ok(bytes) };
         while filled < len {
-            // What a spare buffer has in it is overwritten, so that it is not cleared first.
+            // The old bytes of a spare buffer are overwritten, so it need not be cleared.
             if bytes.len() < len && bytes.len() <= filled {
                 bytes.resize(len.min(AT_FIRST.max(2 * filled)), 0);
             }

@@ -14,7 +14,7 @@ use crate::sorted_rows::SortedRows;
 /// The column of the optimizers' state.
 const STATE: &str = "optimizer.state";
 
-/// The columns of what a table with a lifetime remembers of a row.
+/// The columns of the lives of rows, in a table with a lifetime.
 const SEEN: &str = "lifetime.seen";
 const SCORE: &str = "lifetime.score";
 
@@ -109,7 +109,7 @@ impl<'a> TableColumns<'a> {
         Ok(())
     }
 
-    /// Rows as they are read from a file that they were written to.
+    /// The rows as they would be read back from a file.
     ///
     /// # Errors
     /// A user fault that names the part and the key of a value that cannot be rounded.

@@ -68,7 +68,7 @@ fn number_of(config: &TableConfig, key: u64) -> usize {
     if config.groups.is_empty() { 0 } else { group_of(key) }
 }
 
-/// Rows of a group, padded to those of the table, as those of the group.
+/// Cuts rows of a group, which are padded to the width of the table, to the width of the group.
 fn narrowed(page: ExportBlock, config: &TableConfig, group: &TableConfig) -> ExportBlock {
     if config.groups.is_empty() {
         return page;
@@ -79,7 +79,7 @@ fn narrowed(page: ExportBlock, config: &TableConfig, group: &TableConfig) -> Exp
     ExportBlock { keys: page.keys, weights, state, lives }
 }
 
-/// Rows of `from` floats as rows of `to`: cut, or with zeros at their end.
+/// Resizes rows of `from` floats to `to` floats: cuts them, or appends zeros.
 fn resized(rows: &[f32], from: usize, to: usize) -> Vec<f32> {
     let both = from.min(to);
     let mut all = vec![0.0; rows.len().checked_div(from).unwrap_or(0) * to];
@@ -91,7 +91,7 @@ fn resized(rows: &[f32], from: usize, to: usize) -> Vec<f32> {
     all
 }
 
-/// Writes rows by ascending key, without state; those of a table with groups as wide as those of the widest.
+/// Writes rows by ascending key, without state. In a table with groups, all rows are as wide as those of the widest group.
 ///
 /// # Errors
 /// As [`TableColumns::rounded`].
@@ -145,7 +145,8 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
 }
 
 /// Calls `take` with the rows of a file, page by page: keys, `[keys × row dim]` weights, and of a file with state the state of their
-/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime. The rows of a group come padded to those of the table.
+/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime. The rows of a group come padded to the width of the
+/// table.
 ///
 /// # Errors
 /// A user fault that names the file if its rows are not those of such a table, or of another group; what `take` returns, with the name

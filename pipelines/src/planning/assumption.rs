@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Something that a plan takes to hold.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assumption {
-    /// What, with its value.
+    /// What is assumed, with its value.
     pub what: String,
     /// What changes it: an argument of the command, or a field of the job.
     pub change: String,

@@ -8,7 +8,7 @@ use super::demand::Demand;
 use super::options::{MachineKind, PlanOptions};
 use super::traffic::{Batches, Traffic};
 
-/// What a run cannot be faster than.
+/// An upper bound of the speed of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bound {
     /// The resource, for instance `CPU of the readers`.
@@ -42,7 +42,7 @@ pub(super) struct Costs {
     pub(super) options: PlanOptions,
 }
 
-/// The names of bounds that a measured run tells the attained part of.
+/// The names of the bounds for which a measured run shows the attained part.
 pub(super) const CPU: &str = "CPU of the trainers";
 pub(super) const COMPUTE: &str = "compute of the trainers (train)";
 
@@ -123,7 +123,7 @@ impl Costs {
         let PlanOptions { skew, compute_speed, store, .. } = self.options;
         let line = |role: usize| self.kind(role).network;
         let mut bounds = Vec::new();
-        // Capacity over demand; what is not used limits nothing.
+        // A bound is capacity over demand; a resource without demand is no bound.
         let mut add = |name: &str, capacity: f64, demand: f64| {
             if demand > 0.0 && capacity > 0.0 {
                 bounds.push(Bound { name: name.to_owned(), rate: capacity / demand });

@@ -34,7 +34,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Of a measured run of a model with `row_dim` weights a row.
+    /// The demand of a measured run of a model with `row_dim` weights a row.
     pub(super) fn of(profile: &RunProfile, row_dim: usize) -> Self {
         let rows = profile.rows().max(1.0);
         let per_row = |stage: Option<&StageReport>, what: fn(&StageReport) -> f64| stage.map_or(0.0, what) / rows;
@@ -67,7 +67,7 @@ struct RoleCpu {
 }
 
 impl RoleCpu {
-    /// The threads of a process whose names say what they do count for that role, all else for the role of the process.
+    /// Threads whose names say what they do count for the role that this work belongs to; all else counts for the role of the process.
     fn add(&mut self, process: &str, report: &Report) {
         let (machine, mut parts) = (&report.machine, BTreeMap::new());
         for (thread, cpu) in &machine.threads {

@@ -31,7 +31,7 @@ impl PowerLaw {
             return None;
         }
         let slope = logs.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>() / spread;
-        // More than one key for each key of the measured rows cannot come; keys do not go.
+        // Keys grow at most in proportion to the rows, and never become fewer.
         let exponent = slope.clamp(0.0, 1.0);
         Some(Self { factor: last_keys / last_rows.powf(exponent), exponent })
     }
@@ -51,7 +51,7 @@ mod tests {
         #[test]
         fn a_power_law_is_found_again(factor in 0.1..100.0_f64, exponent in 0.0..1.0_f64, n in 5..50_usize) {
             let points: Vec<_> = (1..=n).map(|i| i as f64 * 1000.0 + 9e4).map(|x| (x, factor * x.powf(exponent))).collect();
-            // Points that are nearly one say nothing.
+            // Points that nearly coincide say nothing.
             let wide = points[n - 1].0 / points[0].0 > 1.2;
             if let Some(found) = PowerLaw::through(&points) {
                 prop_assert!((found.exponent - exponent).abs() < 1e-6);

@@ -51,7 +51,7 @@ pub struct PlanOptions {
     pub skew: f64,
     /// Bytes per second that a machine writes to the store. `None`: as measured.
     pub save_speed: Option<f64>,
-    /// The part of what cores and compute could do that a run gets of them, at most 1. `None`: as in the measured run, if they were its
+    /// The part of the possible speed of cores and compute that a run reaches, at most 1. `None`: as in the measured run, if they were its
     /// limit; else 1.
     pub attained: Option<f64>,
 }
@@ -96,7 +96,7 @@ const NAMES: [&str; 12] = [
 const PARTS: [&str; 4] = ["cores", "network", "memory", "price"];
 
 impl PlanOptions {
-    /// Sets one of them.
+    /// Sets the option `name`.
     ///
     /// # Errors
     /// User: there is none of this name, or the value is not one of its kind.
@@ -130,7 +130,7 @@ impl PlanOptions {
         Ok(())
     }
 
-    /// Sets one of them, given as `name=value`.
+    /// Sets an option, given as `name=value`.
     ///
     /// # Errors
     /// As [`set`](Self::set); also if there is no `=`.

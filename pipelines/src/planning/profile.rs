@@ -52,7 +52,7 @@ pub(super) struct MeasuredTable {
     pub(super) rows: u64,
 }
 
-/// Of look-ahead.
+/// What look-ahead pulled.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Pulled {
     pub(super) keys: u64,

@@ -106,7 +106,8 @@ const LEAST_SAVED: f64 = 0.05;
 /// Plans a run of `job` from a measured one.
 ///
 /// # Errors
-/// User: the measured run had another job in what a row costs, the job cannot be planned, or no machines are fast enough.
+/// User: the job of the measured run differs in fields that change the cost of a row, the job cannot be planned, or no machines are fast
+/// enough.
 pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &PlanOptions) -> Result<RunPlan, Fault> {
     job.check()?;
     same_costs(job, profile)?;
@@ -258,7 +259,7 @@ fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead:
     })
 }
 
-/// Fails if the measured run differs from the job in what a row costs.
+/// Fails if the job of the measured run differs in fields that change the cost of a row.
 fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
     for (whose, job) in [("the job", job), ("the report's job", &profile.settings)] {
         if job.placement.lookup_at == LookupAt::Reader {
@@ -369,7 +370,7 @@ fn roles(costs: &Costs, job: &Job, counts: [usize; 3], links: &[PlannedLink], ra
     (0..3).filter(|&at| counts[at] > 0).map(role).collect()
 }
 
-/// What the plan takes to hold besides the growth of the table.
+/// What the plan assumes besides the growth of the table.
 fn assumed(
     costs: &Costs,
     job: &Job,

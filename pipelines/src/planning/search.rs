@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// The same by looking at all.
+    /// The same, by trying all numbers of machines.
     fn by_brute_force(rate: impl Fn(Machines) -> f64, needed: f64, prices: [f64; 3], most: usize) -> Option<f64> {
         let mut best: Option<f64> = None;
         for readers in 0..=most {

@@ -13,11 +13,11 @@ use crate::registry::Registry;
 const ROWS: u64 = 1_000_000;
 const BATCHES: u64 = 1000;
 
-/// Of `lr`, with one weight and two floats of state a row, staleness 8.
+/// A job of `lr`, with one weight and two floats of state a row, staleness 8.
 const JOB: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\nslots = [{ column = 'C1..C26' }]\n\
                    [model]\nkind = 'lr'\n[train]\nbatch_rows = 1000\nstaleness = 8\n";
 
-/// Of `wide_deep`, with slots in two tables.
+/// A job of `wide_deep`, with slots in two tables.
 const TWO_TABLES: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\n\
                           slots = ['C1..C24', { column = 'C25..C26', table = 'wide' }]\n\
                           [model]\nkind = 'wide_deep'\nembedding_dim = 4\n[tables.wide]\nembedding_dim = 15\n\
@@ -73,7 +73,7 @@ fn report() -> Value {
     let table_rows: Vec<u64> = rows.iter().map(|&rows| (100.0 * (rows as f64).sqrt()) as u64).collect();
     let seconds: Vec<f64> = (0..=20).map(|n| 0.5 * f64::from(n)).collect();
     json["history"] = json!({ "seconds": seconds, "rows": rows, "table_rows": table_rows });
-    // Faster than its bounds, so that it says nothing of what a run gets of them.
+    // The run is faster than its bounds, so it says nothing about the part of them that a run reaches.
     json["wall"] = json!(3.9);
     json["saved"] = json!({ "seconds": 2.0, "bytes": 1_000_000_000 });
     json
@@ -254,7 +254,7 @@ fn the_memory_of_several_tables_is_the_sum_of_what_each_has() {
     assert!(same(mixed.bytes_per_key, 0.75 * narrow.bytes_per_key + 0.25 * wide.bytes_per_key), "{mixed:?}");
     assert!(same(mixed.model_bytes, 0.75 * narrow.model_bytes + 0.25 * wide.model_bytes));
     assert!(same(mixed.checkpoint_bytes, 0.75 * narrow.checkpoint_bytes + 0.25 * wide.checkpoint_bytes));
-    // A report of an older program does not tell them apart.
+    // A report of an older program does not list the tables separately.
     let old = measured(json!([]));
     assert!(same(old.table.bytes_per_key, (narrow.bytes_per_key + wide.bytes_per_key) / 2.0));
     assert!(old.to_string().contains("the tables have as many keys each"), "{old}");

@@ -39,7 +39,7 @@ pub(super) struct Batches {
 }
 
 impl Traffic {
-    /// Of a job whose rows cost `demand`.
+    /// The traffic of a job whose rows cost `demand`.
     pub(super) fn of(job: &Job, demand: &Demand, batches: Batches) -> Self {
         let Batches { rows, weights, state, dense, whole_rows, headers } = batches;
         let Demand { keys, batch_bytes, pulled, .. } = *demand;

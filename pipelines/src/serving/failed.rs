@@ -3,7 +3,7 @@
 
 use forebay_actors::Fault;
 
-/// Looks between two tries, at most.
+/// The most looks between two tries.
 const MOST_LOOKS: u32 = 32;
 
 /// Something that could not be loaded.
@@ -11,12 +11,12 @@ pub(super) struct Failed {
     pub(super) fault: Fault,
     /// Looks between this try and the next one: twice as many each time.
     looks: u32,
-    /// Of these, those that are left.
+    /// The looks that are left until the next try.
     left: u32,
 }
 
 impl Failed {
-    /// `before`: the failure of the try before, of the same thing.
+    /// `before`: the failure of the previous try to load the same thing.
     pub(super) fn new(fault: Fault, before: Option<&Self>) -> Self {
         let looks = before.map_or(1, |before| (before.looks * 2).min(MOST_LOOKS));
         Self { fault, looks, left: looks }

@@ -28,7 +28,7 @@ pub struct Follower {
     passed: HashSet<ModelVersion>,
     /// Deltas that could not be applied, and when each is tried again.
     broken: HashMap<PathBuf, Failed>,
-    /// Deltas whose manifest cannot be read: each is told once, and read again, because it may be on its way.
+    /// Deltas whose manifest cannot be read: each is reported once, and read again, because it may be on its way.
     unreadable: HashSet<PathBuf>,
 }
 
@@ -95,7 +95,7 @@ impl Follower {
         let path = match self.next_delta(current.versions()) {
             Ok(Some(path)) => path,
             Ok(None) => {
-                // It is told each time, so that what has been told before is known to be still so.
+                // Reported at each look, so that the caller knows that the failure persists.
                 let broken = self.broken.values().next();
                 return broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()));
             }

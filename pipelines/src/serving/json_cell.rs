@@ -21,11 +21,11 @@ pub(super) enum JsonCell<'a> {
     List(Vec<JsonCell<'a>>),
 }
 
-/// Integers of 64 bits lie in it. Larger ones come as numbers.
+/// The range of integers of 64 bits. Larger integers come as floating-point numbers.
 const FITS: Range<f64> = i64::MIN as f64..u64::MAX as f64;
 
 impl JsonCell<'_> {
-    /// What it is, for messages.
+    /// The kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Absent | Self::Null => "null",

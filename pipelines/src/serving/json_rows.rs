@@ -52,7 +52,7 @@ pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<Reco
 /// What a body says.
 struct Request<'a> {
     rows: usize,
-    /// By column: the values of the first rows. Later rows do not have it.
+    /// By column: the values of the first rows. Later rows do not have the column.
     cells: Vec<Vec<JsonCell<'a>>>,
     /// By column: the value of rows that do not have it.
     shared: Vec<JsonCell<'a>>,

@@ -39,8 +39,8 @@ struct Answer {
 }
 
 impl ScoreExchange {
-    /// Answers with `scoring` once it is set, calls `scored` after each batch of rows, and ends all exchanges after the request that is under way when `closing`
-    /// becomes true.
+    /// Answers with `scoring` once it is set, calls `scored` after each batch of rows, and ends all exchanges after the request that is
+    /// under way when `closing` becomes true.
     pub fn new(
         scoring: Arc<OnceLock<ScoringThreads>>,
         closing: watch::Receiver<bool>,

@@ -67,7 +67,7 @@ impl ScoringThreads {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has all requests that begin from now on scored with `model`. Requests under way end with the one that they began with.
+    /// Requests that begin from now on are scored with `model`. Requests under way end with the model that they began with.
     pub fn replace(&self, model: ServingModel) {
         let old =
             std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), Arc::new(model));
@@ -87,13 +87,13 @@ impl Drop for ScoringThreads {
 
 fn work(queue: &ScoreQueue<Request, Part>, current: &RwLock<Arc<ServingModel>>) {
     let current = || Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
-    // Before the first request, which would wait for it. If it fails, that request says why.
+    // Made before the first request, which would have to wait for it. If this fails, the first request says why.
     let mut scorer = RowScorer::new(current()).ok();
     while let Some(next) = queue.take() {
         // After a panic the buffers of the scorer may be half written.
         match next {
             Work::Part(Part { model, batch }) => {
-                // Without a scorer the other thread does all of it.
+                // If there is no scorer, the other thread scores all rows.
                 let help = || scorer_of(&mut scorer, model).map(|scorer| scorer.help(&batch));
                 if catch_unwind(AssertUnwindSafe(help)).is_err() {
                     scorer = None;

@@ -8,7 +8,7 @@ use forebay_job::{Columns, SlotKind};
 
 use crate::column_type::ColumnType;
 
-/// The most values of a request: columns times rows, given or not. What they take is bounded so.
+/// The most values of a request: columns times rows, given or not. This bounds their memory.
 pub(super) const MOST_VALUES: usize = 1 << 20;
 
 /// The feature columns of a model.

@@ -88,7 +88,7 @@ impl ServingModel {
         let trained = manifest.training.as_ref();
         let (types, lists) = trained.map(|trained| (trained.types.clone(), trained.lists.clone())).unwrap_or_default();
         let version = ModelVersion::of(&job, &dense, hash);
-        // With settings that scores depend on, it approximates another model.
+        // Settings that change the scores make another model, which does not approximate the exact one.
         let approximates = manifest.approximates.filter(|_| ModelVersion::of(&manifest.job, &dense, hash) == version);
         let this = Self {
             versions: ModelVersions { version, approximates },

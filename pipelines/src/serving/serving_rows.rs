@@ -27,7 +27,7 @@ struct Changed {
 
 /// The same rows without the state of optimizers and without a lifetime, which take no memory in serving.
 pub(super) fn without_state(config: &TableConfig) -> TableConfig {
-    // No row comes or goes by itself.
+    // Serving admits and removes no rows.
     let mut config = TableConfig { lifetime: Lifetime::default(), ..config.clone() };
     config.groups.iter_mut().for_each(|group| group.lifetime = Lifetime::default());
     let groups = config.groups.iter_mut().flat_map(|group| &mut group.parts);
@@ -60,8 +60,8 @@ impl ServingRows {
         if table.contains(key) { !removed.contains(&key) } else { self.base.contains(key) }
     }
 
-    /// These rows with others in the place of some. Takes the time of all rows that deltas changed so far, now and then that of
-    /// all rows, and then the memory of all rows again for as long as the old ones are in use.
+    /// These rows, of which some are replaced. Copies all rows that deltas changed so far. Now and then it copies all rows, which takes the
+    /// memory of all rows again for as long as the old ones are in use.
     pub(super) fn with_changes(&self, keys: &[u64], weights: &[f32], gone: &[u64]) -> Result<Self, Fault> {
         let mut table = Table::new(&self.config)?;
         let mut removed = self.changed.removed.clone();

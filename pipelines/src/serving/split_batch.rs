@@ -46,7 +46,7 @@ impl SplitBatch {
                 return;
             }
             let rows = first..(first + self.part).min(self.batch.rows);
-            // Its drop counts the rows also if the model panics.
+            // Dropping `taken` counts the rows, even if the model panics.
             let mut taken = Taken { batch: self, rows: rows.clone(), failed: true };
             if model.predict(&whole.part(rows.clone(), &mut offsets), &mut logits).is_ok() {
                 self.computed().logits[rows.start * labels..rows.end * labels].copy_from_slice(&logits);
@@ -72,7 +72,7 @@ impl SplitBatch {
         Ok(())
     }
 
-    /// Nothing panics under the lock but a copy to places that exist.
+    /// Under the lock there are only copies to places that exist, so nothing panics.
     fn computed(&self) -> MutexGuard<'_, Computed> {
         self.computed.lock().unwrap_or_else(PoisonError::into_inner)
     }

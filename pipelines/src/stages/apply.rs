@@ -53,7 +53,7 @@ impl Apply {
         }
     }
 
-    /// Applies what is due in an exact order.
+    /// Applies the gradients that are due in an exact order.
     ///
     /// # Errors
     /// As [`push`](Self::push); the fault names the batch whose gradients they are.
@@ -71,7 +71,7 @@ impl Apply {
         pushed.await.map_err(|fault| fault.at("push", Phase::Batch, Some(&batch.lineage)))
     }
 
-    /// Applies all that must be applied before the next look-up. Waits until it is computed.
+    /// Applies all gradients that must be applied before the next look-up. Waits until they are computed.
     pub(super) async fn push_before_look_up(&self, order: &ExactOrder, cx: &StageCx) -> Result<(), Fault> {
         // Gradients come from downstream, so waiting for them counts as blocked.
         while let Some(due) = cx.meter().blocked_on("ticket", order.next_due()).await {

@@ -1,4 +1,5 @@
-//! The stages, sinks and sources of this crate follow the rules of `forebay_actors::testsuite`. `tests/layering` looks for their names here.
+//! The stages, sinks and sources of this crate follow the rules of `forebay_actors::testsuite`. `tests/layering` looks for their names
+//! here.
 
 use std::sync::{Arc, OnceLock};
 
@@ -200,7 +201,7 @@ fn transfers() {
     check_stage(|| Download::new(Progress::default()), launched);
 }
 
-/// A sink for as many trainers in step, which say at once that a batch is done.
+/// A sink for this many trainers in step, which report at once that a batch is done.
 fn ship(trainers: u32) -> Ship<TrainBatch> {
     static TRAINERS: OnceLock<Runtime> = OnceLock::new();
     let runtime = TRAINERS.get_or_init(|| Runtime::new().unwrap());

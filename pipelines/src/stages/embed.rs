@@ -30,8 +30,8 @@ pub(crate) struct Embed {
 }
 
 impl Embed {
-    /// Computes vectors with one tower of the model that `maker` makes, of the structure `spec`. Its batches have the slots and dense features
-    /// of this tower alone. Each batch that it sends has the kept columns and, last, `vector`: a list of floats, or null for a bad
+    /// Computes vectors with one tower of the model that `maker` makes, of the structure `spec`. Its batches have the slots and dense
+    /// features of this tower alone. Each batch that it sends has the kept columns and, last, `vector`: a list of floats, or null for a bad
     /// row. Leaves [`PredictedRows`] in the run's results.
     pub(crate) fn new(maker: ModelMaker, spec: &ModelSpec, side: TowerSide, out: mpsc::Sender<RecordBatch>) -> Self {
         let inputs = spec.two_towers.as_ref().map(|two| two.inputs(side).clone()).unwrap_or_default();

@@ -100,7 +100,7 @@ impl Evaluate {
         Ok(Evaluation { labels: labels.clone(), ..labels[main.unwrap_or(0)].clone() })
     }
 
-    /// Of these rows, which are those of the evaluation with the numbers `rows`; `None`: all.
+    /// The GAUC of `of`, whose rows have the numbers `rows` in the evaluation; `None`: they are all rows.
     fn gauc(&self, of: &OfLabel<'_>, rows: Option<&[u32]>) -> Option<Gauc> {
         let column = self.options.group.as_ref()?;
         let scores: Vec<f32> = of.logits.iter().map(|&logit| sigmoid(logit)).collect();

@@ -38,7 +38,7 @@ impl Launch {
         }
     }
 
-    /// Puts the state of the model there.
+    /// Puts the state of the model into `state_output`.
     pub(crate) fn with_state_output(mut self, state_output: StateOutput) -> Self {
         self.state_output = state_output;
         self

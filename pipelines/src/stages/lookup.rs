@@ -53,13 +53,13 @@ impl Lookup {
         Self { exact, ..self }
     }
 
-    /// Has rows asked for ahead of the gradients of earlier batches.
+    /// Pulls rows ahead of the gradients of earlier batches, if `look_ahead` is given.
     pub(crate) fn ahead(self, look_ahead: Option<Arc<LookAhead>>) -> Self {
         let staleness = look_ahead.as_ref().map(|ahead| ahead.tickets().clone()).or(self.staleness);
         Self { look_ahead, staleness, ..self }
     }
 
-    /// Has the model evaluated between two batches.
+    /// Evaluates the model between two batches, if `evaluations` is given.
     pub(crate) fn evaluated(self, evaluations: Option<Arc<Evaluations>>) -> Self {
         Self { evaluations, ..self }
     }
@@ -77,7 +77,7 @@ impl Lookup {
         match (&self.staleness, &self.exact) {
             (Some(staleness), Some(exact)) => {
                 cx.meter().blocked_on("checkpoint", exact.without_barriers()).await;
-                // Behind a closed gate nothing is pushed, either.
+                // While the gate is closed, nothing is pushed, either.
                 gate.await;
                 self.apply.push_before_look_up(exact, cx).await?;
                 staleness.observe(exact.looks_up());

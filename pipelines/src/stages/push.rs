@@ -43,7 +43,7 @@ impl Push {
         Self { exact, ..self }
     }
 
-    /// Has rows asked for ahead of these gradients.
+    /// Applies the gradients to the row cache and pushes them, if `look_ahead` is given.
     pub(crate) fn ahead(self, look_ahead: Option<Arc<LookAhead>>) -> Self {
         Self { look_ahead, ..self }
     }

@@ -59,7 +59,8 @@ impl RowGroups {
         Ok(())
     }
 
-    /// The values with the most rows, at most `most` of them, and the numbers of their rows. Values of as many rows come by their text.
+    /// The values with the most rows, at most `most` of them, and the numbers of their rows. Values with equally many rows are ordered by
+    /// their text.
     pub(super) fn largest(&self, most: usize) -> Vec<(Option<&str>, Vec<u32>)> {
         let mut groups: Vec<(Option<&str>, Vec<u32>)> = vec![(None, Vec::new()); self.numbers.len() + 1];
         for (value, &number) in &self.numbers {

@@ -15,7 +15,7 @@ pub(super) struct Rates {
     pub(super) memory: Memory,
 }
 
-/// What replicas that are added may take.
+/// The memory that added replicas may take.
 #[derive(Clone, Debug)]
 pub(super) struct Memory {
     /// The replicas that are there.
@@ -38,7 +38,7 @@ impl Memory {
     }
 }
 
-/// Stages get this much more than the others can do: rows do not come evenly.
+/// Scaled stages get this much more capacity than the others, because rows do not come evenly.
 const HEADROOM: f64 = 1.1;
 
 impl Rates {
@@ -77,7 +77,7 @@ impl Rates {
         self.without_needless(replicas, least)
     }
 
-    /// Takes away what does not change the rate: two stages may be at the limit, and there was room for one more of one.
+    /// Takes away replicas that do not raise the rate. For example, two stages are at the limit, and only one of them could get a replica.
     fn without_needless(&self, mut replicas: Vec<usize>, least: &[usize]) -> Vec<usize> {
         let rate = self.scalable_rate(&replicas).min(HEADROOM * self.others_limit);
         for (at, &least) in least.iter().enumerate() {

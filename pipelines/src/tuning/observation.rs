@@ -83,7 +83,7 @@ pub(super) struct MeterReader {
 pub(super) struct MemoryBudget(Option<u64>);
 
 impl MemoryBudget {
-    /// So many bytes for the process; `None`: what its cgroup and its machine have free.
+    /// This many bytes for the process; `None`: what its cgroup and its machine have free.
     pub(super) fn new(bytes: Option<u64>) -> Self {
         Self(bytes)
     }
@@ -98,7 +98,7 @@ impl MemoryBudget {
     }
 }
 
-/// A replica holds what it takes, which for `batch` is a window, and what it makes of it; and the allocator keeps as much again.
+/// A replica holds its input, which for `batch` is a window, and its output, and the allocator keeps as much again.
 const HELD: f64 = 2.0;
 
 /// Bytes of memory that a replica of this stage needs, by what it has taken and sent so far.
@@ -114,7 +114,8 @@ impl MeterReader {
         Self { scalable, before: None, memory }
     }
 
-    /// The interval up to this report, and begins the next one. `None`, and the interval goes on, if too little happened in it.
+    /// Returns the interval up to this report, and begins the next one. If too little happened in the interval, returns `None`, and the
+    /// interval goes on.
     pub(super) fn read(&mut self, report: &Report) -> Option<Observation> {
         let Some(before) = &self.before else {
             self.before = Some(report.clone());

@@ -23,7 +23,7 @@ struct Simulated {
     /// The part of the others' time that they use a core.
     computes: f64,
     cores: usize,
-    /// A replica more costs every replica this share more time per row: they fight for something.
+    /// One more replica costs every replica this share more time per row, because they compete for a resource.
     contention: f64,
     /// With one replica, the last scalable stage and the others take turns.
     turns: bool,
@@ -168,7 +168,7 @@ proptest! {
         prop_assert_eq!(tuned.go_on(&run, 200), 0);
     }
 
-    /// Whatever a replica needs, also more than there is.
+    /// A replica may need any amount of memory, also more than there is.
     #[test]
     fn the_replicas_never_need_more_than_the_memory_and_use_what_there_is(
         run in simulated(), bytes in prop::array::uniform2(1.0..100.0_f64), memory in 50.0..2000.0_f64,
@@ -202,7 +202,7 @@ proptest! {
         }
     }
 
-    /// Replicas that fight for something.
+    /// Replicas that compete for a resource.
     #[test]
     fn it_goes_back_if_replicas_do_not_help(run in simulated(), contention in 0.7..3.0_f64) {
         let run = Simulated { contention, noise: 0.0, ..run };

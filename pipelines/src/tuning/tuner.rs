@@ -63,7 +63,7 @@ pub(super) struct Tuner {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// The next interval is of a run that is just changing.
+    /// In the next interval the run is still changing.
     Settles,
     Runs,
 }

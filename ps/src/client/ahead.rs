@@ -29,7 +29,7 @@ impl TableClient {
         self.layout.whole_dim()
     }
 
-    /// The first half of a pull of whole rows, `[keys x whole_dim]`. With f16 on the wire they are exact all the same.
+    /// The first half of a pull of whole rows, `[keys x whole_dim]`. They are exact, even with f16 on the wire.
     ///
     /// # Errors
     /// As [`pull`](Self::pull). A user fault: the table has rules of admission or eviction, so a key may have no row.
@@ -54,7 +54,7 @@ impl TableClient {
         self.take(asked, self.layout.whole_dim(), rows).await
     }
 
-    /// Whether values arrive otherwise than they were sent.
+    /// Whether values are rounded on their way.
     pub(crate) fn rounds_values(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.wire() == Some(Wire::F16))
     }
@@ -74,7 +74,7 @@ impl TableClient {
         buffers.deal(values, dim);
         let (mut halves, mut exponents) = (Vec::new(), Vec::new());
         for part in &mut buffers.values {
-            // Others than finite values travel as they are.
+            // Values that are not all finite travel as they are.
             if half_block::encode(part, &mut halves, &mut exponents) {
                 half_block::decode(&halves, &exponents, part).map_err(Fault::internal)?;
             }

@@ -18,9 +18,8 @@ use crate::pending_import::PendingImport;
 use crate::shard::Call;
 
 impl TableClient {
-    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]` (without: the state of
-    /// a new row). Rows that exist are overwritten; of a key that repeats the last row counts. The rows may come from a
-    /// table with another number of shards.
+    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]` (without: the state of a new row). Rows
+    /// that exist are overwritten; if a key repeats, its last row counts. The rows may come from a table with another number of shards.
     ///
     /// Not cancel safe: dropped before it is ready, any number of shards may have set their share.
     ///
@@ -58,9 +57,8 @@ impl TableClient {
         done(&try_join_all(asked).await?)
     }
 
-    /// As [`import`](Self::import), with what is remembered of each row (nothing, or one for each key), and of those rows
-    /// whose shards this client reaches. The others are left out: a process of several reads the rows of all and takes its
-    /// own.
+    /// As [`import`](Self::import), with the lives of the rows (none, or one for each key), and only for rows whose shards this client
+    /// reaches. Other rows are left out, so that one of several processes can read the rows of all and take its own.
     ///
     /// # Errors
     /// As [`import`](Self::import). An internal fault: there are lives, and the shards are in other processes.
@@ -92,8 +90,7 @@ impl TableClient {
         self.import_living(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_lives).await
     }
 
-    /// Takes the rows of these keys away and counts their pushes on from there, of those keys whose shards this client
-    /// reaches.
+    /// Removes the rows of these keys and sets the counts of their pushes, for the keys whose shards this client reaches.
     ///
     /// # Errors
     /// An internal fault: the shards are in other processes, or one died.

@@ -10,13 +10,13 @@ use crate::push::{PushOutcome, Stamp};
 
 /// How gradients change a block of values: an optimizer with its state.
 pub trait DenseRule: Send {
-    /// One step with the gradients of all values, in their order: as many, and all finite.
+    /// One step with a gradient for each value, in the order of the values; all are finite.
     ///
     /// # Errors
     /// The rule's own; the values are then as they were.
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault>;
 
-    /// The values, always as many.
+    /// The values. Their number never changes.
     fn values(&self) -> &[f32];
 
     /// All that later steps depend on: the values, the optimizer's state and its number of steps.

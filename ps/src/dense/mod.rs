@@ -108,8 +108,8 @@ impl DenseClient {
         self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The values as they are now, `[len]`: fetches the blocks that have changed since the last pull. When none has, this is
-    /// that pull's vector. Cancel safe.
+    /// The values as they are now, `[len]`: fetches the blocks that have changed since the last pull. If none has, returns the vector of
+    /// that pull. Cancel safe.
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
@@ -136,8 +136,8 @@ impl DenseClient {
         Ok(Arc::clone(all))
     }
 
-    /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes
-    /// nothing. Cancelled or failed, it may be made again.
+    /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes nothing. If it was
+    /// cancelled or failed, it may be repeated.
     ///
     /// # Errors
     /// A user fault: another number of gradients than values, one that is NaN or infinite, a trainer that is fenced.

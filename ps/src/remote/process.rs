@@ -73,8 +73,8 @@ impl Process {
         Ok(shortest)
     }
 
-    /// Sends a call. Those of one kind are carried out in the order of these calls, also after a lost connection. The future that it
-    /// returns waits for the answer.
+    /// Sends a call. Calls of one kind are carried out in the order in which they were sent, also after a lost connection. The future that
+    /// it returns waits for the answer.
     pub(crate) async fn ask(&self, call: Call) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
         let dim = self.layout.row_dim;
         Ok(match call {
@@ -213,7 +213,7 @@ impl Process {
     }
 }
 
-/// Of rows of `dim` values, or of those that begin at these places.
+/// The shape of rows of `dim` values, or of lists that begin at these places.
 pub(super) fn shape(begins: Option<&[i32]>, dim: usize) -> Shape<'_> {
     begins.map_or(Shape::Rows(dim), Shape::Lists)
 }

@@ -80,8 +80,8 @@ impl RemotePs {
         })
     }
 
-    /// Pushes gradients: of rows with `keys`, of a dense block without. Waits until the request is in its place among those of the
-    /// stream; the future that it returns has the request, for its buffers, and what became of the push.
+    /// Pushes gradients: of rows if there are `keys`, else of a dense block. Waits until the request is in its place among those of the
+    /// stream. The returned future gives the request, for its buffers, and the outcome of the push.
     pub(crate) async fn begin_push(
         &self,
         stream: &RequestStream,
@@ -114,7 +114,7 @@ impl RemotePs {
         self.begin_push(stream, wire, header, keys, grads, shape).await?.await
     }
 
-    /// What the log says is waited for.
+    /// What the caller waits for, for the log.
     pub(crate) fn describe(&self, kind: &str) -> String {
         format!("{} on {} ({kind})", self.what, self.name)
     }

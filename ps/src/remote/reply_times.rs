@@ -8,7 +8,7 @@ use std::time::Duration;
 pub(crate) struct ReplyTimes {
     count: AtomicU64,
     nanos: AtomicU64,
-    /// Of the shortest round trip of a small request; 0 if none was measured.
+    /// Nanoseconds of the shortest round trip of a small request; 0 if none was measured.
     round_trip: AtomicU64,
 }
 

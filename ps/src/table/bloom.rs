@@ -21,14 +21,14 @@ use crate::lifetime::{Absent, Admission, BloomCount, CELL_BITS, CELLS, cell_of};
 pub(super) const WORDS: usize = 256;
 /// Counters of a block: a prime, so that the places of a key are apart whatever their distance.
 const COUNTERS: u64 = 2039;
-/// A counter that has reached this stays there: what was counted is not known any more.
+/// A counter that has reached this stays there, because its true count is not known any more.
 const MOST: u32 = 15;
 
 /// Counters of an entry that is saved.
 const ENTRY: usize = 15;
 /// Entries of a block.
 pub(super) const ENTRIES: usize = (COUNTERS as usize).div_ceil(ENTRY);
-/// In the count of an entry: not the count of a key.
+/// Set in the count of a saved entry, which distinguishes it from the count of a key.
 const MARK: u32 = 1 << 31;
 
 /// How large a filter is.
@@ -47,15 +47,15 @@ impl Shape {
         let k = rules.counters_per_key();
         let share = rules.error.powf(1.0 / f64::from(k));
         let most_filled = (share * COUNTERS as f64) as u32;
-        // `keys` distinct keys raise `most_filled` counters of a block above 0 (Bloom 1970). `mean` plus three of its standard deviations is
-        // `keys`: the number of keys in a block is Poisson distributed.
+        // `keys` distinct keys raise `most_filled` counters of a block above 0 (Bloom 1970). `mean` plus three of its standard deviations
+        // is `keys`: the number of keys in a block is Poisson distributed.
         let keys = -(COUNTERS as f64) / f64::from(k) * (1.0 - f64::from(most_filled) / COUNTERS as f64).ln();
         let mean = (((9.0 + 4.0 * keys).sqrt() - 3.0) / 2.0).powi(2);
         let blocks = (rules.keys as f64 / CELLS as f64 / mean).ceil().max(1.0) as u64;
         Self { k: u64::from(k), blocks, most_filled }
     }
 
-    /// Tells filters of other shapes apart, in eight bits.
+    /// Eight bits that distinguish filters of different shapes.
     fn tag(&self) -> u64 {
         mix64(mix64(self.k) ^ mix64(self.blocks << 8) ^ u64::from(self.most_filled)) >> 56
     }
@@ -132,7 +132,7 @@ impl Bloom {
         MOST.min(least + pushes)
     }
 
-    /// Takes the counts of a key out that was admitted.
+    /// Takes out the counts of a key that was admitted.
     pub(super) fn forget(&mut self, words: &mut [f32], places: &Places, pushes: u32) {
         let before = words[0].to_bits();
         for at in places.of(self.shape.k) {

@@ -28,7 +28,7 @@ pub(super) struct Snapshots {
     keys: Option<RowKeys>,
     /// The rows that changed since the last snapshot that was kept, or since the open one began.
     changed: Bits,
-    /// Those of them that are new: if they go, no snapshot has to say so.
+    /// Rows among these that are new: if they are removed, no snapshot has to say so.
     new: Bits,
     /// Keys of rows that were removed in that time, and perhaps came again.
     removed: Vec<u64>,
@@ -39,11 +39,11 @@ pub(super) struct Snapshots {
 struct Open {
     /// The rows of the snapshot.
     rows: Bits,
-    /// Those of them that stand in the table as they were: not read yet, and not changed.
+    /// Rows of the snapshot that are not read yet, and still unchanged in the table.
     unchanged: Bits,
-    /// What `changed` was, unless that is `rows`.
+    /// `changed` before the snapshot, unless that is `rows`.
     changed_before: Option<Bits>,
-    /// What `new` and `removed` were.
+    /// `new` and `removed` before the snapshot.
     new_before: Bits,
     removed: Vec<u64>,
     /// Keys of `removed` that are not to be given, or were given.
@@ -57,7 +57,7 @@ struct Open {
     page: Vec<u32>,
 }
 
-/// Floats that are saved of a row beside its weights and state: its key, and what is remembered of it.
+/// Floats that are saved of a row beside its weights and state: its key and its life.
 const LIFE_WORDS: usize = 4;
 
 fn life_words(lives: &Lives, row: u32) -> [f32; LIFE_WORDS] {

@@ -14,7 +14,7 @@ impl Table {
         Ok(bloom.count(blocks.arena.row_mut(row), &places, pushes))
     }
 
-    /// Takes the counts of a key out of the filter that was admitted.
+    /// Takes the counts of an admitted key out of the filter.
     pub(super) fn forget_in_filter(&mut self, key: u64, pushes: u32) -> Result<(), TableError> {
         let Some((bloom, blocks)) = self.filter() else { return Ok(()) };
         let (block, places) = bloom.places(key);
@@ -23,7 +23,7 @@ impl Table {
         Ok(())
     }
 
-    /// Sets what a saved entry says. The exact count of a key is counted.
+    /// Sets what a saved entry says. If the entry is the exact count of a key, adds this count.
     ///
     /// # Errors
     /// [`TableError::Config`] if the entry is of a filter of another size.

@@ -11,7 +11,7 @@ use crate::groups::{group_of, runs};
 use crate::lifetime::{Absent, Life};
 use crate::stats::ShardStats;
 
-/// What is said to be remembered of a row of a group without a lifetime, beside one that has one.
+/// The life that is reported for a row of a group without a lifetime, if another group has one.
 const UNSEEN: Life = Life { seen: 0, score: 1.0 };
 
 impl Table {
@@ -97,7 +97,7 @@ impl Table {
         }
     }
 
-    /// Every group is called, in a table whose rows grow old also without keys.
+    /// Calls every group, even without keys, if the rows of the table age.
     pub(super) fn push_grouped(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         if !keys.is_sorted_by_key(|key| group_of(*key)) {
             let (keys, grads) = by_group(keys, grads, self.layout.row_dim);
@@ -124,7 +124,7 @@ impl Table {
         result
     }
 
-    /// Rows are numbered group after group. So no row may come or go from the first page to the last.
+    /// Rows are numbered group after group. So no row may be added or removed between the first page and the last.
     pub(super) fn export_grouped(&mut self, from: usize, at_most: usize) -> ExportBlock {
         let (mut first, any_lives) = (0, self.has_lives());
         for table in &mut self.groups {

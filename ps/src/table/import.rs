@@ -5,16 +5,16 @@ use super::index::Entry;
 use crate::error::TableError;
 use crate::lifetime::Life;
 
-/// What is remembered of a row that comes without.
+/// The life of a row that comes without one.
 const UNSEEN: Life = Life { seen: 0, score: 1.0 };
 
 /// Keys whose slots of the index are fetched at once.
 const CHUNK: usize = 32;
 
 impl Table {
-    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]`, or the state of new
-    /// rows. Rows that exist are overwritten; of a key that repeats the last row counts. Nothing is changed when a length
-    /// does not match or a value is one that training cannot reach (NaN, infinite, a negative sum of squares).
+    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]`, or the state of new rows. Rows that
+    /// exist are overwritten; if a key repeats, its last row counts. Nothing is changed when a length does not match or a value is one that
+    /// training cannot reach (NaN, infinite, a negative sum of squares).
     ///
     /// What [`export`](Self::export) or [`snapshot_page`](Self::snapshot_page) gave is set to the same bits, if the table
     /// has the same parts and storage. In a table with a lifetime the rows count as seen before the first step, and none is
@@ -23,7 +23,7 @@ impl Table {
         self.import_living(keys, weights, state, &[])
     }
 
-    /// As [`import`](Self::import), with what is remembered of each row; nothing, or one for each key.
+    /// As [`import`](Self::import), with the lives of the rows: none, or one for each key.
     pub fn import_living(
         &mut self,
         keys: &[u64],
@@ -108,7 +108,7 @@ impl Table {
         let hash = self.index.hash(key);
         let row = match self.index.entry(hash, key) {
             Entry::Found(row) => row,
-            // The weights that the key would have had from its seed are not worked out.
+            // The weights that a new row would have are not computed.
             Entry::Vacant(_) if self.lives.is_some() => self.add_living_row(hash, key, UNSEEN)?,
             Entry::Vacant(_) => self.add_row(hash, key)?,
         };

@@ -98,7 +98,7 @@ impl Index {
         Some(Self { live: Slots::new(START)?, next: None, old: None, len: 0, hasher: Hasher { xor, times: times | 1 } })
     }
 
-    /// Makes an empty index as large as so many keys would have it grow. Nothing happens if it has keys, or the system has no memory.
+    /// Makes an empty index as large as it would grow with this many keys. Nothing happens if it has keys, or the system has no memory.
     pub(crate) fn reserve(&mut self, keys: usize) {
         if self.len > 0 || self.old.is_some() || self.next.is_some() {
             return;

@@ -9,10 +9,10 @@
 //! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond
 //! ±127 * 2^121 (3.376e38) are kept as that.
 //!
-//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays: an
-//! update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
-//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards, threads or
-//! the order of keys.
+//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays:
+//! an update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
+//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards,
+//! threads or the order of keys.
 
 use forebay_base::mix64;
 
@@ -55,7 +55,7 @@ pub(super) fn read(parts: &[Part], words: &[f32], out: &mut [f32]) {
     }
 }
 
-/// Rounds `weights` into the words of a row. `salt` is of the step, 0 for weights that no step made.
+/// Rounds `weights` into the words of a row. `salt` depends on the step; it is 0 for weights that no step made.
 #[inline(always)]
 pub(super) fn write(parts: &[Part], words: &mut [f32], weights: &[f32], salt: u64) {
     let (scales, bytes) = words.split_at_mut(parts.len());
@@ -73,8 +73,8 @@ pub(super) fn write(parts: &[Part], words: &mut [f32], weights: &[f32], salt: u6
     }
 }
 
-/// Rounds the weights of a part to the nearest multiple of the scale, which is returned: for what is rounded once. `bytes` has a byte for
-/// each weight.
+/// Rounds the weights of a part to the nearest multiple of the scale, which is returned. For values that are rounded only once. `bytes` has
+/// a byte for each weight.
 pub(crate) fn write_nearest(weights: &[f32], bytes: &mut [i8]) -> f32 {
     round(weights, bytes, |share, _, _| share.round_ties_even())
 }
@@ -105,7 +105,7 @@ fn round(weights: &[f32], bytes: &mut [i8], whole: impl Fn(f32, f32, usize) -> f
     scale
 }
 
-/// The smallest power of two by which `most`, finite or not, is at most 127; that of the largest weight for more.
+/// The smallest power of two that divides `most` to at most 127; for a larger or infinite `most`, the scale of the largest weight.
 #[inline(always)]
 fn scale_of(most: f32) -> f32 {
     let most = most.min(LARGEST_WEIGHT);
@@ -115,7 +115,7 @@ fn scale_of(most: f32) -> f32 {
     if most > below * LARGEST { below * 2.0 } else { below }
 }
 
-/// At least 0 and less than 1, in steps of 2^-16: with a whole number up to 127 the sum is exact.
+/// A random number of at least 0 and less than 1, in steps of 2^-16: with a whole number up to 127 the sum is exact.
 #[inline(always)]
 fn chance(weight: f32, at: usize, salt: u64) -> f32 {
     let mixed = mix64(u64::from(weight.to_bits()) << 32 ^ at as u64 ^ salt);

@@ -14,7 +14,7 @@ use crate::simd::copy;
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) table: String,
-    /// Of the table: that of its name and its configuration.
+    /// The seed of the table, from its name and its configuration.
     pub(crate) seed: u64,
     pub(crate) parts: Vec<Part>,
     pub(crate) row_dim: usize,
@@ -24,9 +24,9 @@ pub(crate) struct Layout {
     pub(crate) weight_words: usize,
     /// Floats from one row to the next.
     pub(crate) stride: usize,
-    /// Of the step of the push that is being applied: by what weights of int8 are rounded.
+    /// The salt of the step that is being applied, for the rounding of int8 weights.
     pub(crate) salt: u64,
-    /// Of each group, if the table has any. Then this is the shape of rows on their way, and no row is kept so.
+    /// The layout of each group, if the table has any. Then this layout is that of rows on their way, and no row is stored in it.
     pub(crate) groups: Vec<Layout>,
 }
 
@@ -172,8 +172,8 @@ impl Layout {
 }
 
 impl TableConfig {
-    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their admission,
-    /// that of a key that waits.
+    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their
+    /// admission, that of a key that waits.
     pub fn most_bytes_per_row(&self) -> u64 {
         // An index that has just grown is a third full.
         const INDEX: usize = 48;

@@ -175,7 +175,7 @@ impl Lives {
         known.seen = known.seen.max(step.min(u64::from(FREE - 1)) as u32);
     }
 
-    /// The rows of the cell of `key` that go before another one may come to it: none unless the cell is full.
+    /// The rows that must be removed from the cell of `key` before another one is added: none unless the cell is full.
     #[inline(always)]
     pub(super) fn displaced(&mut self, key: u64, step: u64, rows: &mut Vec<u32>) {
         rows.clear();
@@ -239,7 +239,7 @@ impl Lives {
     }
 }
 
-/// A number that stands to others as `value` does.
+/// An integer with the same order as `value`.
 fn rising(value: f64) -> i64 {
     let bits = value.to_bits() as i64;
     bits ^ ((bits >> 63) as u64 >> 1) as i64

@@ -109,7 +109,7 @@ impl Table {
         }
     }
 
-    /// Removes rows of a cell that is full, so that `key` may come to it.
+    /// If the cell of `key` is full, removes rows of it, so that `key` can get one.
     fn make_way(&mut self, key: u64, step: u64) {
         let mut rows = std::mem::take(&mut self.leaving);
         if let Some(lives) = &mut self.lives {
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// Adds a place for the row of `key`, which has none. Its weights are what they were.
+    /// Adds a place for the row of `key`, which has none. Its weights are those that the place had before.
     pub(super) fn add_living_row(&mut self, hash: u64, key: u64, life: Life) -> Result<u32, TableError> {
         self.check_row_numbers()?;
         if !self.index.grow() {
@@ -182,15 +182,14 @@ impl Table {
         self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.export(from, at_most)))
     }
 
-    /// Takes the rows of these keys away, and counts their pushes on from there. Without admission by count, the counts are
-    /// left out.
+    /// Removes the rows of these keys, and sets the counts of their pushes. Without admission by count, the counts are left out.
     pub fn import_absent(&mut self, absent: &[Absent]) -> Result<(), TableError> {
         if self.is_grouped() {
             return self.import_absent_grouped(absent);
         }
         for entry @ Absent { key, count, seen } in absent {
             if is_entry(entry) {
-                // Counted by a filter: not known key by key.
+                // A filter counts the keys, so single keys are not known.
                 self.import_into_filter(entry)?;
                 continue;
             }

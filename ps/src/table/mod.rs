@@ -173,10 +173,10 @@ impl Table {
 
     /// Up to `at_most` rows from row number `from` on; an empty block means that there are no more.
     ///
-    /// Rows are numbered in the order in which they came (in a table with a lifetime: in no order), so paging through them
-    /// gives each row exactly once, new ones last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and the
-    /// list is dropped with the page that reaches the end. Of a table with groups a page has rows of one group, and no row may come or go from
-    /// the first page to the last.
+    /// Rows are numbered in the order in which they came (in a table with a lifetime: in no order), so paging through them gives each row
+    /// exactly once, new ones last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and
+    /// the list is dropped with the page that reaches the end. In a table with groups, a page has rows of one group, and no row may be
+    /// added or removed between the first page and the last.
     pub fn export(&mut self, from: usize, at_most: usize) -> ExportBlock {
         if self.is_grouped() {
             return self.export_grouped(from, at_most);

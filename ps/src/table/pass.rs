@@ -58,7 +58,7 @@ impl Table {
         self.push_checked(keys, grads, step)
     }
 
-    /// [`push`](Self::push) of what [`Layout::check_push`] has seen already.
+    /// [`push`](Self::push), after [`Layout::check_push`].
     pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
         if self.is_grouped() {

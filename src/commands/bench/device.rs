@@ -77,7 +77,7 @@ struct Measurement {
     rows: u64,
     seconds: f64,
     rows_per_second: f64,
-    /// Share of the time in which a step ran, by the device's clock with transfers apart, else by that of the train stage.
+    /// Share of the time in which a step ran: by the device's clock if transfers are apart, else by the clock of the train stage.
     busy_share: f64,
     /// 1 - `busy_share`.
     stall_share: f64,

@@ -97,7 +97,7 @@ impl Overlap {
         let table = start_table(&host, JobModel::of(&job, &registry)?.table_config(&job), 1)
             .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
         let lookup = Lookup::for_training(&table, &Staleness::new(8));
-        // With overlap off, the source reads on when less than a batch of its rows is not done yet.
+        // Without overlap, the source reads on only while it has less than a batch of unfinished rows.
         let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), self.batch_rows);
         let done = turn.clone();
         let topology = Topology::new(if overlap { "overlapped" } else { "one by one" }).attach(&host);
@@ -116,10 +116,10 @@ impl Overlap {
     }
 }
 
-/// Rows read and not done yet.
+/// The number of rows that are read and unfinished.
 type Turn = watch::Sender<usize>;
 
-/// Waits before each batch until the one before it is done, if there are turns.
+/// If there is a `turn`, waits before each batch until less than a batch of rows is unfinished.
 struct InTurn {
     inner: ParquetSource,
     turn: Option<Turn>,
@@ -150,8 +150,8 @@ impl Source for InTurn {
     }
 }
 
-/// Takes a fixed time per batch without using the CPU. Like a device with a queue, it has the next batch at hand when it
-/// ends one: what it loses is time without a batch, not the time a thread takes to wake up.
+/// Takes a fixed time per batch without using the CPU. Like a device with a queue, it starts the next batch at the moment when one ends: it
+/// loses time only if no batch is there, and not because a thread wakes up late.
 struct Device {
     time: Duration,
     /// Whether each batch ends before the next is taken.

@@ -7,17 +7,17 @@ use crate::models::ModelSpec;
 use crate::pipelines::Ticket;
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 
-/// A batch to send again and again.
+/// A batch that is sent repeatedly.
 pub(super) struct Ready {
     train: TrainBatch,
     rows: Vec<f32>,
 }
 
-/// Different ones, sent in turns.
+/// How many different batches are sent in turn.
 const BATCHES: u64 = 4;
 
 impl Ready {
-    /// For a spec: `rows` rows, each slot with one of `rows * unique_per_row` keys.
+    /// Makes batches for a spec: each has `rows` rows, and each slot of a row has one of `rows * unique_per_row` keys.
     pub(super) fn made(spec: &ModelSpec, rows: usize, unique_per_row: f64) -> Vec<Ready> {
         let unique = ((rows as f64 * unique_per_row) as usize).max(1);
         let make = |seed: u64| Ready {
@@ -36,7 +36,7 @@ impl Ready {
         (1..=BATCHES).map(|seed| make(seed << 50)).collect()
     }
 
-    /// A copy of it, as `lookup` would send it.
+    /// A copy of the batch, as `lookup` would send it.
     pub(super) fn batch(&self, lineage: Lineage, ticket: Ticket) -> ReadyBatch {
         let train = TrainBatch { lineage, ..self.train.clone() };
         ReadyBatch { train, rows: self.rows.clone(), dense: None, ticket }
@@ -56,7 +56,7 @@ fn places(seed: u64, values: usize, unique: usize) -> Vec<u32> {
     (0..values).map(place).collect()
 }
 
-/// From `-scale` to `scale`.
+/// Random numbers from `-scale` to `scale`.
 fn unit(seed: u64, count: usize, scale: f32) -> Vec<f32> {
     (0..count).map(|i| signed_unit_f32(mix64(seed ^ i as u64)) * scale).collect()
 }

@@ -110,7 +110,7 @@ impl Eval {
         Ok(())
     }
 
-    /// Puts what the arguments ask for into the job of a model.
+    /// Applies the arguments to the job of a model.
     fn adapt(&self, job: &mut Job) -> Result<(), Fault> {
         *job = Job::from_toml(&job.to_toml(), &self.settings)?;
         let asked = &mut job.evaluation;

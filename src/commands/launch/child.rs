@@ -15,8 +15,8 @@ use crate::exit;
 /// The exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;
 
-/// Before a process is started again it waits this long, twice as long each time, up to [`LONGEST_WAIT`]; after it has run for
-/// [`RECOVERED`], as long as the first time.
+/// The wait before the first restart of a process. It doubles with each restart, up to [`LONGEST_WAIT`], and is this long again when the
+/// process has run for [`RECOVERED`].
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -65,12 +65,12 @@ impl Child {
         }
     }
 
-    /// Has it run on the cores of a NUMA node.
+    /// Binds the process to the cores of a NUMA node.
     pub(super) fn bind_to(&mut self, node: &Node) {
         self.node = Some(node.clone());
     }
 
-    /// Adds an argument when it is started again.
+    /// Adds an argument for restarts.
     pub(super) fn when_started_again(&mut self, argument: &'static str) {
         self.added.push(argument);
     }
@@ -108,7 +108,7 @@ impl Child {
         Ok(status)
     }
 
-    /// Has it started again after a while that grows each time. Returns the while.
+    /// Schedules a restart of the process after a wait that grows each time. Returns the wait.
     pub(super) fn start_again(&mut self, now: Instant) -> Duration {
         if now.duration_since(self.started) >= RECOVERED {
             self.restarts = 0;
@@ -120,13 +120,13 @@ impl Child {
         wait
     }
 
-    /// Has it started again at this time, though it has ended as it should.
+    /// Schedules a restart at this time, although the process ended as it should.
     pub(super) fn start_late(&mut self, at: Instant) {
         self.was_started_again = true;
         self.state = State::Waits(at);
     }
 
-    /// Does not start it any more.
+    /// Gives the process up: it is not started again.
     pub(super) fn give_up(&mut self) {
         if let State::Waits(_) = self.state {
             self.state = State::GivenUp;
@@ -151,7 +151,7 @@ impl Child {
         if let State::Ended(status) = self.state { Some(status) } else { None }
     }
 
-    /// Kills it. It counts as started now until it is started again.
+    /// Kills the process. Until its restart, `now` counts as the time of its start.
     pub(super) fn kill(&mut self, now: Instant) {
         self.signal(Signal::KILL);
         self.started = now;
@@ -173,7 +173,7 @@ impl Drop for Child {
     }
 }
 
-/// Whether another start of the process may end otherwise: it was killed, it panicked, or it lost something outside.
+/// Whether a restart of the process may help: it was killed, it panicked, or it ended with an external fault.
 pub(super) fn may_start_again(status: ExitStatus) -> bool {
     status.signal().is_some() || [Some(PANICKED), Some(i32::from(exit::EXTERNAL))].contains(&status.code())
 }

@@ -7,13 +7,13 @@ use std::path::PathBuf;
 
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
-/// A file without a place on a disk.
+/// A file in memory, which is on no disk.
 pub(super) struct MemoryFile(File);
 
 impl MemoryFile {
     /// `name`: what /proc/PID/fd calls the file.
     pub(super) fn new(name: &str, bytes: &[u8]) -> io::Result<Self> {
-        // Without CLOEXEC: processes that are started have it, too, and so have those that are started again later.
+        // Without CLOEXEC, so that child processes inherit it, also those that are restarted later.
         let file = memfd_create(name, MemfdFlags::empty())?;
         // Closed to other users before anything is in it.
         fchmod(&file, Mode::RUSR | Mode::WUSR)?;
@@ -22,7 +22,7 @@ impl MemoryFile {
         Ok(Self(file))
     }
 
-    /// Where this process and those that it starts find it.
+    /// The path of the file, for this process and its children.
     pub(super) fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }

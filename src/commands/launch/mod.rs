@@ -45,7 +45,7 @@ use crate::spans::{TRACEPARENT, new_traceparent};
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
 
-/// The name of the run, which only its processes know the token of.
+/// The name of the run. Only its processes know its token.
 const RUN: &str = "launch";
 
 /// Run all processes of a job on this machine: forebay launch JOB.toml
@@ -75,7 +75,7 @@ impl Launch {
         let stop = Stop::listen_and_tell(logs.log_format)?;
         let (job, text) = self.run.load_with_text()?;
         job.check()?;
-        // What must fail fails before any process starts.
+        // Faults that can be found now are found before any process starts.
         check_checkpoints(&job, self.run.resume, context)?;
         check_predecessor(&job, context)?;
         ReportFiles::new(self.run.report.clone())?;
@@ -83,7 +83,7 @@ impl Launch {
         self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
         stop.begin()?;
         let token = Token::new()?;
-        // All processes have the same job, whatever becomes of its file, and also if it is a pipe, which is read once.
+        // All processes read the same copy of the job: its file may change, or be a pipe, which can be read only once.
         let copy = text.map(|text| MemoryFile::new("forebay-job", text.as_bytes())).transpose();
         let copy = copy.map_err(|e| Fault::external("cannot keep the job file in memory").because(e))?;
         let job_file = copy.as_ref().map(MemoryFile::path);
@@ -99,7 +99,7 @@ impl Launch {
         ended
     }
 
-    /// The token of a launch is known to its processes only, so its page is for this machine.
+    /// Checks that only this machine can reach the page: no browser elsewhere has the token, which only the processes of the launch know.
     fn check_dashboard(&self) -> Result<(), Fault> {
         let Some(listen) = self.run.dashboard else { return Ok(()) };
         if !listen.ip().is_loopback() {
@@ -113,7 +113,7 @@ impl Launch {
         TcpListener::bind(listen).map(drop).map_err(taken)
     }
 
-    /// The processes of the job, not started yet: those that others connect to first, and of these the coordinator.
+    /// The processes of the job, not started yet. Those that others connect to come first, and the coordinator is the first of them.
     fn children(
         &self,
         job: &Job,
@@ -126,14 +126,14 @@ impl Launch {
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
-        // All processes give a batch the same trace, and another run another.
+        // All processes of this run give a batch the same trace; other runs give it other traces.
         #[cfg(feature = "otel")]
         let traceparent = std::env::var(TRACEPARENT).unwrap_or_else(|_| new_traceparent());
         let (mut children, settings) = (Vec::new(), self.run.settings());
         let cores = job.cores();
         let nodes = if self.no_numa { Nodes::default() } else { Nodes::of_machine() }.for_trainers(placement.trainers);
         for (role, count) in roles {
-            // After the settings of the user, who may have said how many cores all processes have together.
+            // Comes after the settings of the user, which may say how many cores all processes have together.
             let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
             for rank in 0..count {
                 let mut command = Command::new(&program);

@@ -18,12 +18,12 @@ pub(super) struct Node {
     cores: CpuSet,
 }
 
-/// The NUMA nodes that processes are bound to: at least two, with as many cores each. None otherwise.
+/// The NUMA nodes that processes are bound to: at least two, with equally many cores; else the list is empty.
 #[derive(Clone, Default)]
 pub(super) struct Nodes(Vec<Node>);
 
 impl Nodes {
-    /// Those of this machine.
+    /// The nodes of this machine.
     pub(super) fn of_machine() -> Self {
         sched_getaffinity(None).map_or_else(|_| Self::default(), |allowed| Self::read(Path::new(NODES), &allowed))
     }
@@ -43,12 +43,12 @@ impl Nodes {
         if nodes.len() < 2 || !are_alike { Self::default() } else { Self(nodes) }
     }
 
-    /// These, if a run with so many trainers uses all of them: a trainer computes on the cores of one node, so each node must have as many.
+    /// These nodes, if so many trainers divide evenly among them; else none. A trainer computes on the cores of one node only.
     pub(super) fn for_trainers(self, trainers: usize) -> Self {
         if self.divide(trainers) { self } else { Self::default() }
     }
 
-    /// Where process `rank` of `count` with one role runs. `None`: on all nodes, because not every node would have as many.
+    /// The node for process `rank` of `count` with one role. `None`: all nodes, because the processes do not divide evenly among them.
     pub(super) fn of(&self, rank: usize, count: usize) -> Option<&Node> {
         self.divide(count).then(|| &self.0[rank % self.0.len()])
     }
@@ -59,7 +59,7 @@ impl Nodes {
 }
 
 impl Node {
-    /// Runs `start` with this thread on the cores of the node, as what it starts will be, and then as before.
+    /// Binds this thread to the cores of the node, runs `start`, and restores the earlier binding. What `start` starts inherits the cores.
     ///
     /// # Errors
     /// That of the kernel; `start` has not run.
@@ -76,7 +76,7 @@ impl Node {
     }
 }
 
-/// The cores of a list such as `0-3,8-11` that are also `allowed`. `None`: it is no such list.
+/// The cores of a list such as `0-3,8-11` that are also `allowed`. `None`: the text is no such list.
 fn cores_in(list: &str, allowed: &CpuSet) -> Option<CpuSet> {
     let mut cores = CpuSet::new();
     for part in list.trim().split(',').filter(|part| !part.is_empty()) {

@@ -2,8 +2,8 @@
 
 use std::fs;
 
-/// How many processes the kernel has killed so far because memory ran out, on this machine or in a group with a limit. `None`: it does not
-/// say (Linux before 4.13).
+/// How many processes the kernel has killed so far because memory ran out, on this machine or in a cgroup with a limit. `None`: the kernel
+/// does not say (Linux before 4.13).
 pub(super) struct OutOfMemoryKills(Option<u64>);
 
 impl OutOfMemoryKills {
@@ -11,7 +11,7 @@ impl OutOfMemoryKills {
         Self(fs::read_to_string("/proc/vmstat").ok().and_then(|counters| count_in(&counters)))
     }
 
-    /// Whether there were more since the last call.
+    /// Whether the kernel has killed more since the last call.
     pub(super) fn are_more(&mut self) -> bool {
         let before = std::mem::replace(self, Self::so_far());
         matches!((before.0, self.0), (Some(before), Some(now)) if now > before)

@@ -56,7 +56,7 @@ impl Output {
     pub(super) fn with_own_log(mut self) -> Self {
         let (lines, dropped) = (self.lines.clone(), Arc::clone(&self.dropped));
         self.own_log = Some(LogElsewhere::send(move |line| {
-            // No writer is left to a queue that has ended.
+            // If the queue has ended, no thread writes the line.
             let _ = queue((Stream::Err, line.to_owned()), &lines, &dropped);
         }));
         self
@@ -78,7 +78,7 @@ impl Output {
             pause();
         }
         drop((self.lines, self.own_log));
-        // A reader that is left behind keeps the queue open.
+        // A reader thread that still runs keeps the queue open.
         let open = readers.iter().any(|reader| !reader.is_finished());
         while !open && !self.writer.is_finished() && !stop.at_once() {
             pause();

@@ -27,8 +27,8 @@ pub(super) fn free_address() -> Result<String, Fault> {
     free(0).map(|address| address.to_string()).map_err(|e| Fault::external("cannot find a free port").because(e))
 }
 
-/// The larger range of ports outside of the ephemeral range, whose first and last port are in `given`. `None` if `given` is not two numbers,
-/// or leaves no port.
+/// The larger range of ports outside of the ephemeral range, whose first and last port are in `given`. `None` if `given` is not two
+/// numbers, or leaves no port.
 fn outside_the_ephemeral_range(given: &str) -> Option<RangeInclusive<u16>> {
     let numbers: Vec<u16> = given.split_whitespace().map_while(|number| number.parse().ok()).collect();
     let [first, last] = numbers[..] else { return None };

@@ -19,7 +19,7 @@ pub(super) struct Restarts {
     last: Option<Instant>,
     /// The first process that was started again, and why.
     first: Option<String>,
-    /// How far the run was when it was last asked: its attempt, and the windows that are done.
+    /// The newest known progress of the run: its attempt, and the number of windows that are done.
     progress: Option<(u64, u64)>,
 }
 
@@ -28,7 +28,7 @@ impl Restarts {
         Self { most, used: 0, cause: None, last: None, first: None, progress: None }
     }
 
-    /// `name` is to be started again, because it has `ended` in this way. Returns what to log.
+    /// Counts a restart of the process `name`, which ended as `ended` says. Returns what to log.
     ///
     /// # Errors
     /// Why it is not started again.
@@ -78,7 +78,7 @@ mod tests {
         let (mut restarts, begun) = (Restarts::new(2), Instant::now());
         assert_eq!(restarts.count("ps 1", "ps 1 panicked", begun).unwrap(), "restart 1 of 2");
         assert_eq!(restarts.count("ps 1", "ps 1 panicked", later(begun, 1)).unwrap(), "restart 2 of 2");
-        // It is up for long, and does nothing.
+        // The run is up for a long time, but makes no progress.
         (0..9).for_each(|at| restarts.sees(Some((7, 3)), later(begun, 300 * at)));
         let said = restarts.count("trainer 0", "trainer 0 was killed", later(begun, 4000)).unwrap_err();
         assert!(said.starts_with("trainer 0 was killed after 2 restarts"), "{said}");
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(said, "ps 1 panicked");
     }
 
-    /// A run of a week had ten restarts and no more.
+    /// A bug: restarts were never counted anew, so a run of a week could have only ten.
     #[test]
     fn a_run_that_trains_for_ten_minutes_between_its_restarts_goes_on_for_ever() {
         let (mut restarts, begun) = (Restarts::new(2), Instant::now());
@@ -95,7 +95,7 @@ mod tests {
             let at = later(begun, day * 86_400);
             restarts.count("reader 0", "reader 0 was killed", at).unwrap();
             assert_eq!(restarts.count("reader 0", "reader 0 was killed", later(at, 60)).unwrap(), "restart 2 of 2");
-            // Each attempt begins with no window.
+            // Each attempt begins with no window done.
             restarts.sees(Some((day, 0)), later(at, 61));
             restarts.sees(Some((day, 1)), later(at, 659));
             if day == 17 {

@@ -99,8 +99,8 @@ impl<'a> Supervisor<'a> {
             self.end_late_ones(now);
             pause();
         }
-        // The first trainer ends well only if the model is saved, whichever readers were lost; the coordinator, if the run is over. A
-        // trainer that is lost between both is not needed any more.
+        // The first trainer ends without a fault only when the model is saved, whichever readers were lost; the coordinator, when the run
+        // is over. A trainer that is lost between these two moments is no longer needed.
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
@@ -139,7 +139,7 @@ impl<'a> Supervisor<'a> {
             }
             Phase::Running | Phase::Draining if may_start_again(status) => self.start_again(at, &ended, status, now),
             Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
-            // It has lost the others, or was asked to end.
+            // The process lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
         }
     }
@@ -150,7 +150,7 @@ impl<'a> Supervisor<'a> {
             return;
         }
         for name in silent {
-            // One that was started a moment ago has not joined yet: its predecessor is silent.
+            // A process that has just started has not joined yet: the silence is that of its predecessor.
             let hangs = |child: &&mut Child| child.name == *name && child.has_run_for(self.most_silence, now);
             let Some(child) = self.children.iter_mut().find(hangs) else { continue };
             tracing::warn!(
@@ -173,16 +173,16 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// A reader has ended: because the run is over, as the others will in a moment, or because it was told to, or before the coordinator
-    /// died and began anew. Starts it again if no other reader is left.
+    /// Handles a reader that ended without a fault: the run is over, and the others end in a moment; or the reader was told to end; or the
+    /// coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
     fn keep_a_reader(&mut self, at: usize, now: Instant) {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
         }
     }
 
-    /// Asks all processes to drain. One that is to be started again is needed: the others wait for it. It learns of the drain from the
-    /// coordinator, and a coordinator from its arguments.
+    /// Asks all processes to drain. A process that waits for its restart is still started, because the others wait for it. It learns of the
+    /// drain from the coordinator, and a coordinator learns of it from its arguments.
     fn drain(&mut self) {
         (self.phase, self.drained) = (Phase::Draining, true);
         for child in &mut self.children {
@@ -198,7 +198,7 @@ impl<'a> Supervisor<'a> {
         self.end_all(now);
     }
 
-    /// Starts no process any more, and has those that do not end by themselves end.
+    /// Starts no more processes, and schedules the signals for those that do not end by themselves.
     fn end_all(&mut self, now: Instant) {
         let terminate = (self.phase == Phase::Running).then(|| now + BY_THEMSELVES);
         self.phase = Phase::Ending(terminate, terminate.unwrap_or(now + BY_THEMSELVES) + GRACE);
@@ -259,7 +259,7 @@ mod tests {
         Supervisor::new(children.collect(), 10, &output, watch, long).run(&Stop::default())
     }
 
-    /// It was started again, and waited ten minutes for a coordinator that had ended.
+    /// A bug: the trainer was started again, and waited ten minutes for a coordinator that had ended.
     #[test]
     fn a_trainer_that_is_lost_when_the_run_is_over_is_not_needed() {
         let begun = Instant::now();

@@ -22,7 +22,7 @@ impl Token {
         MemoryFile::new("forebay-token", token.as_bytes()).map(Self)
     }
 
-    /// Where this process and those that it starts find it.
+    /// The path of the token, for this process and its children.
     pub(super) fn file(&self) -> PathBuf {
         self.0.path()
     }

@@ -23,14 +23,14 @@ pub(super) struct Seen {
     pub(super) progress: Option<(u64, u64)>,
 }
 
-/// The thread that asks. Dropping it ends the thread after its question.
+/// The thread that asks the coordinator. Dropping this ends the thread after its current question.
 pub(super) struct Watch {
     seen: Arc<Mutex<Seen>>,
     _alive: Sender<()>,
 }
 
 impl Watch {
-    /// Asks from now on. A `coordinator` is silent when it gives no answer for `most_silence`, or cannot be reached for twice as long: it
+    /// Starts to ask. A `coordinator` is silent when it gives no answer for `most_silence`, or cannot be reached for twice as long: it
     /// listens at no address when it has just been started, and for a moment between two attempts.
     pub(super) fn start(client: StatusClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
         let (seen, (alive, ended)) = (Arc::default(), channel());

@@ -158,7 +158,7 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
             }
             Followed::Broken(fault) => {
                 let what = fault.to_string();
-                // Once, although it is tried again.
+                // The same failure is logged once, although the server retries.
                 if what != last {
                     tracing::warn!("version {} stays: {what}", current.version());
                     metrics.failed();
@@ -169,7 +169,7 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
     }
 }
 
-/// Why requests that the model before answered may now be refused: the newer model has other columns.
+/// Why the server may refuse requests that it answered with the model before: the newer model has other columns.
 fn other_columns(before: &ServingModel, newer: &ServingModel) -> Option<String> {
     let columns = |model: &ServingModel| model.columns().map(str::to_owned).collect::<BTreeSet<_>>();
     let (before, newer) = (columns(before), columns(newer));

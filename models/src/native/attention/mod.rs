@@ -30,7 +30,7 @@ pub(super) struct Chunk<'a> {
     pub(super) parts: RowParts,
     pub(super) unique_rows: &'a [f32],
     pub(super) rows: usize,
-    /// When predicting, the least rows or elements to compute; those that are too many have any numbers.
+    /// When predicting, the least rows or elements to compute; the extra ones have arbitrary numbers.
     pub(super) least: Option<usize>,
     /// Numbers in a row of `x`.
     pub(super) width: usize,
@@ -39,7 +39,7 @@ pub(super) struct Chunk<'a> {
 }
 
 impl<'a> Chunk<'a> {
-    /// The chunk of a training step: the first so many `rows` of `bags`.
+    /// The chunk of a training step: the first `rows` rows of `bags`.
     pub(super) fn new(
         net: &Network,
         params: &'a [f32],
@@ -79,7 +79,7 @@ pub(super) struct Buffers {
     kept: Vec<Kept>,
     /// Of a block: `[elements]`.
     scores: Vec<f32>,
-    /// Gradients by what has these names.
+    /// Gradients by the buffers with these names.
     by_scores: Vec<f32>,
     by_weight: FirstWeight,
     by_shared: Vec<f32>,

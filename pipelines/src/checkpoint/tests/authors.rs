@@ -8,8 +8,8 @@ fn open(folder: &tempfile::TempDir) -> CheckpointFolder {
     CheckpointFolder::open(folder.path().to_str().unwrap(), &Context::default()).unwrap()
 }
 
-/// Its leader hung while it published the first checkpoint. The next attempt had another number of the run, and none of its checkpoints
-/// succeeded.
+/// A bug: the leader of an attempt hung while it published the first checkpoint. The next attempt had another number of the run, and none
+/// of its checkpoints succeeded.
 #[test]
 fn a_late_checkpoint_of_an_earlier_attempt_does_not_stop_those_of_the_next() {
     let dir = fast_folder();
@@ -26,7 +26,7 @@ fn a_late_checkpoint_of_an_earlier_attempt_does_not_stop_those_of_the_next() {
     [earlier, next, restarted].into_iter().for_each(Chain::end);
 }
 
-/// Both made checkpoints for ever, with numbers in turn, and removed each other's.
+/// A bug: both starts made checkpoints without end, with alternating numbers, and removed each other's.
 #[test]
 fn of_two_starts_that_go_on_from_one_checkpoint_only_one_makes_more() {
     let dir = fast_folder();

@@ -35,7 +35,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// Those of other shards, too.
+    /// Adds the contents of other shards.
     pub(super) fn and(mut self, other: Self) -> Self {
         let keys = self.rows.len() + other.rows.len();
         self.rows.extend(other.rows);
@@ -45,7 +45,7 @@ impl Contents {
     }
 }
 
-/// Rows that wait, age and go if `lives`.
+/// With `lives`, keys wait for admission, and rows age and are removed.
 pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
     let part = |name: &str, dim, optimizer| PartConfig { name: name.into(), dim, optimizer, init: Default::default() };
     let parts = vec![
@@ -68,7 +68,7 @@ pub(super) struct Chain {
     to: Checkpoints,
     writer: CheckpointWriter,
     step: u64,
-    /// In every checkpoint from now on.
+    /// The kept gradients of every checkpoint from now on.
     kept: Vec<Arc<GradBatch>>,
     metrics: Option<RunningMetrics>,
 }
@@ -91,7 +91,7 @@ impl Chain {
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) =
             CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1, Progress::default());
-        // A test may have the store fail from its first call on.
+        // In some tests the store fails from its first call on.
         let author = folder.author(7, start).unwrap_or(Author { run: 7, start, before: (0, 0) });
         let to = Checkpoints {
             folder,
@@ -118,7 +118,7 @@ impl Chain {
         self.metrics = Some(metrics);
     }
 
-    /// Trains a step: some keys of every step, some of few.
+    /// Trains a step: some keys are in every step, others in few.
     pub(super) fn train(&mut self) {
         self.step += 1;
         let step = self.step;

@@ -20,9 +20,9 @@ use crate::staleness::Ticket;
 /// What the corpus begins with.
 struct Seed {
     name: &'static str,
-    /// Rows come and go: files of keys without a row.
+    /// Rows are admitted and removed, so there are files of keys without a row.
     lives: bool,
-    /// An exact order: kept gradients.
+    /// The run has an exact order, so there are kept gradients.
     exact: bool,
 }
 

@@ -36,7 +36,7 @@ fn open(folder: &Path) -> CheckpointFolder {
     CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap()
 }
 
-/// All checkpoints in the folder are whole; the newest gives the bits of its step. Returns that.
+/// Checks that all checkpoints in the folder are whole, and that the newest gives the bits of its step. Returns this step.
 pub(super) fn check(folder: &CheckpointFolder, expected: &BTreeMap<u64, Contents>, lives: bool, what: &str) -> u64 {
     for number in folder.numbers().unwrap() {
         folder.verify(number).unwrap_or_else(|e| panic!("{what}: {e}"));

@@ -19,13 +19,13 @@ use object_store::{
 pub(super) enum StoreFailure {
     /// It fails and has no effect; later ones do not fail.
     Error,
-    /// It has its effect, and its answer is lost.
+    /// It has its effect, but its answer is lost.
     Unheard,
-    /// It fails, and has its effect so many calls later: the store was asked, and took its time.
+    /// It fails, and has its effect this many calls later: the store was only slow.
     Late(usize),
     /// It and all later ones fail without an effect: the process has died.
     Death,
-    /// The same, and it has had its effect.
+    /// The same, but the call itself has its effect.
     DeathAfter,
 }
 
@@ -76,7 +76,7 @@ impl FaultyStore {
         self.calls().at = at;
     }
 
-    /// Nothing fails any more, and what comes late comes now.
+    /// Calls fail no more, and a late effect happens now.
     pub(super) fn heals(&self) {
         self.calls().at = usize::MAX;
         let late = self.calls().late.take();
@@ -87,7 +87,7 @@ impl FaultyStore {
         });
     }
 
-    /// Makes a call with this effect, or has it fail.
+    /// Makes a call with this effect, or makes it fail.
     async fn call<T: Send + 'static>(
         &self,
         what: String,

@@ -98,7 +98,7 @@ impl Change {
     }
 }
 
-/// Writes what the manifest says of its files anew: as one who damages files on purpose would.
+/// Updates the lengths and checksums in the manifest, like someone who damages files on purpose.
 fn sign(folder: &Path, manifest: &Path) {
     let Ok(mut json) = serde_json::from_slice::<serde_json::Value>(&std::fs::read(manifest).unwrap()) else { return };
     fn entries<'a>(value: &'a mut serde_json::Value, found: &mut Vec<&'a mut serde_json::Value>) {
@@ -118,7 +118,7 @@ fn sign(folder: &Path, manifest: &Path) {
         entry["bytes"] = bytes.len().into();
         entry["xxh3"] = format!("{:032x}", xxh3_128(&bytes)).into();
     }
-    // Of its own it has none, as those of earlier programs.
+    // The manifest gets no checksum of its own, like manifests of earlier programs.
     json.as_object_mut().map(|fields| fields.remove("checksum"));
     std::fs::write(manifest, serde_json::to_vec(&json).unwrap()).unwrap();
 }
@@ -128,7 +128,7 @@ fn read(
     lives: bool,
 ) -> Result<Option<(CheckpointManifest, Contents)>, forebay_actors::Fault> {
     let Some(newest) = folder.latest()? else { return Ok(None) };
-    // Numbers of the position are used when a run goes on.
+    // A run that goes on uses these numbers of the position.
     let _ = (newest.position.batches.totals(), newest.rows_trained());
     let contents = load(folder, &newest, lives)?;
     Ok(Some((newest, contents)))
@@ -181,7 +181,7 @@ proptest! {
                 prop_assert!(signed || victim == manifest || damaged, "{}", fault);
             }
             Ok(None) => prop_assert!(false, "the checkpoint is passed over without a word"),
-            // A checksum finds damage that no one has signed.
+            // Without `sign`, a checksum finds the damage.
             Ok(Some((_, contents))) if !signed && victim != manifest => prop_assert!(contents == made.contents),
             Ok(_) => {}
         }

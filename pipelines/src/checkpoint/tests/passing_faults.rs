@@ -43,7 +43,7 @@ fn no_older_checkpoint_takes_the_place_of_one_that_cannot_be_read_now() {
     chain.end();
 }
 
-/// It was taken for a damaged manifest, which does not say whose it is.
+/// A bug: a manifest that could not be read was taken for a damaged one, which does not say which run wrote it.
 #[test]
 fn no_checkpoint_follows_one_that_cannot_be_read_now() {
     let dir = fast_folder();

@@ -20,7 +20,7 @@ fn flip(at: &Path) {
     std::fs::write(at, bytes).unwrap();
 }
 
-/// All that stayed had the same full checkpoint below them.
+/// A bug: all checkpoints that stayed built on the same full checkpoint.
 #[test]
 fn a_flipped_bit_never_takes_all_checkpoints() {
     let dir = fast_folder();
@@ -44,7 +44,7 @@ fn a_flipped_bit_never_takes_all_checkpoints() {
     chain.end();
 }
 
-/// It counted as one that stays, and as long as it did, nothing was removed.
+/// A bug: a damaged checkpoint counted among those that stay, and until it was old, nothing was removed.
 #[test]
 fn damaged_checkpoints_do_not_count_and_do_not_stop_the_removal_of_others() {
     let dir = fast_folder();

@@ -32,7 +32,7 @@ enum PsFailure {
     RequestLost,
     AnswerLost,
     Twice,
-    /// The sender hears nothing and asks again; the ps takes the first request up when so many others have come.
+    /// The sender gets no answer and asks again; the ps handles the first request after this many others.
     Late(usize),
     PsDies,
     PsDiesAfter,
@@ -272,7 +272,7 @@ fn at_every_request_and_answer_of_a_snapshot() {
     run.end(&io);
     use PsFailure::{AnswerLost, Late, PsDies, PsDiesAfter, RequestLost, TrainerDies, Twice};
     let failures = [RequestLost, AnswerLost, Twice, Late(1), Late(2), Late(5), PsDies, PsDiesAfter, TrainerDies];
-    // They mostly wait.
+    // These threads mostly wait.
     std::thread::scope(|scope| {
         for failure in failures {
             let (io, expected) = (&io, &expected);

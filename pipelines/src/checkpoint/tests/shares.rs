@@ -12,7 +12,7 @@ use super::chain::{Chain, Contents, contents, fast_folder};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
 use crate::context::Context;
 
-/// What a process has loaded that holds some of `of` shards.
+/// What a process that holds some of `of` shards has loaded.
 fn share(
     folder: &CheckpointFolder,
     manifest: &CheckpointManifest,

@@ -22,7 +22,7 @@ fn open(store: &FaultyStore, context: &Context) -> CheckpointFolder {
     CheckpointFolder { folder: folder.with_stores(&context.stores).open().unwrap() }
 }
 
-/// Only calls with an effect differ in more than whether they fail.
+/// For a call without an effect, all kinds of failure are the same.
 fn has_effect(call: &str) -> bool {
     !call.starts_with("get") && !call.starts_with("list")
 }

@@ -167,7 +167,7 @@ impl Channel {
         let Streams { outgoing, first, others } = streams;
         let credits = Credits::default();
         let mut sending: FuturesUnordered<_> = outgoing.into_iter().map(|stream| self.send(stream, &credits)).collect();
-        // These only end.
+        // No replies come on these streams: they can only end.
         let mut ending: FuturesUnordered<_> =
             others.into_iter().map(|mut stream| async move { stream.next().await.map(drop) }).collect();
         tokio::select! {

@@ -109,8 +109,7 @@ fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRe
 /// Decodes a batch, and the rows of its keys if they came with it.
 ///
 /// # Errors
-/// A user fault: other columns, or lengths that do not go together. What the lengths must be for the model is checked by the
-/// model.
+/// A user fault: other columns, or lengths that do not go together. The model checks whether the lengths fit it.
 pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Option<Vec<f32>>), Fault> {
     let wrong = |what: String| Fault::user(format!("{} is not what it should be: {what}", header.id));
     if columns.num_rows() != 1 {

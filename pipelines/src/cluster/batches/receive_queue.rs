@@ -1,7 +1,8 @@
 //! The receive queue of a trainer: batches of all readers, each taken once, in the order of the data or as they arrive. A state
 //! machine over received batches, done batches and the run status, without a clock and without IO.
 //!
-//! It holds no more than the credits that it granted, and as many urgent batches as it granted credits for. Only [`ReceiveQueue::wait_for_arrival`] waits.
+//! It holds no more than the credits that it granted, and as many urgent batches as it granted credits for. Only
+//! [`ReceiveQueue::wait_for_arrival`] waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -165,7 +166,7 @@ impl ReceiveQueue {
             return refused(", which cannot be");
         }
         if header.urgent {
-            // Whether an earlier one waits says nothing: the reader may have given it up, because its lease was lost.
+            // An earlier batch that waits here proves nothing: the reader may have given it up, because its lease was lost.
             if from.urgent >= self.credits.batches.max(1) {
                 let message =
                     format!("{} sent {id} without credit, and {} such batches wait", from.reader, from.urgent);

@@ -47,7 +47,7 @@ impl CutLeader {
             Shards::InPs(ps) => block_on(ps.begin(plan)),
             Shards::Here(_) => Err(Fault::internal("several trainers share the shards of one of them")),
         };
-        // Also if the snapshots did not begin.
+        // The trainers go on, even if the snapshots did not begin.
         Some(match (self.ask(plan, LeadStep::GoOn)?, begun) {
             (_, Err(fault)) | (Err(fault), Ok(())) => Err(fault),
             (Ok(LeadReply::Whole), Ok(())) => Ok(stopped),
@@ -63,7 +63,7 @@ impl CutLeader {
             loop {
                 match request_until_failed(&member, "lead_cut", &request).await {
                     Ok(LeadReply::Wait) => {}
-                    // The status that says so is on its way, and ends this.
+                    // The status that says so is on its way, and ends this wait.
                     Ok(LeadReply::RunEnds) => std::future::pending().await,
                     reply => return reply,
                 }
@@ -87,7 +87,7 @@ pub(crate) struct Stopped {
     pub(crate) batches: TrainedBatches,
     /// By rank the files of the gradients that an exact order keeps.
     pub(crate) kept: Vec<FileEntry>,
-    /// Those of the trainer that leads.
+    /// The running metrics of the trainer that leads.
     pub(crate) metrics: RunningMetrics,
 }
 
@@ -120,8 +120,8 @@ async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
     retry.run("the coordinator", || member.request_once(kind, body)).await
 }
 
-/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports. With an exact
-/// order, `keeper` writes what this trainer keeps.
+/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports. With an exact order,
+/// `keeper` writes the kept gradients of this trainer.
 pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) {
     tokio::select! {
         () = ended(&member) => {}
@@ -130,7 +130,7 @@ pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Optio
     shared.gate.open();
 }
 
-/// Writes what this trainer keeps, while it stands still.
+/// Writes the kept gradients of this trainer while it stands still.
 async fn written(keeper: Option<KeptWriter>, checkpoint: u64, cut: u64) -> Result<Option<FileEntry>, Fault> {
     let Some(keeper) = keeper else { return Ok(None) };
     let writing = tokio::task::spawn_blocking(move || keeper.write(checkpoint, cut));

@@ -13,7 +13,7 @@ pub(crate) enum CutOrder {
     /// Train.
     #[default]
     GoOn,
-    /// Look up no more batches, and report how many were. Only of trainers that take their steps together.
+    /// Look up no more batches, and report how many were. Only for trainers that take their steps together.
     Hold { cut: u64 },
     /// Look up no more batches, or with `after` no more than so many since the process joined. When all are applied, report
     /// what is done. The cut is for the checkpoint of this number.
@@ -26,9 +26,8 @@ pub(crate) enum CutOrder {
 pub(crate) enum CutReport {
     /// The answer to [`CutOrder::Hold`]: batches looked up since the process joined.
     Held { cut: u64, looked_up: u64 },
-    /// The answer to [`CutOrder::Stop`]: all batches that were looked up are applied. What is done of the windows that the
-    /// coordinator does not count as done. The file with the gradients that an exact order keeps, if there is one: these count as
-    /// applied.
+    /// The answer to [`CutOrder::Stop`]: all batches that were looked up are applied; kept gradients count as applied. Has the batches that
+    /// are done in windows which the coordinator does not count as done, and the file with the kept gradients, if there is one.
     Stopped {
         cut: u64,
         done: Vec<WindowLog>,

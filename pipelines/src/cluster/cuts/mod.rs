@@ -88,7 +88,7 @@ impl Cuts {
         open.stopped.iter().map(Option::as_ref).collect()
     }
 
-    /// The leader lets the trainers go on. Whether all stood still until now.
+    /// The leader lets the trainers go on. Returns whether all stood still until now.
     pub(super) fn go_on(&mut self, number: u64) -> bool {
         match &self.open {
             Some(open) if open.number == number => {
@@ -144,7 +144,7 @@ impl Cuts {
         Ok(())
     }
 
-    /// Gives up a cut that takes too long. Returns the ranks that have not stopped, if it was.
+    /// Gives up a cut that takes too long. If it gives one up, returns the ranks that have not stopped.
     pub(super) fn tick(&mut self, now: Instant) -> Option<Vec<u32>> {
         let open = self.open.take_if(|open| now.duration_since(open.begun) > self.timeout)?;
         self.last = Some((open.number, false));

@@ -46,7 +46,7 @@ proptest! {
             let held = beliefs.entry(reader).or_default();
             match what {
                 0 => { book.return_leases_of(reader); held.clear(); }
-                // It is lost and does not know it.
+                // The reader is lost and does not know it.
                 1 => { book.return_leases_of(reader); }
                 2 => { book.give_back(reader); held.clear(); }
                 3..=6 => if let LeaseReply::Lease(lease) = book.lease_next_range(reader) {

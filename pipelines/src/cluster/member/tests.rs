@@ -94,8 +94,8 @@ fn a_process_that_joins_begins_anew_if_the_coordinator_was_started_again() {
     assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
 }
 
-/// A reader cannot start in attempt 7 because of `fault`, while the coordinator of attempt `attempt` has no server. Returns the fault
-/// that the reader ends with, and what it is answered that asks what to go on from.
+/// A reader cannot start in attempt 7 because of `fault`, while the coordinator of attempt `attempt` has no server. Returns the fault that
+/// the reader ends with, and the coordinator's reply to a request for a plan.
 fn cannot_start_while_the_coordinator_is_away(attempt: u64, fault: Fault) -> (Fault, PlanReply) {
     let (io, job) = (IoRuntime::new("test", 2), job());
     let coordinator = Coordinator::new(&job, attempt);

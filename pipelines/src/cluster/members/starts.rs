@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-/// So many starts of a rank are remembered: no request is under way for as long as all of these take.
+/// How many starts of a rank are remembered. No request stays under way while so many processes start.
 const REMEMBERED: usize = 64;
 
 /// The starts of one rank.
@@ -22,7 +22,7 @@ impl Starts {
         Self { nonces: VecDeque::new(), heard: now, left: false }
     }
 
-    /// A process gives a sign of life. One that was replaced says nothing about its successor.
+    /// A process gives a sign of life. That of a replaced process says nothing about its successor.
     pub(super) fn hears_of(&mut self, nonce: u64, now: Instant) {
         if !self.nonces.contains(&nonce) {
             self.nonces.push_back(nonce);

@@ -41,7 +41,7 @@ impl RunState {
             return Ok(PlanReply::Failed(failure));
         }
         if is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished {
-            // It has nothing to do, unless the run begins anew.
+            // The process has nothing to do, unless the run begins anew.
             self.audience.is_kept_waiting(role, rank);
             return Ok(PlanReply::Wait);
         }
@@ -102,7 +102,7 @@ impl RunState {
         }
     }
 
-    /// How long after the end of the run the coordinator waits, for those that do not know of it yet.
+    /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
@@ -115,7 +115,7 @@ impl RunState {
         }
     }
 
-    /// What a process hears that comes when the run has failed.
+    /// The failure that a process receives if it comes after the run has failed.
     fn failure_for(&mut self, role: Role, rank: u32) -> Option<Failure> {
         self.tells(role, rank);
         match &self.phase {
@@ -204,7 +204,7 @@ impl RunState {
         }
     }
 
-    /// Whether a trainer has no gradients any more, when every row is trained on. With an exact order it keeps some until it leaves.
+    /// Whether a trainer has no gradients left to push when every row is trained on. With an exact order it keeps some until it leaves.
     fn has_pushed_all(&self, role: Role, rank: u32) -> bool {
         !self.settings.exact || self.members.has_left(role, rank)
     }
@@ -255,7 +255,7 @@ mod tests {
         assert_ne!(RunState::new(&job, 80, now).status().start, first.start, "another start");
     }
 
-    /// Every run that was drained to a checkpoint ended ten seconds late.
+    /// A bug: every run that was drained to a checkpoint ended ten seconds late.
     #[test]
     fn the_coordinator_does_not_wait_for_the_process_that_reported_the_fault() {
         let (job, now) = (Job::default(), Instant::now());

@@ -18,7 +18,7 @@ const LOG_MISSING_AFTER: Duration = Duration::from_secs(2);
 const STOOD_STILL: Duration = Duration::from_secs(1);
 
 impl RunState {
-    /// What the coordinator could not hear says nothing about other processes.
+    /// If the coordinator itself stood still, the time in which it heard nothing does not count as silence of other processes.
     pub(super) fn forgive_own_silence(&mut self, now: Instant) {
         let gap = now.duration_since(self.ticked);
         if gap > STOOD_STILL {

@@ -71,7 +71,7 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     assert_eq!(failure.message, "ps 0: rows are damaged");
 }
 
-/// One of several trainers was told to end when the run had finished, and was started again: all rows were trained on again.
+/// A bug: one of several trainers was told to end when the run had finished, and was started again. Then all rows were trained on again.
 #[test]
 fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_back() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -92,7 +92,7 @@ fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_ba
     assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
 
-/// The first trainer has the model to save. With an exact order, the others keep gradients of rows that count as trained on.
+/// The first trainer still has to save the model. With an exact order, the others keep gradients of rows that count as trained on.
 #[test]
 fn a_trainer_that_is_lost_with_what_it_still_had_to_do_begins_the_run_anew() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -172,7 +172,7 @@ fn process(job: &Job, role: Role, rank: u32) -> ProcessRequest {
     ProcessRequest { role, rank, job: job_digest(job), nonce: 1 + 10 * role as u64 + u64::from(rank) }
 }
 
-/// A trainer was stopped, then a ps was killed: the run waited ten minutes for the trainer to join, and failed.
+/// A bug: a trainer was stopped, then a ps was killed. The run waited ten minutes for the trainer to join, and failed.
 #[test]
 fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_is_not() {
     let (mut job, begun) = (Job::default(), Instant::now());
@@ -207,7 +207,7 @@ fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_i
     assert_eq!(run.status().silent, ["trainer 0"]);
 }
 
-/// What it read from a slow store took longer than `placement.timeout_seconds`, each time anew.
+/// A bug: loading from a slow store took longer than `placement.timeout_seconds`, in every attempt.
 #[test]
 fn a_process_that_loads_for_longer_than_the_timeout_is_not_missing() {
     let (mut job, begun) = (Job::default(), Instant::now());
@@ -280,7 +280,8 @@ fn trainer_that_reads(run: &mut RunState, job: &Job, now: Instant) -> MemberId {
     join(run, job, Role::Trainer, 0, now)
 }
 
-/// It would train on the batches of its lease a second time: its dense parameters, and with exact staleness the ps, apply them again.
+/// Otherwise it would train on the batches of its lease a second time: its dense parameters, and with exact staleness the ps, would apply
+/// them again.
 #[test]
 fn the_only_trainer_that_reads_keeps_its_leases_however_long_it_is_silent() {
     let (mut job, begun) = (Job::default(), Instant::now());
@@ -326,7 +327,8 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
 }
 
-/// The data changed between two attempts: without checkpoints, the second one would have read what is left, and ended well.
+/// A bug: the data changed between two attempts. Without checkpoints, the second attempt read the data that was left, and ended without a
+/// fault.
 #[test]
 fn an_attempt_that_begins_anew_reads_the_same_data() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -357,7 +359,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
     assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
 }
 
-/// The coordinator waited a minute for a reader that had been told to end, and had ended.
+/// A bug: the coordinator waited a minute for a reader that had been told to end, and had ended.
 #[test]
 fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     let (mut job, now) = (Job::default(), Instant::now());

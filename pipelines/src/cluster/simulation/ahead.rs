@@ -57,7 +57,7 @@ struct PushStream {
 }
 
 impl SimAhead {
-    /// Of a job that looks ahead, which must train as `world` says.
+    /// For a job that looks ahead. `world` says which rows each batch must see.
     pub(super) fn of(job: &Job, world: &World) -> Option<Box<Self>> {
         let k = job.train.look_ahead.or(0);
         (k > 0).then(|| {

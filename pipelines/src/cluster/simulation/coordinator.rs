@@ -8,7 +8,7 @@ use super::network::{Answer, Pid, Request};
 use super::world::World;
 use crate::checkpoint::OriginCheckpoint;
 
-/// The time between two looks at the time.
+/// The time between two ticks.
 const TICK: u64 = 100;
 
 impl World {

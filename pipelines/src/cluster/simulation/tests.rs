@@ -5,7 +5,7 @@ use super::world::{Counted, World};
 /// Runs, unless FOREBAY_SIMULATION_RUNS says another number.
 const RUNS: u64 = 1000;
 
-/// Seeds that find a fault if it is put back, and that fault. The last was one of a first attempt to mend another.
+/// Seeds that find a bug if it is put back, and the bug. The last bug was in a first attempt to correct another.
 const ONCE_WRONG: [(u64, &str); 6] = [
     (12, "a batch that was done before it was sent counted as one before itself"),
     (341, "a batch without credit was refused because of one that its reader had given up"),
@@ -19,7 +19,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}")))
 }
 
-/// Runs a seed. Returns what it had, or why it was wrong.
+/// Runs a seed. Returns the counts of the run, or what was wrong with it.
 fn run(seed: u64, trace: bool) -> Result<Counted, String> {
     let mut world = World::new(seed);
     world.trace = trace;

@@ -71,7 +71,7 @@ pub(super) struct World {
     pub(super) counted: Counted,
 }
 
-/// What a run had.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     /// Runs that look ahead.
@@ -164,7 +164,7 @@ impl World {
                 Event::Start(place) => self.start(place),
                 Event::KeepAlive(pid) => self.keep_alive(pid),
                 Event::Terminate(pid) => self.terminate(pid),
-                // One that stands still for ever sends nothing again.
+                // A process that stands still for ever sends nothing again.
                 Event::Retry { from, .. } if self.processes[from].paused_until == FOR_EVER => self.at(FOR_EVER, event),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
@@ -210,7 +210,7 @@ impl World {
         match message {
             Message::Request { call, body } => self.request(to, (from, call), body),
             Message::Answer { call, body } => {
-                // The answer to a call that was answered, or is of no interest any more.
+                // The answer to a call that was already answered, or was given up.
                 if matches!(body, Answer::Later) || !self.transport.ends_call(to, call) {
                     return Ok(());
                 }

@@ -147,7 +147,7 @@ impl Places {
         }
     }
 
-    /// The places that are new and have no weights weigh 1, if others have weights.
+    /// If other places have weights, gives new places without weights the weight 1.
     fn fill_weights(&mut self) {
         if self.weighted {
             self.weights.resize(self.places.len(), 1.0);
@@ -194,7 +194,7 @@ impl Places {
         self.fill_weights();
     }
 
-    /// The counts of a slot that was just added, but for the end of its keys. `missing` is the place of its missing value.
+    /// The counts of a slot that was just added, without the end of its keys. `missing` is the place of its missing value.
     pub(super) fn counts(&self, batch: usize, slot: usize, missing: Option<u32>) -> SlotCounts {
         let Run { start, ends_start } = self.runs[batch * self.slots + slot];
         let places = &self.places[start..];

@@ -28,7 +28,7 @@ impl BadRows {
         self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
     }
 
-    /// Adds the rows that others stand for.
+    /// Adds the bad rows of `others`; `row_of` gives the row of each of their numbers.
     pub(super) fn add_all(&mut self, others: Self, row_of: impl Fn(usize) -> usize) {
         for (other, bad) in others.0 {
             self.0.entry(row_of(other)).or_insert(bad);

@@ -68,7 +68,7 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         }
         _ => "",
     };
-    // The reader makes dictionaries of texts: what the file has are the values.
+    // The reader makes dictionaries of texts, so the type in the file is that of the values.
     let kind = match array.data_type() {
         DataType::Dictionary(_, values) => values,
         kind => kind,

@@ -40,8 +40,8 @@ impl DenseParser {
         }
     }
 
-    /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator. `at` is the column of its
-    /// `at`, if it names one.
+    /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator. `at` is the column of
+    /// its `at`, if it names one.
     pub(super) fn parse(
         &self,
         name: &str,

@@ -53,11 +53,11 @@ pub struct Parse {
     /// Columns that travel with the good rows of an evaluation.
     group_by: Vec<String>,
     negatives: Option<NegativeSample>,
-    /// Whether the second label only counts where the first is.
+    /// Whether the second label counts only in rows where the first label is positive.
     after_click: bool,
     /// In each of these slots a row may have at most one value.
     single: Vec<usize>,
-    /// Of each label, which of its positive values came.
+    /// For each label, which of its positive values occurred.
     positives: Vec<u64>,
     labels: LabelsSeen,
 }
@@ -110,7 +110,7 @@ impl Parse {
         Self { after_click, ..self }
     }
 
-    /// From this one on, the dense features are the numbers of slots with quantiles, so that faults say so.
+    /// From number `from` on, the dense features are slots with quantiles, and faults say so.
     #[must_use]
     pub(crate) fn dense_of_slots(mut self, from: usize) -> Self {
         self.dense.iter_mut().skip(from).for_each(DenseParser::is_of_slot);
@@ -130,7 +130,7 @@ impl Parse {
         Self { check_types: true, ..self }
     }
 
-    /// Tells `labels` at the end which of the values that are positive came.
+    /// At the end, tells `labels` which positive values occurred.
     #[must_use]
     pub(crate) fn noting(self, labels: LabelsSeen) -> Self {
         Self { labels, ..self }
@@ -180,7 +180,7 @@ impl Parse {
             let keys = cross.parse(&slots, bad);
             slots.push(keys);
         }
-        // After the crosses: which keys they have does not depend on the tables of their slots.
+        // Done after the crosses, because their keys do not depend on the tables of their slots.
         for (keys, &table) in slots.iter_mut().zip(&self.tables) {
             keys.all_mut().iter_mut().for_each(|key| *key = in_group(*key, table as u8));
         }
@@ -212,7 +212,7 @@ impl Parse {
         Ok(labels)
     }
 
-    /// The examples of rows that no pipeline reads, and what is wrong with the bad ones, whose features are meaningless.
+    /// The examples of rows outside of a pipeline, and what is wrong with the bad ones, whose features are meaningless.
     ///
     /// # Errors
     /// A user fault if a column is missing or has a type that cannot be parsed.

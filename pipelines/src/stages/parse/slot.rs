@@ -22,7 +22,7 @@ const NOT_HEX: &str = "category is not hexadecimal";
 
 pub(super) struct SlotParser {
     slot: Slot,
-    /// Of the kind `boundaries`.
+    /// For the kind `boundaries`.
     boundaries: Vec<f64>,
     hasher: SlotHasher,
     /// The last dictionary and the keys of its values; a bad value has `None`.
@@ -189,7 +189,7 @@ impl SlotParser {
         Ok(self.numbers(&parts, |v| v))
     }
 
-    /// The keys of numbers that `cut` makes integers of. NaN is a missing value.
+    /// The keys of numbers, which `cut` converts to integers. NaN is a missing value.
     fn cut(&self, array: &PrimitiveArray<Float64Type>, cut: impl Fn(f64) -> i64) -> Vec<u64> {
         if array.values().iter().any(|value| value.is_nan()) {
             let numbers = array.iter().map(|value| value.filter(|value| !value.is_nan()));
@@ -281,7 +281,7 @@ fn log_bucket(x: f64) -> i64 {
     if x >= 3.0 { ((x.ln().powi(2)).floor() as i64).saturating_add(2) } else { x.floor() as i64 }
 }
 
-/// Replaces each key by that of its bucket, of `buckets`. A missing value keeps its own.
+/// Replaces each key by the key of its bucket, one of `buckets`. A missing value keeps its own.
 pub(super) fn into_buckets(keys: &mut [u64], hasher: &SlotHasher, buckets: u64) {
     for key in keys.iter_mut().filter(|key| **key != hasher.missing()) {
         // Keys are uniform over 64 bits, so the upper half of the product is a uniform bucket.

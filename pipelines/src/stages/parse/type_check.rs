@@ -15,9 +15,9 @@ use crate::trained_types::TrainedTypes;
 pub(crate) enum ExpectedTypes {
     #[default]
     Any,
-    /// Those of a run, which the first rows tell.
+    /// The types of a run, which its first rows determine.
     Run(RunTypes, Arc<Job>),
-    /// Those that a model was trained on. The job is read as in training.
+    /// The types that a model was trained on. The columns of the job are read as in training.
     Model(TrainedTypes, Arc<Job>),
 }
 

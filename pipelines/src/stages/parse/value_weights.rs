@@ -38,8 +38,8 @@ impl Rows {
     }
 }
 
-/// The keys of `slot` with their weights. `keys` are those of `array` that count: the first or the last values of each list, of whose
-/// weights the others count nowhere, too. A row is bad if it has weights of another number than values, or a weight that is missing,
+/// The keys of `slot` with their weights. `keys` are the keys of `array` that are used, of the first or the last values of each list. The
+/// weights of other values are not used, either. A row is bad if it has not as many weights as values, or has a weight that is missing,
 /// negative, NaN or above 1e30.
 pub(super) fn weighted(
     slot: &Slot,
@@ -64,7 +64,7 @@ pub(super) fn weighted(
     offsets.push(0);
     for row in 0..array.len() {
         let ((_, count), (begin, mut weighted)) = (values.values(row), rows.values(row));
-        // A row without values needs no weight, where rows have a weight each, too.
+        // A row without values needs no weight, even if the column has one weight for each row.
         if count != 1 && matches!(rows, Rows::Single(_)) && missing(row) {
             weighted = 0;
         }
@@ -94,7 +94,7 @@ pub(super) fn weighted(
                 )
             });
         }
-        // Those of a bad row are meaningless.
+        // The weights of a bad row are meaningless.
         weights.resize(end, 0.0);
         offsets.push(end as u32);
     }

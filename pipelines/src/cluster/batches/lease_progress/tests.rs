@@ -174,7 +174,7 @@ fn a_drain_finishes_the_windows_that_are_begun_and_gives_the_others_back() {
     assert_eq!(urgent(&progress), None);
 }
 
-/// Found by the simulation: the batch waited for room when its earlier term was answered, and was sent as one that comes after
+/// Found by the simulation: while the batch waited for room, the answer to its earlier term came. Then it was sent as if it came after
 /// itself. The trainer refused it, which ended the run.
 #[test]
 fn a_batch_that_is_done_before_it_is_sent_does_not_count_as_before_itself() {
