@@ -39,10 +39,14 @@ def main() -> None:
         _, name = (part.decode() for part in info.descriptor.path)
         shards = ask("table.stats", {"table": name})["shards"]
         rows = sum(shard["rows"] for shard in shards)
-        print(f"table {name}: {rows} rows in {len(shards)} shards here, {sum(shard['bytes'] for shard in shards)} bytes")
+        print(f"table {name}: {counted(rows, 'row')} in {counted(len(shards), 'shard')} here, {sum(shard['bytes'] for shard in shards)} bytes")
         keys = [int(key) for key in args.keys.split(",")] if args.keys else some_keys(client, options, name)
         for key, row in zip(keys, peek(client, options, name, keys)):
-            print(f"key {key}: {row[:4]} ... {len(row)} weights")
+            print(f"key {key}: {row[:4]} ... {counted(len(row), 'weight')}")
+
+
+def counted(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
 
 
 def some_keys(client: flight.FlightClient, options: flight.FlightCallOptions, table: str) -> list:

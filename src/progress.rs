@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::actors::commas;
+use crate::actors::counted;
 use crate::pipelines::{Analysis, RunPosition, RunningTraining, Snapshot};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -126,7 +126,7 @@ impl Line {
         let mut parts = Vec::new();
         match share {
             Some(share) => parts.push(format!("{}%", percent(*share))),
-            None => parts.push(format!("{} rows", commas(now.rows))),
+            None => parts.push(counted(now.rows, "row")),
         }
         if *epochs > 1 {
             parts.push(format!("epoch {epoch}/{epochs}"));
@@ -142,7 +142,7 @@ impl Line {
         let stall = self.analysis.stall_share.map(|share| format!("stalls {}%", percent(share)));
         parts.extend(stall);
         if share.is_some() {
-            parts.push(format!("{} rows", commas(now.rows)));
+            parts.push(counted(now.rows, "row"));
         }
         let mut line = String::new();
         for part in parts.iter().filter(|part| !part.is_empty()) {

@@ -149,10 +149,7 @@ fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherev
     let (code, said) = common::run(&["train", path]);
     assert!(code == Some(2) && said.contains("`I1`: it has quantiles, but columns.quantiles has no entry"), "{said}");
     let (code, said) = common::run(&["data", "stats", path, "--write"]);
-    assert!(
-        code == Some(0) && said.contains("0 dense features and the quantiles of 1 slots over 4,000 rows"),
-        "{said}"
-    );
+    assert!(code == Some(0) && said.contains("0 dense features and the quantiles of 1 slot over 4,000 rows"), "{said}");
     let quantiles = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
     let mut values: Vec<i32> = common::read_rows(&rows)["I1"].as_primitive::<Int32Type>().iter().flatten().collect();
     values.sort_unstable();

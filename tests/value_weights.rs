@@ -223,7 +223,7 @@ fn a_bad_weight_is_told_with_its_file_and_line_or_left_out_and_counted() {
     let bad = [
         (
             r#""items": [1, 2], "weights": [0.5]"#,
-            "column `weights` has 1 values, expected 2: a weight for each value of `items`",
+            "column `weights` has 1 value, expected 2: a weight for each value of `items`",
         ),
         (
             r#""items": [1, 2], "weights": [0.5, -1]"#,

@@ -11,7 +11,7 @@ use crate::fault::{Domain, Fault, Phase};
 use crate::ledger::LedgerReport;
 use crate::link::LinkReport;
 use crate::machine::Machine;
-use crate::numbers::commas;
+use crate::numbers::{commas, counted};
 use crate::stage_report::{StageReport, WaitKind};
 
 /// The meters of a run, under way or ended. `links[i]` lies between `stages[i]` and `stages[i + 1]`.
@@ -116,10 +116,10 @@ impl fmt::Display for Report {
         };
         write!(
             f,
-            "{}: {state} after {:.1} s, {} rows, {} rows/s",
+            "{}: {state} after {:.1} s, {}, {} rows/s",
             self.name,
             self.wall.as_secs_f64(),
-            commas(self.ledger.delivered),
+            counted(self.ledger.delivered, "row"),
             commas(self.rows_per_second() as u64)
         )?;
         writeln!(f)?;
@@ -135,7 +135,7 @@ impl fmt::Display for Report {
         for stage in &self.services {
             writeln!(f, "⇄ {}", StageLine { stage, wall: self.wall })?;
         }
-        write!(f, "ledger: {} rows read = {} delivered", commas(self.ledger.read), commas(self.ledger.delivered))?;
+        write!(f, "ledger: {} read = {} delivered", counted(self.ledger.read, "row"), commas(self.ledger.delivered))?;
         for (reason, rows) in &self.ledger.rejected {
             write!(f, " + {} rejected ({reason})", commas(*rows))?;
         }
@@ -175,7 +175,7 @@ impl fmt::Display for StageLine<'_> {
             write!(f, " with {} threads", stage.threads)?;
         }
         if stage.kind == "service" {
-            write!(f, ": {} calls", commas(stage.items_in))?;
+            write!(f, ": {}", counted(stage.items_in, "call"))?;
         } else {
             write!(f, ": {} rows/s", commas(rate(stage.rows_in, self.wall) as u64))?;
         }
@@ -205,9 +205,9 @@ struct LinkLine<'a>(&'a LinkReport);
 impl fmt::Display for LinkLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let link = self.0;
-        write!(f, "{} batches through {}, high water {}", commas(link.items), link.capacity, link.high_water)?;
+        write!(f, "{} through {}, high water {}", counted(link.items, "batch"), link.capacity, link.high_water)?;
         if link.blocked_sends > 0 {
-            write!(f, ", full {} times for {:.1} s", commas(link.blocked_sends), link.blocked.as_secs_f64())?;
+            write!(f, ", full {} for {:.1} s", counted(link.blocked_sends, "time"), link.blocked.as_secs_f64())?;
         }
         Ok(())
     }

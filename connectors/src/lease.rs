@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use forebay_actors::{Fault, commas};
+use forebay_actors::{Fault, commas, counted};
 use futures::Stream;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
@@ -40,10 +40,10 @@ impl DataPlan {
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let (found, expected) = (self, expected);
         if found.rows != expected.rows {
-            return Some(format!("{} rows, expected {}", commas(found.rows), commas(expected.rows)));
+            return Some(format!("{}, expected {}", counted(found.rows, "row"), commas(expected.rows)));
         }
         if (found.windows, found.fingerprint) == (expected.windows, expected.fingerprint) {
-            let epochs = || format!("{} epochs, expected {}", found.epochs, expected.epochs);
+            let epochs = || format!("{}, expected {}", counted(found.epochs, "epoch"), expected.epochs);
             return (found.epochs != expected.epochs).then(epochs);
         }
         let same = if found.rows > 0 { "the same number of rows, but " } else { "" };

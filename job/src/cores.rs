@@ -5,6 +5,8 @@
 
 use std::thread::available_parallelism;
 
+use forebay_actors::counted;
+
 use super::Job;
 
 /// On this many cores or fewer there is nothing to tune: everything has one thread, as the stages already use all cores.
@@ -90,7 +92,7 @@ impl Job {
         if !tuned.is_empty() {
             values.push(format!("replicas of {} follow from the meters of the run", tuned.join(" and ")));
         }
-        (!values.is_empty()).then(|| format!("auto, with {} cores: {}", self.cores(), values.join(", ")))
+        (!values.is_empty()).then(|| format!("auto, with {}: {}", counted(self.cores(), "core"), values.join(", ")))
     }
 
     /// The part of `cores` of one machine that each reader, ps or trainer gets if all processes of the job run there. Readers share

@@ -1,6 +1,6 @@
 //! The `[evaluation]` section of a job.
 
-use forebay_actors::{Fault, commas};
+use forebay_actors::{Fault, counted};
 use serde::{Deserialize, Serialize};
 
 use super::Job;
@@ -159,7 +159,7 @@ impl std::fmt::Display for EvaluateEvery {
         match *self {
             Self::Epochs(1) => f.write_str("epoch"),
             Self::Epochs(epochs) => write!(f, "{epochs} epochs"),
-            Self::Rows(rows) => write!(f, "{} rows", commas(rows)),
+            Self::Rows(rows) => f.write_str(&counted(rows, "row")),
         }
     }
 }
@@ -170,7 +170,8 @@ impl Job {
         let EvaluationOptions { every, metric, patience, .. } = &self.evaluation;
         let mut plan = format!("evaluates every {} on data.eval", (*every)?);
         if let Some(patience) = patience {
-            plan += &format!("; stops after {patience} evaluations in a row without a better {metric}");
+            let in_a_row = if *patience == 1 { "" } else { " in a row" };
+            plan += &format!("; stops after {}{in_a_row} without a better {metric}", counted(*patience, "evaluation"));
         }
         if self.keeps_best() {
             plan += &format!("; saves the model with the best {metric}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_net::Compression;
 use forebay_ps::remote::Wire;
 use serde::{Deserialize, Serialize};
@@ -98,13 +98,13 @@ impl std::fmt::Display for Placement {
         let at = |trainer| if trainer { "trainer" } else { "ps" };
         write!(
             f,
-            "{} readers, {} ps, {} trainers; lookup at the {}, dense parameters at the {}; a link holds {} batches, {} at most",
-            self.readers,
+            "{}, {} ps, {}; lookup at the {}, dense parameters at the {}; a link holds {}, {} at most",
+            counted(self.readers, "reader"),
             self.ps,
-            self.trainers,
+            counted(self.trainers, "trainer"),
             if self.lookup_at == LookupAt::Reader { "reader" } else { "trainer" },
             at(self.dense() == DenseAt::Trainer),
-            self.in_flight,
+            counted(self.in_flight, "batch"),
             self.in_flight_bytes
         )
     }
@@ -203,7 +203,7 @@ impl Placement {
         let Self { readers, ps, trainers, .. } = *self;
         let refuse = |what: String| Err(Fault::user(format!("placement.lookup_at is \"reader\", but {what}")));
         if readers == 0 || ps == 0 {
-            return refuse(format!("there are {readers} readers and {ps} ps: place at least 1 of each"));
+            return refuse(format!("there are {} and {ps} ps: place at least 1 of each", counted(readers, "reader")));
         }
         if job.train.sync && trainers > 1 {
             return refuse("train.sync is set: rows would be a step old; look up at the trainers".into());
@@ -217,8 +217,8 @@ impl Placement {
         }
         if readers > staleness.batches + 1 {
             return refuse(format!(
-                "train.staleness = {staleness} gives {} tickets for {readers} readers: set it to at least {}",
-                staleness.batches + 1,
+                "train.staleness = {staleness} gives {} for {readers} readers: set it to at least {}",
+                counted(staleness.batches + 1, "ticket"),
                 readers - 1
             ));
         }

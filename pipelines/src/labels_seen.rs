@@ -62,8 +62,8 @@ impl LabelsSeen {
                 && least == most
             {
                 tracing::warn!(
-                    "columns.label: all {} rows have label {least} ({}), so the model learned nothing that tells rows apart",
-                    seen.rows,
+                    "columns.label: {} label {least} ({}), so the model learned nothing that tells rows apart",
+                    all_rows_have(seen.rows),
                     described(column)
                 );
             } else if let Some(never) = never(column, seen.positives) {
@@ -82,9 +82,16 @@ pub(crate) fn warn_of_evaluation(columns: &Labels, evaluation: &Evaluation) {
     let all = if evaluation.labels.is_empty() { std::slice::from_ref(evaluation) } else { &evaluation.labels };
     for (column, of) in columns.iter().zip(all) {
         if of.rows > 0 && (of.positive_rate == 0.0 || of.positive_rate == 1.0) {
-            let (rows, label, column) = (of.rows, of.positive_rate, described(column));
-            tracing::warn!("columns.label: all {rows} rows have label {label} ({column}), so there is no AUC");
+            let (rows_have, label, column) = (all_rows_have(of.rows), of.positive_rate, described(column));
+            tracing::warn!("columns.label: {rows_have} label {label} ({column}), so there is no AUC");
         }
+    }
+}
+
+fn all_rows_have(rows: u64) -> String {
+    match rows {
+        1 => "the only row has".to_owned(),
+        _ => format!("all {rows} rows have"),
     }
 }
 

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_actors::{Fault, StageCx};
+use forebay_actors::{Fault, StageCx, counted};
 use forebay_job::Job;
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
 use serde::Serialize;
@@ -111,7 +111,11 @@ impl LookAhead {
         let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
         if job.may_look_ahead() && job.train.look_ahead.is_auto() {
-            let so = if k > 0 { format!("asked for {k} batches ahead") } else { "not asked for ahead".to_owned() };
+            let so = if k > 0 {
+                format!("asked for {} ahead", counted(k, "batch"))
+            } else {
+                "not asked for ahead".to_owned()
+            };
             tracing::info!("the ps are {round_trip:.1?} away: rows are {so}");
         }
         if k == 0 {

@@ -1,5 +1,6 @@
 //! The quality of a model's scores on some rows: what an evaluation finds.
 
+use forebay_actors::counted;
 use forebay_models::{
     ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
@@ -115,20 +116,21 @@ impl Evaluation {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
         let gauc = self.gauc.iter().map(|gauc| {
             format!(
-                "  GAUC {} by {}: {} of {} groups have both classes, with {} rows",
+                "  GAUC {} by {}: {} of {} {} both classes, with {}",
                 shown(gauc.auc),
                 gauc.column,
                 gauc.mixed_groups,
-                gauc.groups,
-                gauc.mixed_rows
+                counted(gauc.groups, "group"),
+                if gauc.mixed_groups == 1 { "has" } else { "have" },
+                counted(gauc.mixed_rows, "row")
             )
         });
         let slices = self.slices.iter().map(|slice| {
             format!(
-                "  {} = {}: {} rows, {} positive, AUC {}, logloss {}, normalised entropy {}, COPC {}",
+                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalised entropy {}, COPC {}",
                 slice.column,
                 slice.value.as_deref().unwrap_or("(missing)"),
-                slice.rows,
+                counted(slice.rows, "row"),
                 slice.positive_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", 100.0 * rate)),
                 shown(slice.auc),
                 shown(slice.logloss),
@@ -154,7 +156,7 @@ impl std::fmt::Display for Evaluation {
         if let Some(label) = &self.label {
             write!(f, "{label}: ")?;
         }
-        write!(f, "{} rows, {:.2}% positive, ", self.rows, 100.0 * self.positive_rate)?;
+        write!(f, "{}, {:.2}% positive, ", counted(self.rows, "row"), 100.0 * self.positive_rate)?;
         match self.auc {
             Some(auc) => write!(f, "AUC {auc:.5}, ")?,
             None => write!(f, "AUC undefined (one class only), ")?,

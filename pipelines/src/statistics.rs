@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology};
+use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_base::mix64;
 use forebay_connectors::OnBadRow;
 use forebay_job::{Clip, Columns, DataOptions, DenseColumn, DenseStatistics, Job, Slot, SlotKind, Transform};
@@ -283,7 +283,8 @@ impl Sink for Measure {
     type In = ExampleBatch;
 
     fn describe(&self) -> String {
-        format!("mean, std, min and max of {} features, quantiles of {} slots", self.moments.len(), self.samples.len())
+        let (features, slots) = (counted(self.moments.len(), "feature"), counted(self.samples.len(), "slot"));
+        format!("mean, std, min and max of {features}, quantiles of {slots}")
     }
 
     async fn write(&mut self, batch: ExampleBatch, _cx: &StageCx) -> Result<(), Fault> {

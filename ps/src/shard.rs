@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use forebay_actors::{Fault, Service, StageCx};
+use forebay_actors::{Fault, Service, StageCx, counted};
 
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, PushAnswer};
@@ -141,7 +141,8 @@ impl Service for Shard {
     type Reply = Reply;
 
     fn describe(&self) -> String {
-        format!("table `{}`, shard {}, {} weights a row", self.config.name, self.number, self.config.row_dim())
+        let weights = counted(self.config.row_dim(), "weight");
+        format!("table `{}`, shard {}, {weights} a row", self.config.name, self.number)
     }
 
     fn rows_held(&self) -> Option<u64> {

@@ -1,5 +1,6 @@
 //! What the shards of a table hold and have done.
 
+use forebay_actors::counted;
 use serde::{Deserialize, Serialize};
 
 /// One shard.
@@ -171,21 +172,22 @@ impl TableStats {
 
 impl std::fmt::Display for TableStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (shards, rows) = (self.shards.len(), self.rows());
+        let (shards, rows) = (counted(self.shards.len(), "shard"), counted(self.rows(), "row"));
         let (mib, per_key) = (self.bytes() >> 20, self.bytes_per_key());
-        write!(f, "table `{}`: {rows} rows in {shards} shards, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
-        for (n, what) in [
-            (self.refused(), "keys not admitted"),
-            (self.evicted(), "rows removed"),
-            (self.saturated(), "weights cut short to ±65504"),
-            (self.push_ids(), "push ids held"),
+        write!(f, "table `{}`: {rows} in {shards}, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
+        for (n, what, then) in [
+            (self.refused(), "key", "not admitted"),
+            (self.evicted(), "row", "removed"),
+            (self.saturated(), "weight", "cut short to ±65504"),
+            (self.push_ids(), "push id", "held"),
         ] {
             if n > 0 {
-                write!(f, ", {n} {what}")?;
+                write!(f, ", {} {then}", counted(n, what))?;
             }
         }
         for GroupStats { name, row_dim, rows, bytes, .. } in self.groups() {
-            write!(f, "; `{name}`: {rows} rows of {row_dim} weights, {} MiB", bytes >> 20)?;
+            let (rows, weights) = (counted(rows, "row"), counted(row_dim, "weight"));
+            write!(f, "; `{name}`: {rows} of {weights}, {} MiB", bytes >> 20)?;
         }
         Ok(())
     }

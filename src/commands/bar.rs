@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actors::{commas, counted};
+use crate::actors::counted;
 use crate::connectors::convert::{ConvertProgress, Written};
 use indicatif::ProgressBar;
 
@@ -24,7 +24,7 @@ impl Bar {
 
     pub(super) fn show(&mut self, progress: ConvertProgress) {
         self.0.set_position(progress.rows);
-        self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
+        self.0.set_message(format!("{}, {} MB", counted(progress.rows, "row"), progress.bytes / 1_000_000));
     }
 
     /// Clears the bar. Returns a line about what was written.

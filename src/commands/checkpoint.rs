@@ -1,7 +1,7 @@
 //! `forebay checkpoint`: list, verify and compact the checkpoints of a run.
 
 use crate::Fault;
-use crate::actors::{FaultKind, commas, counted};
+use crate::actors::{FaultKind, counted};
 use crate::pipelines::{CheckpointFolder, CheckpointManifest, Compaction, Context};
 use clap::{Args, Subcommand};
 
@@ -102,10 +102,10 @@ fn describe(manifest: &CheckpointManifest, verified: bool) -> String {
         layers => format!("all rows of the table and {} of changes", counted(layers - 1, "layer")),
     };
     format!(
-        "checkpoint {}: {} rows trained on; {of}, {} files, {:.1} MB{}",
+        "checkpoint {}: {} trained on; {of}, {}, {:.1} MB{}",
         manifest.number,
-        commas(manifest.rows_trained()),
-        manifest.files().count(),
+        counted(manifest.rows_trained(), "row"),
+        counted(manifest.files().count(), "file"),
         bytes as f64 / 1e6,
         if verified { ", whole" } else { "" }
     )

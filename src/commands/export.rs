@@ -1,6 +1,6 @@
 //! `forebay export`: a model for other runtimes, and deltas between two versions.
 
-use crate::actors::commas;
+use crate::actors::{commas, counted};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Delta, ExportParts};
 use crate::ps::Storage;
@@ -92,9 +92,9 @@ impl Export {
             let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
             let values = delta.gives.map_or_else(String::new, |_| format!(", values in {}", delta.values));
             return out::print(format_args!(
-                "wrote {}: {} rows of {} changed{values}, {} removed; from version {} to {}",
+                "wrote {}: {} of {} changed{values}, {} removed; from version {} to {}",
                 self.to,
-                commas(changed),
+                counted(changed, "row"),
                 commas(delta.rows),
                 commas(removed),
                 delta.from,
@@ -112,16 +112,16 @@ impl Export {
             stop.begin()?;
             let manifest = model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
-            return out::print(format_args!("wrote {}: {} rows; {versions}", self.to, commas(rows)));
+            return out::print(format_args!("wrote {}: {}; {versions}", self.to, counted(rows, "row")));
         }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
         stop.begin()?;
         let manifest = model.export(folder, parts, self.replace)?;
         let dense = manifest.onnx.as_ref().map_or_else(String::new, |onnx| format!(", {}", onnx.path));
         out::print(format_args!(
-            "wrote {}: {} rows of the table{dense}; version {}",
+            "wrote {}: {} of the table{dense}; version {}",
             self.to,
-            commas(manifest.rows + manifest.groups.iter().map(|group| group.rows).sum::<u64>()),
+            counted(manifest.rows + manifest.groups.iter().map(|group| group.rows).sum::<u64>(), "row"),
             manifest.model
         ))
     }

@@ -212,8 +212,9 @@ impl ProgressLog {
                 windows = done,
                 of,
                 again,
-                "{} rows are trained on, {done} of {of} windows",
-                commas(rows)
+                "{} rows are trained on, {done} of {}",
+                commas(rows),
+                counted(of, "window")
             );
         }
     }

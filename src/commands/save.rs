@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_base::Backoff;
 
 use crate::Fault;
-use crate::actors::{Domain, commas};
+use crate::actors::{Domain, counted};
 use crate::pipelines::cluster::{ClusterSession, RunPhase};
 use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, RunEnd, Trained};
@@ -99,8 +99,8 @@ impl Saving<'_> {
         let status = self.session.map(ClusterSession::status);
         match self.trained.leave_checkpoint(status.as_ref())? {
             Ok((number, folder)) => Some(format!(
-                "checkpoint {number} in {folder} has {what} {} rows: --resume saves the model",
-                commas(self.trained.training.rows)
+                "checkpoint {number} in {folder} has {what} {}: --resume saves the model",
+                counted(self.trained.training.rows, "row")
             )),
             Err(fault) => {
                 tracing::warn!("a checkpoint of the whole run cannot be made either: {fault}");

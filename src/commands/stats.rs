@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::actors::{Fault, commas};
+use crate::actors::{Fault, counted};
 use crate::connectors::staged;
 use crate::out;
 use crate::pipelines::{ColumnStatistics, Context, Job, column_statistics};
@@ -47,12 +47,12 @@ impl Stats {
         self.put_into_file(&section, &statistics)?;
         let quantiles = match statistics.quantiles.len() {
             0 => String::new(),
-            slots => format!(" and the quantiles of {slots} slots"),
+            slots => format!(" and the quantiles of {}", counted(slots, "slot")),
         };
         out::print(format_args!(
-            "wrote the statistics of {} dense features{quantiles} over {} rows to {}",
-            statistics.dense.len(),
-            commas(statistics.rows),
+            "wrote the statistics of {}{quantiles} over {} to {}",
+            counted(statistics.dense.len(), "dense feature"),
+            counted(statistics.rows, "row"),
             self.job.display()
         ))
     }

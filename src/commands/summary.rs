@@ -73,21 +73,22 @@ impl Summary<'_> {
         }
         if let Some(ahead) = self.trained.look_ahead {
             out::print_or_drop(format_args!(
-                "looked up to {} batches ahead: pulled {} of {} rows, and held at most {} of them, {} MiB",
-                ahead.batches,
+                "looked up to {} ahead: pulled {} of {}, and held at most {} of them, {} MiB",
+                counted(ahead.batches, "batch"),
                 commas(ahead.rows_pulled),
-                commas(ahead.keys),
+                counted(ahead.keys, "row"),
                 commas(ahead.most_rows),
                 ahead.bytes >> 20
             ));
         }
         if let Some(RunStatus { counts, windows_done: done, windows_total: of, lost_leases, .. }) = &self.status {
             out::print_or_drop(format_args!(
-                "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {lost_leases} \
-                 leases given out again",
-                commas(counts.trained),
+                "all processes: {} trained on, {} rejected, {}, {done} of {}, {} given out again",
+                counted(counts.trained, "row"),
                 commas(counts.rejected),
-                commas(counts.batches)
+                counted(counts.batches, "batch"),
+                counted(*of, "window"),
+                counted(*lost_leases, "lease")
             ));
         }
     }
@@ -118,9 +119,9 @@ impl Summary<'_> {
         if let (true, Some(patience)) = (stopped_early, options.patience) {
             let by = if options.min_delta > 0.0 { format!(" by {}", options.min_delta) } else { String::new() };
             out::print_or_drop(format_args!(
-                "stopped early, after {} rows: the {metric} did not improve{by} in the last evaluations (evaluation.patience = \
+                "stopped early, after {}: the {metric} did not improve{by} in the last evaluations (evaluation.patience = \
                  {patience})",
-                commas(trained.training.rows)
+                counted(trained.training.rows, "row")
             ));
         }
     }

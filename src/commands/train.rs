@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use crate::actors::{FaultKind, commas};
+use crate::actors::{FaultKind, commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ClusterSession, ProcessTimeline};
 use crate::pipelines::{Context, DrainedTraining, Evaluation, FailedTraining, RunEnd, Trained};
@@ -291,7 +291,7 @@ fn save(
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let _ = summary.saved.set(SavedFolder { seconds: begun.elapsed().as_secs_f64(), bytes });
-    let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
+    let line = format!("saved {folder}: {}, {:.1} MB", counted(rows, "table row"), bytes as f64 / 1e6);
     let line = format!("{line}{}{}", of_tables(trained), of_slots(trained));
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
@@ -309,19 +309,18 @@ fn of_tables(trained: &Trained) -> String {
 }
 
 fn of_table(group: &GroupStats) -> String {
-    let (name, weights, megabytes) = (&group.name, group.row_dim, group.bytes as f64 / 1e6);
-    let mut line =
-        format!("table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory", commas(group.rows));
+    let (name, rows, weights) = (&group.name, counted(group.rows, "row"), counted(group.row_dim, "weight"));
+    let mut line = format!("table `{name}`: {rows} of {weights}, {:.1} MB of memory", group.bytes as f64 / 1e6);
     if let Some(hits) = group.hit_share() {
         line += &format!(", {:.0}% of look-ups found one", 100.0 * hits);
     }
-    for (keys, what) in [
-        (group.evicted, "rows removed"),
-        (group.refused, "pushes of keys without a row"),
-        (group.waiting, "keys wait for a row"),
+    for (n, one, several) in [
+        (group.evicted, "row removed", "rows removed"),
+        (group.refused, "push of a key without a row", "pushes of keys without a row"),
+        (group.waiting, "key waits for a row", "keys wait for a row"),
     ] {
-        if keys > 0 {
-            line += &format!(", {} {what}", commas(keys));
+        if n > 0 {
+            line += &format!(", {} {}", commas(n), if n == 1 { one } else { several });
         }
     }
     line

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use forebay::actors::counted;
+
 use super::hosts::Hosts;
 use super::jobs::{job, one_process};
 use super::processes::{Ledger, Run};
@@ -38,7 +40,8 @@ fn the_model_is_that_of_one_process_whatever_the_look_ahead_is() {
         let setting = format!("train.look_ahead={k}");
         let (run, settings, trainer) = finished(&hosts, &[&[setting.as_str()], settings].concat());
         assert_eq!(run.model().difference(&one_process(&settings).0), None, "{settings:?}");
-        assert_eq!(trainer.contains(&format!("looked up to {k} batches ahead: pulled ")), k > 0, "{trainer}");
+        let said = format!("looked up to {} ahead: pulled ", counted(k, "batch"));
+        assert_eq!(trainer.contains(&said), k > 0, "{trainer}");
     }
 }
 

@@ -81,6 +81,9 @@ impl Rejections {
         let most = self.reasons.iter().max_by_key(|(_, rows)| **rows);
         let (Some((reason, rows)), Some((file, offset))) = (most, self.first) else { return String::new() };
         let name = &files[file].name;
+        if self.reasons.len() == 1 && *rows == 1 {
+            return format!(" because of this: {reason}; it begins at byte {offset} of `{name}`");
+        }
         format!(", most of them ({rows}) because of this: {reason}; the first begins at byte {offset} of `{name}`")
     }
 }
@@ -311,8 +314,9 @@ impl<F: LineFormat> Source for TextSource<F> {
                     return Err(Fault::user(match self.seen.1 {
                         0 => format!("`{}` holds no usable row: it has none", self.input),
                         rejected => format!(
-                            "`{}` holds no usable row: {rejected} rows were rejected{}",
+                            "`{}` holds no usable row: {rejected} {} rejected{}",
                             self.input,
+                            if rejected == 1 { "row was" } else { "rows were" },
                             self.why.said(&self.files)
                         ),
                     }));

@@ -1,6 +1,6 @@
 //! A cross: a slot whose values are the combinations of the values of other slots.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_base::nearest;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ impl SlotCross {
     pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::user(format!("columns.crosses: `{}`: {what}", self.key_space())));
         if !(2..=3).contains(&self.columns.len()) {
-            return refuse(format!("{} columns, expected 2 or 3", self.columns.len()));
+            return refuse(format!("{}, expected 2 or 3", counted(self.columns.len(), "column")));
         }
         for (at, name) in self.columns.iter().enumerate() {
             if self.columns[..at].contains(name) {
@@ -71,7 +71,7 @@ mod tests {
         };
         check("{ columns = ['site', 'user', 'item'] }, { columns = ['user', 'site'], buckets = 100 }").unwrap();
         for (crosses, words) in [
-            ("{ columns = ['site'] }", "`site`: 1 columns, expected 2 or 3"),
+            ("{ columns = ['site'] }", "`site`: 1 column, expected 2 or 3"),
             ("{ columns = ['site', 'site'] }", "`site` is there twice"),
             ("{ columns = ['site', 'usr'] }", "`usr` is not the column of a slot, did you mean `user`?"),
             ("{ columns = ['site', 'age'] }", "the column of 2 slots"),

@@ -10,7 +10,7 @@ mod twice;
 
 use std::collections::BTreeMap;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_base::nearest;
 use forebay_connectors::{FileColumn, Format, Integers, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -326,10 +326,10 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
         let weights = expand(weights);
         if weights.len() != columns.len() {
             return Err(serde::de::Error::custom(format!(
-                "`{}` has {} slots and {} columns of weights, expected one for each slot",
+                "`{}` has {} and {} of weights, expected one for each slot",
                 entry.column,
-                columns.len(),
-                weights.len()
+                counted(columns.len(), "slot"),
+                counted(weights.len(), "column")
             )));
         }
         let pairs = columns.into_iter().zip(weights);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forebay_actors::StageReport;
+use forebay_actors::{StageReport, counted};
 use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
@@ -310,12 +310,13 @@ impl fmt::Display for Limit {
                 write!(f, "trainers wait {percent} of the time for batches")?
             }
             (LimitKind::Link, _) => {
-                write!(f, "the link {name} ({n} batches) holds both ends up {percent} of the time")?
+                write!(f, "the link {name} ({}) holds both ends up {percent} of the time", counted(n, "batch"))?
             }
             (LimitKind::Lease, _) if name == LOST_LEASES => {
                 write!(f, "trainers wait {percent} of the time until leases of lost readers run out")?
             }
             (LimitKind::Lease, _) => write!(f, "read waits for leases {percent} of the time in {n} {replicas}")?,
+            (LimitKind::Cores, _) if n == 1 => write!(f, "the only core of this machine is the limit: {percent} used")?,
             (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
         }
         if let Some(process) = &self.process {

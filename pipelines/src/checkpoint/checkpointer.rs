@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Control, Fault, FaultKind, commas};
+use forebay_actors::{Control, Fault, FaultKind, counted};
 use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
@@ -178,10 +178,9 @@ impl Worker {
                 Ok(Some(manifest)) => {
                     if last {
                         let folder = self.checkpoints.folder.folder.to_string();
-                        let (number, rows) = (manifest.number, commas(manifest.rows_trained()));
-                        let said = format!(
-                            "stopped after {rows} rows; checkpoint {number} in {folder} has them: --resume goes on"
-                        );
+                        let (number, rows) = (manifest.number, counted(manifest.rows_trained(), "row"));
+                        let said =
+                            format!("stopped after {rows}; checkpoint {number} in {folder} has them: --resume goes on");
                         let rows_before = self.checkpoints.cut_point.rows_before();
                         self.drained = Some(LastOfDrained { manifest, folder, rows_before });
                         self.control.kill(Fault::external(said).kind(FaultKind::Drained));
@@ -212,14 +211,14 @@ impl Worker {
         let (cut, stood) = (cut?, begun.elapsed());
         let manifest = self.writer.write(&self.checkpoints, cut)?;
         let (rows, bytes) = self.writer.newest();
-        let what = if plan.kind == SnapshotKind::Full { "table rows" } else { "changed table rows" };
+        let what = if plan.kind == SnapshotKind::Full { "table row" } else { "changed table row" };
         let (number, seconds) = (plan.number, begun.elapsed().as_secs_f64());
         let newest = NewestCheckpoint { number, seconds, bytes, age: 0.0 };
         *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
         tracing::info!(
-            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {seconds:.1} s, cut in {} ms",
-            commas(manifest.rows_trained()),
-            commas(rows),
+            "checkpoint {number} after {}: {}, {:.1} MB in {seconds:.1} s, cut in {} ms",
+            counted(manifest.rows_trained(), "row"),
+            counted(rows, what),
             bytes as f64 / 1e6,
             stood.as_millis()
         );

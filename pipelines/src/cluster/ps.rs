@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Host, commas};
+use forebay_actors::{Fault, Host, counted};
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
@@ -60,7 +60,7 @@ impl Ps {
                     dense::restore(block, job, rank, &folder, &manifest)?;
                 }
                 let rows = futures::executor::block_on(table.stats())?.rows();
-                tracing::info!("loaded {} rows of checkpoint {}", commas(rows), manifest.number);
+                tracing::info!("loaded {} of checkpoint {}", counted(rows, "row"), manifest.number);
                 Ok(())
             }
             StartState::Model(predecessor) => {

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, FaultKind, Outcome, Report, Running};
+use forebay_actors::{Fault, FaultKind, Outcome, Report, Running, counted};
 use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
@@ -93,9 +93,9 @@ impl Reader {
         let rank = session.member.id().rank;
         let Some(tickets) = job.placement.tickets(rank, job.train.staleness.batches) else {
             return Err(Fault::user(format!(
-                "reader {rank} joins a run whose tickets are shared out among {} readers: with placement.lookup_at = \
+                "reader {rank} joins a run whose tickets are shared out among {}: with placement.lookup_at = \
                  \"reader\" no more can be added",
-                job.placement.readers
+                counted(job.placement.readers, "reader")
             )));
         };
         let status = session.wait_until_started()?;

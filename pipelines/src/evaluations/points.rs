@@ -1,5 +1,6 @@
 //! The evaluations of a run, as reports show them and as checkpoints store them.
 
+use forebay_actors::counted;
 use forebay_job::EvaluationMetric;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -56,9 +57,8 @@ impl EvaluationPoint {
 impl std::fmt::Display for EvaluationPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let shown = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), |value| format!("{value:.5}"));
-        let (rows, epochs) = (forebay_actors::commas(self.rows), self.epochs);
-        let word = if epochs == 1 { "epoch" } else { "epochs" };
-        write!(f, "after {rows} rows, {epochs} whole {word}: AUC {}, logloss {:.5}", shown(self.auc), self.logloss)?;
+        let (rows, epochs) = (counted(self.rows, "row"), counted(self.epochs, "whole epoch"));
+        write!(f, "after {rows}, {epochs}: AUC {}, logloss {:.5}", shown(self.auc), self.logloss)?;
         self.gauc.map_or(Ok(()), |gauc| write!(f, ", GAUC {gauc:.5}"))
     }
 }

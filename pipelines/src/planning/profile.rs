@@ -1,6 +1,6 @@
 //! The part of `report.json` that a plan needs. Refuses reports that lack a part of it.
 
-use forebay_actors::{Fault, Report, StageReport, Verdict};
+use forebay_actors::{Fault, Report, StageReport, Verdict, counted};
 use forebay_job::Job;
 use serde::Deserialize;
 
@@ -110,7 +110,8 @@ impl RunProfile {
         }
         let batches = self.batches();
         if batches < FEW_BATCHES {
-            return no(format!("its run had {batches} batches, expected at least {FEW_BATCHES}: train on more rows"));
+            let had = counted(batches, "batch");
+            return no(format!("its run had {had}, expected at least {FEW_BATCHES}: train on more rows"));
         }
         let cores = self.reports().map(|(_, report)| report.machine.cores).min().unwrap_or(0);
         if cores == 0 || self.report.machine.cpu.is_zero() {

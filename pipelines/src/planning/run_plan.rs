@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_job::{DenseAt, Job, LookupAt};
 use serde::Serialize;
 
@@ -406,9 +406,9 @@ fn assumed(
     );
     assume(
         format!(
-            "a trainer computes {:.1} times as fast as in the measured run, on {} cores: {} rows/s",
+            "a trainer computes {:.1} times as fast as in the measured run, on {}: {} rows/s",
             options.compute_speed,
-            costs.cores,
+            in_cores(costs.cores),
             count(options.compute_speed / demand.compute.max(1e-12))
         ),
         "--assume compute_speed=",
@@ -417,8 +417,8 @@ fn assumed(
     for (at, role) in ROLES.iter().enumerate() {
         let kind = costs.kind(at);
         let is = format!(
-            "{} cores, network {} each way, memory {}",
-            costs.cores_of(at),
+            "{}, network {} each way, memory {}",
+            in_cores(costs.cores_of(at)),
             bits(kind.network),
             size(kind.memory)
         );
@@ -484,7 +484,7 @@ impl fmt::Display for RunPlan {
         let Machines { readers, ps, trainers } = self.machines;
         match self.machines {
             Machines::ONE => writeln!(f, "machines: 1, one process"),
-            _ => writeln!(f, "machines: {} readers, {} ps, {} trainers", readers, ps, trainers),
+            _ => writeln!(f, "machines: {}, {ps} ps, {}", counted(readers, "reader"), counted(trainers, "trainer")),
         }?;
         write!(
             f,
@@ -507,7 +507,8 @@ impl fmt::Display for RunPlan {
         for PlannedRole { role, machines, cores, busy, network: [into, out] } in &self.roles {
             writeln!(
                 f,
-                "  {machines} × {role}: {cores} cores {:.0}% busy, network {} in and {} out of each",
+                "  {machines} × {role}: {} {:.0}% busy, network {} in and {} out of each",
+                in_cores(*cores),
                 100.0 * busy,
                 bits(*into),
                 bits(*out)
@@ -521,8 +522,9 @@ impl fmt::Display for RunPlan {
         let PlannedTable { checkpoint_bytes, checkpoint_seconds, model_bytes, model_seconds, .. } = self.table;
         writeln!(
             f,
-            "\ntable: {} rows of {bytes_per_key:.0} bytes in {shards} shards, {} a shard, {} a machine",
+            "\ntable: {} rows of {bytes_per_key:.0} bytes in {}, {} a shard, {} a machine",
             count(keys),
+            counted(shards, "shard"),
             size(shard_bytes),
             size(machine_bytes)
         )?;
@@ -540,6 +542,10 @@ impl fmt::Display for RunPlan {
         }
         Ok(())
     }
+}
+
+fn in_cores(cores: f64) -> String {
+    format!("{cores} {}", if cores == 1.0 { "core" } else { "cores" })
 }
 
 fn size(bytes: f64) -> String {

@@ -67,7 +67,8 @@ impl Eval {
             out::print(format_args!("checkpoint {number}, {point}{best}"))?;
         }
         if let (true, Some(patience)) = (is_enough, self.patience) {
-            tracing::info!("the {metric} did not improve in the last {patience} evaluations: evaluates no more");
+            let last = if patience == 1 { "evaluation".to_owned() } else { format!("{patience} evaluations") };
+            tracing::info!("the {metric} did not improve in the last {last}: evaluates no more");
         }
         Ok(())
     }

@@ -148,7 +148,8 @@ fn write(queue: &Receiver<Line>, dropped: &AtomicU64, json: bool, mut print: imp
         print(line);
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            let text = format!("{dropped} lines were dropped: the log was not read");
+            let were = if dropped == 1 { "line was" } else { "lines were" };
+            let text = format!("{dropped} {were} dropped: the log was not read");
             print((Stream::Err, named("launch", json, &text)));
         }
     }

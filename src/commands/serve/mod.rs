@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use self::routes::{Routes, count, refusal};
 use super::security_args::SecurityArgs;
-use crate::actors::{IoRuntime, commas};
+use crate::actors::{IoRuntime, counted};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
@@ -84,9 +84,9 @@ impl Serve {
         health.waiting("loading the model");
         let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
         let (close, closing) = watch::channel(false);
-        let counted = Arc::clone(&metrics);
+        let of_exchange = Arc::clone(&metrics);
         let exchange =
-            ScoreExchange::new(Arc::clone(&scoring), closing, move |scored, took| count(&counted, scored, took));
+            ScoreExchange::new(Arc::clone(&scoring), closing, move |scored, took| count(&of_exchange, scored, took));
         let service = HttpService {
             handler: Arc::new(move |request| routes.answer(request)),
             refusal,
@@ -101,13 +101,13 @@ impl Serve {
         let model = follower.load()?;
         stop.has_begun();
         let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
-        let (versions, rows) = (model.versions(), commas(model.table_rows()));
+        let (versions, rows) = (model.versions(), counted(model.table_rows(), "row"));
         let started = scoring.set(ScoringThreads::start(model, threads)?);
         debug_assert!(started.is_ok(), "it is set once");
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
-        let line = format!("serving {} at {scheme}://{address}: {rows} rows, {versions}", self.model);
+        let line = format!("serving {} at {scheme}://{address}: {rows}, {versions}", self.model);
         match logs.is_json() {
             true => out::print_or_drop(json!({ "serving": line })),
             false => out::print_or_drop(line),
@@ -147,8 +147,14 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
         match follower.look(&current) {
             Followed::Nothing => last.clear(),
             Followed::Newer(model) => {
-                let (versions, rows, deltas) = (model.versions(), commas(model.table_rows()), model.deltas());
-                tracing::info!(version = %versions.version, deltas, "serving {versions}: {rows} rows, {deltas} deltas since the folder");
+                let (versions, deltas) = (model.versions(), model.deltas());
+                tracing::info!(
+                    version = %versions.version,
+                    deltas,
+                    "serving {versions}: {}, {} since the folder",
+                    counted(model.table_rows(), "row"),
+                    counted(deltas, "delta")
+                );
                 if let Some(warning) = other_columns(&current, &model) {
                     tracing::warn!("{warning}");
                 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_actors::Domain;
+use forebay_actors::{Domain, commas, counted};
 
 use super::super::members::{self, Role};
 use super::super::messages::{Failure, RunPhase};
@@ -34,11 +34,10 @@ impl RunState {
             && !self.members.list(now).any(|member| member.role == Role::Reader && member.present);
         let left = match &self.leases {
             Some(leases) => {
-                format!(
-                    "{} of {} windows are not done",
-                    leases.windows_total() - leases.windows_done(),
-                    leases.windows_total()
-                )
+                let total = leases.windows_total();
+                let left = total - leases.windows_done();
+                let are = if left == 1 { "is" } else { "are" };
+                format!("{} of {} {are} not done", commas(left), counted(total, "window"))
             }
             None => "nothing was read".to_owned(),
         };

@@ -4,7 +4,7 @@
 use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_job::{Columns, DenseColumn};
 
 use super::bad_rows::BadRows;
@@ -72,7 +72,9 @@ impl VectorParser {
                 (ends[row]..ends[row + 1]).for_each(|at| of.append_value(at as u32));
             } else {
                 of.append_nulls(length);
-                bad.add(row, WRONG_LENGTH, || format!("column `{name}` has {found} values, expected {length}"));
+                bad.add(row, WRONG_LENGTH, || {
+                    format!("column `{name}` has {}, expected {length}", counted(found, "value"))
+                });
             }
         }
         take(lists.values(), &of.finish(), None)

@@ -17,7 +17,7 @@ mod value_weights;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx};
+use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx, counted};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 use forebay_job::{Columns, SlotKind, check_key_spaces};
 use forebay_ps::{SlotHasher, in_group};
@@ -273,7 +273,7 @@ impl Stage for Parse {
     type Out = ExampleBatch;
 
     fn describe(&self) -> String {
-        format!("{} dense, {} slots", self.columns.dense_inputs(), self.columns.slot_count())
+        format!("{} dense, {}", self.columns.dense_inputs(), counted(self.columns.slot_count(), "slot"))
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {

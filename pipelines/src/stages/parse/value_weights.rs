@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, ListArray};
 use arrow::datatypes::DataType;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_job::Slot;
 
 use super::bad_rows::BadRows;
@@ -89,7 +89,8 @@ pub(super) fn weighted(
         } else {
             bad.add(row, ANOTHER_NUMBER, || {
                 format!(
-                    "column `{name}` has {weighted} values, expected {count}: a weight for each value of `{}`",
+                    "column `{name}` has {}, expected {count}: a weight for each value of `{}`",
+                    counted(weighted, "value"),
                     slot.column
                 )
             });
