@@ -108,7 +108,7 @@ impl Stop {
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
             Asks::ToDrain if signals.begun.load(Ordering::SeqCst) => {
-                say(format, &format!("stopping: {first} (once more to stop at once)"));
+                say(format, &format!("stopping: {first} (a second Ctrl-C or signal stops at once)"));
             }
             Asks::ToDrain => {
                 say(format, "stopping: nothing has begun yet");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, Outcome, Report, Source};
+use forebay_actors::{Fault, FaultKind, Outcome, Report, Source, counted};
 use forebay_connectors::{Format, Rows};
 use forebay_job::{Paths, SlotKind};
 
@@ -61,9 +61,9 @@ impl Model {
         if let Some(first) = names.first() {
             let how = if format == Format::Csv { "`12`" } else { "`\"12\"`" };
             tracing::warn!(
-                "{} slots of the kind hex (`{first}`) were trained on integers, and these rows are {format}, where {how} is read as \
-                 hexadecimal digits: the integer 18; if the rows have decimal numbers, write them as Parquet",
-                names.len()
+                "{} of the kind hex (such as `{first}`) had integers in the training rows; these rows are {format}, where {how} is read \
+                 as hexadecimal digits, so as the integer 18: if their numbers are decimal, write the rows as Parquet",
+                counted(names.len(), "slot")
             );
         }
     }

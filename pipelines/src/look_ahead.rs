@@ -171,7 +171,9 @@ impl LookAhead {
         let number = number(&batch.ticket)?;
         self.when(|state| state.order.may_read(number)).await;
         let cached = self.state().cached.remove(&number);
-        let cached = cached.ok_or_else(|| Fault::internal("gradients came of a batch that was not looked up"))?;
+        let cached = cached.ok_or_else(|| {
+            Fault::internal("the gradients of a batch arrived, but no look-up of this batch is known")
+        })?;
         self.cache.step(unique, &cached, row_grads, *step)?;
         self.change(|state| state.order.stepped(number));
         self.when(|state| state.order.may_push(number)).await;

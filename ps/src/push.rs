@@ -78,7 +78,7 @@ impl Sender {
         let Some(Stamp { trainer: Some(Trainer { rank, .. }), round, .. }) = stamp else { return Ok(()) };
         if *role != format!("trainer {rank}") {
             return Err(Fault::user(format!(
-                "`{}` pushed as trainer {rank}: it may push as itself",
+                "`{}` pushed as trainer {rank}: a process may push only in its own name",
                 role.escape_debug()
             )));
         }
@@ -100,7 +100,9 @@ impl Stamp {
     pub(crate) fn of_round(id: PushId, trainer: Option<Trainer>, round: Round, what: &str) -> Result<Self, Fault> {
         match trainer {
             Some(_) => Ok(Self { id, trainer, round: Some(round) }),
-            None => Err(Fault::user(format!("{what}: a push of a round came from no trainer; name one first"))),
+            None => Err(Fault::user(format!(
+                "{what}: a push of a round needs a trainer: push with the client that `of_trainer` returns"
+            ))),
         }
     }
 }

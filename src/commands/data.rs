@@ -418,7 +418,10 @@ impl Inspect {
         let found = block_on(inspect(input.clone(), options))?;
         let names = found.columns.iter().map(|column| column.name.as_str());
         if let Some(number) = number_among(names).filter(|_| found.format == "csv") {
-            tracing::warn!("{}; here it counts as the names", without_header(&input, number));
+            tracing::warn!(
+                "{}; this command took that row for the names of the columns",
+                without_header(&input, number)
+            );
         }
         if self.json || logs.is_json() { out::print(serde_json::json!(found)) } else { out::print(found) }
     }

@@ -226,7 +226,9 @@ fn another_number_of_trainers_in_step_is_refused() {
     settings.push("placement.trainers=3".to_owned());
     let mut run = Run::local(&settings);
     run.resume("ps 0");
-    run.end_with("ps 0", 2, "trainers that take each step together are 2 there and 3 here");
+    let words =
+        "trainers that take each step together (placement.trainers with train.sync, else 1) is 2 there and 3 here";
+    run.end_with("ps 0", 2, words);
 }
 
 /// A trainer stands still when the others are asked to stop: the checkpoint is given up, they go on, and a later one has all.

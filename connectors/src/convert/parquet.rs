@@ -79,7 +79,7 @@ impl ParquetWriter {
         let schema = self.schema.get_or_insert_with(|| batch.schema());
         if **schema != *batch.schema() {
             return Err(Fault::user(format!(
-                "the rows change their columns under way: {:?}, before {:?}",
+                "a batch of rows has other columns than the batches before it: {:?}, expected {:?}",
                 batch.schema().fields(),
                 schema.fields()
             )));

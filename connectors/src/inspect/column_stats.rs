@@ -80,8 +80,10 @@ impl ColumnStats {
 
     fn values(&mut self, array: &ArrayRef) -> Result<u64, Fault> {
         let as_type = |to: &DataType| {
-            cast(array, to)
-                .map_err(|e| Fault::user(format!("cannot look into a column of {}", array.data_type())).because(e))
+            cast(array, to).map_err(|e| {
+                Fault::user(format!("cannot compute statistics of a column of the type {}", array.data_type()))
+                    .because(e)
+            })
         };
         let mut missing = 0;
         match array.data_type() {
@@ -156,8 +158,9 @@ impl ColumnStats {
 
     /// Counts values that are integers of at most 64 bits with a sign. Returns how many are missing.
     fn whole(&mut self, array: &ArrayRef) -> Result<u64, Fault> {
-        let numbers = cast(array, &DataType::Int64)
-            .map_err(|e| Fault::user(format!("cannot look into a column of {}", array.data_type())).because(e))?;
+        let numbers = cast(array, &DataType::Int64).map_err(|e| {
+            Fault::user(format!("cannot compute statistics of a column of the type {}", array.data_type())).because(e)
+        })?;
         let mut missing = 0;
         for value in numbers.as_primitive::<Int64Type>() {
             match value {

@@ -140,8 +140,8 @@ impl LineParser for JsonParser {
             Err(Defect::Value(reason, place, raw)) => (reason, place, raw),
             Err(Defect::NewKey(key)) => {
                 let expected = format!(
-                    "the keys that the first lines (64 KiB) of the files have: `--text {key}` makes it a column of text, and with a job \
-                     the job says which keys are read"
+                    "only keys that the first 64 KiB of the files have: to read this key, add `--text {key}`, which makes it a column of \
+                     text, or name a job, which says which keys are read"
                 );
                 return bad(Reason::NewKey, shown(key.as_bytes()), &expected);
             }

@@ -103,7 +103,7 @@ impl TorchModel {
     ) -> Result<TorchModel, ModelError> {
         if shape.slots == 0 || shape.parts.iter().all(|part| part.dim == 0) {
             return Err(ModelError::Spec(format!(
-                "{shape:?} has no slot or no weights per key, one of each is needed"
+                "a model needs at least one slot, and a part of at least one weight per key: {shape:?}"
             )));
         }
         let device = start(&optimizer, threads, device)?;

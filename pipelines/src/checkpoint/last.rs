@@ -37,7 +37,7 @@ impl LastCheckpoint {
         // Drops the cuts of a checkpoint that the end of the run interrupted.
         while cuts.try_recv().is_ok() {}
         block_on(cut_point.cut_now(plan));
-        cuts.try_recv().map_err(|_| Fault::internal("the end of the run was not cut"))?
+        cuts.try_recv().map_err(|_| Fault::internal("no cut was made for the checkpoint at the end of the run"))?
     }
 
     /// With several trainers: all of them have ended, and the coordinator knows that every window is done.

@@ -193,7 +193,10 @@ impl CheckpointManifest {
         let mut differences = self.job.differences(job, bound);
         let (there, here) = (self.job.in_step(), job.in_step());
         if there != here {
-            differences.push(format!("trainers that take each step together are {there} there and {here} here"));
+            differences.push(format!(
+                "the number of trainers that take each step together (placement.trainers with train.sync, else 1) is {there} there \
+                 and {here} here"
+            ));
         }
         if differences.is_empty() {
             return Ok(());

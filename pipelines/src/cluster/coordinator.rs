@@ -214,7 +214,8 @@ impl Author {
             return Ok(());
         }
         let author = author.unwrap_or_else(|| "no process".into());
-        Err(Fault::user(format!("`{}` speaks for {author}: it may speak for itself", sender.role.escape_debug())))
+        let sender = sender.role.escape_debug();
+        Err(Fault::user(format!("`{sender}` sent a request in the name of {author}, expected its own name")))
     }
 }
 
@@ -356,7 +357,7 @@ mod tests {
         ] {
             for sender in ["trainer 1", "reader 0", "trainer 00", ""] {
                 let fault = says(&coordinator, sender, kind, body).await.unwrap_err();
-                assert!(fault.to_string().contains("speaks for"), "{sender} says {kind}: {fault}");
+                assert!(fault.to_string().contains("in the name of"), "{sender} says {kind}: {fault}");
             }
         }
         assert_eq!(coordinator.state().present(), [(Role::Trainer, 0)], "it has not left");

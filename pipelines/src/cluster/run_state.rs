@@ -342,7 +342,7 @@ impl RunState {
         }
         if member.role == Role::Reader {
             return Err(Fault::user(format!(
-                "{member} has the run drain, expected a ps or a trainer: a reader may leave"
+                "{member} asked to drain the run, expected a ps or a trainer: to take a reader out of the run, stop its process"
             )));
         }
         self.drain_asked = true;

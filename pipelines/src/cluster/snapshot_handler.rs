@@ -52,8 +52,9 @@ impl Writing {
 impl Drop for Writing {
     fn drop(&mut self) {
         let written = self.written.take();
-        let written =
-            written.unwrap_or_else(|| Err(Fault::external("the thread that writes a snapshot has not done so")));
+        let written = written.unwrap_or_else(|| {
+            Err(Fault::external("the thread that writes a snapshot ended before the snapshot was written"))
+        });
         lock(&self.turns).wrote(self.request, written);
     }
 }

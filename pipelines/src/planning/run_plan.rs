@@ -284,8 +284,8 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
     match differ.is_empty() {
         true => Ok(()),
         false => Err(Fault::user(format!(
-            "the report is of a run whose rows cost something else, where \"there\" is the report and \"here\" the job: {}; \
-             measure the job itself",
+            "the report cannot predict this job, because the costs of a row depend on fields that differ between the measured run \
+             (\"there\") and this job (\"here\"): {}; run this job for a while, and plan with its own report",
             differ.join("; ")
         ))),
     }
@@ -393,9 +393,13 @@ fn assumed(
         ),
         "--profile",
     );
+    let how = match options.attained {
+        Some(_) => "as given",
+        None => "as in the measured run, or 100% if that run does not show it",
+    };
     assume(
         format!(
-            "a run gets {:.0}% of what cores and compute could do, as measured if they limited the run",
+            "a run reaches {:.0}% of the rows/s that its cores and its compute allow, {how}",
             100.0 * costs.attained
         ),
         "--assume attained=",

@@ -211,7 +211,7 @@ impl Endpoint {
             Self::Remote { ps, .. } => ps,
         };
         let ticket = serde_json::to_vec(&Ticket { dense: WhatOfIt::State })
-            .map_err(|e| Fault::internal("a ticket is no JSON").because(e))?;
+            .map_err(|e| Fault::internal("cannot encode a ticket as JSON").because(e))?;
         let ask = {
             let ps = ps.clone();
             move || saved(ps.clone(), ticket.clone())

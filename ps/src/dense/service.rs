@@ -122,9 +122,12 @@ impl Handler for DenseService {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        let acknowledge = "counts pushes of series below `before` as applied; body {\"before\": series}";
+        let acknowledge = "declares all pushes of series before `before` applied; body {\"before\": series}";
         vec![
-            ("config".to_owned(), "which of how many dense values are here, as JSON".to_owned()),
+            (
+                "config".to_owned(),
+                "the range of the dense values here, and the number of all dense values, as JSON".to_owned(),
+            ),
             ("acknowledge".to_owned(), acknowledge.to_owned()),
         ]
     }
@@ -143,7 +146,7 @@ impl Handler for DenseService {
                 return Err(Fault::user(format!("`dense` has no action `{other}`; it has `config` and `acknowledge`")));
             }
         };
-        Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
+        Ok(answer.map_err(|e| Fault::internal("cannot encode an answer as JSON").because(e))?.into())
     }
 
     async fn exchange(

@@ -66,7 +66,8 @@ impl RemotePs {
         kind: &str,
         body: &impl Serialize,
     ) -> BoxFuture<'static, Result<R, Fault>> {
-        let body = serde_json::to_vec(body).map_err(|e| Fault::internal("a body is no JSON").because(e));
+        let body = serde_json::to_vec(body)
+            .map_err(|e| Fault::internal("cannot encode the body of a request as JSON").because(e));
         let (this, kind) = (self.clone(), kind.to_owned());
         Box::pin(async move {
             let (body, peer, asked) = (body?, this.peer.clone(), kind.clone());

@@ -74,7 +74,7 @@ impl Handler for TableService {
     fn actions(&self) -> Vec<(String, String)> {
         let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
         let acknowledge =
-            "counts pushes of series below `before` as applied; body {\"table\": NAME, \"before\": series}";
+            "declares all pushes of series before `before` applied; body {\"table\": NAME, \"before\": series}";
         vec![
             of("stats", "rows, bytes and counts"),
             of("config", "the configuration and the shards here"),
@@ -102,7 +102,7 @@ impl Handler for TableService {
                 return Err(Fault::user(format!("a table has no action `{other}`; it has {there}")));
             }
         };
-        Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
+        Ok(answer.map_err(|e| Fault::internal("cannot encode an answer as JSON").because(e))?.into())
     }
 
     async fn list(&self) -> Result<Vec<FlightInfo>, Fault> {

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use crate::actors::counted;
+
 /// A run that trains for this long after a restart has recovered: restarts are counted anew.
 pub(super) const RECOVERED: Duration = Duration::from_secs(600);
 
@@ -39,8 +41,9 @@ impl Restarts {
         if is_new && self.used == most {
             return Err(match &self.first {
                 Some(first) => format!(
-                    "{ended} after {most} restarts of processes (--restarts), without training in between for \
-                     {RECOVERED:?}, the first because {first}"
+                    "{ended}; it is not started again, because the run has had {} (--restarts) and has not trained for \
+                     {RECOVERED:?} after any of them; the first restart was because {first}",
+                    counted(most, "restart")
                 ),
                 None => ended.to_owned(),
             });
@@ -81,8 +84,11 @@ mod tests {
         // The run is up for a long time, but makes no progress.
         (0..9).for_each(|at| restarts.sees(Some((7, 3)), later(begun, 300 * at)));
         let said = restarts.count("trainer 0", "trainer 0 was killed", later(begun, 4000)).unwrap_err();
-        assert!(said.starts_with("trainer 0 was killed after 2 restarts"), "{said}");
-        assert!(said.ends_with("for 600s, the first because ps 1 panicked"), "{said}");
+        assert!(
+            said.starts_with("trainer 0 was killed; it is not started again, because the run has had 2 restarts"),
+            "{said}"
+        );
+        assert!(said.ends_with("for 600s after any of them; the first restart was because ps 1 panicked"), "{said}");
         let said = Restarts::new(0).count("ps 1", "ps 1 panicked", begun).unwrap_err();
         assert_eq!(said, "ps 1 panicked");
     }

@@ -108,9 +108,11 @@ impl<'a> Supervisor<'a> {
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
             _ if self.drained && self.cause.is_none() => Ok(Ended::Drained),
             _ if is_over => Ok(Ended::Done),
-            _ => {
-                Err(self.cause.unwrap_or_else(|| Fault::internal("the run ended without a model and without a cause")))
-            }
+            _ => Err(self.cause.unwrap_or_else(|| {
+                Fault::internal(
+                    "the run ended, but no model was saved and no process reported why: see the logs of the processes",
+                )
+            })),
         }
     }
 

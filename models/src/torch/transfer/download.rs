@@ -19,7 +19,9 @@ impl QueuedStep for TorchStep {
     fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
         let BatchInFlight { mut buffers, upload, download, return_to, .. } = self.batch;
         if batch.labels.len() != upload.labels.len() || batch.unique_rows.len() != upload.unique_rows.len() {
-            return Err(ModelError::Batch("the results are waited for with another batch than was uploaded".into()));
+            return Err(ModelError::Batch(
+                "`wait` was called with another batch than the one that was uploaded".into(),
+            ));
         }
         let (words, device_time) = buffers.wait()?;
         take(words, &download.logits, &mut out.logits);

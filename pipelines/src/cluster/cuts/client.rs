@@ -94,7 +94,7 @@ pub(crate) struct Stopped {
 fn given_up(reply: LeadReply) -> Fault {
     let why = match reply {
         LeadReply::GivenUp(why) => why,
-        _ => "the coordinator answered another question".to_owned(),
+        _ => "the coordinator sent the reply to another request".to_owned(),
     };
     Fault::external(format!("the trainers could not be stopped at one moment: {why}")).retryable()
 }

@@ -29,7 +29,9 @@ impl RunState {
     ) -> Result<CutOrder, Fault> {
         self.heartbeat(member, now)?;
         if member.role != Role::Trainer {
-            return Err(Fault::user(format!("{member} asks for its part in a cut, expected a trainer")));
+            return Err(Fault::user(format!(
+                "{member} asks for its part in the cut of a checkpoint, expected a trainer"
+            )));
         }
         report.map_or(Ok(()), |report| self.cuts.report(member.rank, report))?;
         self.cut_order(member)

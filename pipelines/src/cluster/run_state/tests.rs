@@ -141,7 +141,7 @@ fn a_member_may_say_only_what_its_role_allows() {
         assert!(refused.contains("has completed windows, expected a reader"), "{refused}");
     }
     let refused = run.drain(reader, now).unwrap_err().to_string();
-    assert!(refused.contains("reader 0 has the run drain, expected a ps or a trainer"), "{refused}");
+    assert!(refused.contains("reader 0 asked to drain the run, expected a ps or a trainer"), "{refused}");
     assert_eq!(run.status(), before);
     run.drain(ps, now).unwrap();
     run.leave(reader, now).unwrap();
