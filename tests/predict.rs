@@ -280,6 +280,18 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     let (code, said) = replaced(&data);
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(names(&path("full")), ["part-00000.parquet"]);
+    // The next program would read the scores as rows.
+    let among = format!("is in {}, which is read as a whole", path("full").display());
+    for command in ["predict", "convert"] {
+        let (full, out) = (path("full"), path("full/scores"));
+        let convert = ["data", "convert", full.to_str().unwrap(), "--out", out.to_str().unwrap()];
+        let (code, said) = match command {
+            "predict" => common::run(&arguments(&model, &full, &out)),
+            _ => common::run(&convert),
+        };
+        assert!(code == Some(2) && said.contains(&among), "{command}: {code:?} {said}");
+        assert_eq!(names(&full), ["part-00000.parquet"]);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! it would be too late.
 
 use forebay_actors::{Domain, Fault};
-use forebay_connectors::staged::is_in;
+use forebay_connectors::Input;
 use forebay_job::{Job, RunEnd};
 
 use crate::checkpoint::CheckpointFolder;
@@ -57,7 +57,7 @@ fn check_not_among_rows(job: &Job) -> Result<(), Fault> {
     let read = [("data.train", &job.data.train), ("data.eval", &job.data.eval)];
     for (output, place) in written.into_iter().filter_map(|(output, place)| Some((output, place.as_deref()?))) {
         for (input, paths) in read.into_iter().filter_map(|(input, paths)| Some((input, paths.as_ref()?))) {
-            if let Some(rows) = paths.0.iter().find(|rows| is_in(place, rows)) {
+            if let Some(rows) = Input::all(paths.0.iter().map(Input::from)).path_around(place) {
                 return Err(Fault::user(format!(
                     "{output} is {place}, in {rows}, which {input} reads as a whole: its files would be taken for rows; name a place \
                      outside of it"

@@ -16,7 +16,7 @@ use forebay_base::nearest;
 use std::path::PathBuf;
 
 use super::bar::Bar;
-use super::replaced;
+use super::out_folder;
 use super::stats::Stats;
 use crate::connectors::staged::Folder;
 use crate::logs::Logs;
@@ -272,8 +272,9 @@ impl Convert {
         let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
         let options = self.parquet.options();
         if options.replace {
-            replaced::check(&self.out, &[], Some(&input))?;
+            out_folder::check_replaced(&self.out, &[], Some(&input))?;
         }
+        out_folder::check_not_among_rows(&self.out, &input)?;
         match block_on(format_of(&input))? {
             FileFormat::Parquet => write_parquet(
                 ParquetSource::new(input, read).dictionaries(false),

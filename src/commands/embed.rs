@@ -15,7 +15,7 @@ use clap::Args;
 
 use super::bar::Bar;
 use super::predict::{counts, next};
-use super::{job_args, replaced};
+use super::{job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
@@ -74,13 +74,14 @@ impl Embed {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
         let stop = Stop::listen_and_say(logs.log_format, "no vectors are written", exit::DRAINED)?;
+        let data = Input::from(&self.data).with_stores(&context.stores);
         StagedFolder::probe(&folder, self.replace)?;
         if self.replace {
-            let data = Input::from(&self.data).with_stores(&context.stores);
-            replaced::check(&self.out, &[&self.model], Some(&data))?;
+            out_folder::check_replaced(&self.out, &[&self.model], Some(&data))?;
         }
+        out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
-        let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
+        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
         let mut vectors = model.embed(&self.data, self.tower, &keep)?;
         stop.begin()?;
         block_on(self.write(&mut vectors, folder, &stop, logs))

@@ -7,7 +7,7 @@ use crate::ps::Storage;
 use crate::{Fault, Model};
 use clap::{Args, ValueEnum};
 
-use super::replaced;
+use super::out_folder;
 use crate::logs::Logs;
 use crate::stop::{NOTHING_IS_WRITTEN, Stop};
 use crate::{exit, out};
@@ -82,7 +82,7 @@ impl Export {
         // With --apply, the new model may replace the model that it was made from.
         if self.replace && self.apply.is_empty() {
             let models: Vec<&str> = std::iter::once(&self.model).chain(&self.delta_from).map(String::as_str).collect();
-            replaced::check(&self.to, &models, None)?;
+            out_folder::check_replaced(&self.to, &models, None)?;
         }
         let load = |from: &str| Model::load_saved(from, 1, context);
         if let Some(old) = &self.delta_from {

@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::bar::Bar;
-use super::{job_args, replaced};
+use super::{job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
@@ -76,14 +76,15 @@ impl Predict {
         let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
         let stop = Stop::listen_and_say(logs.log_format, stopped, exit::DRAINED)?;
         if let Some(folder) = &folder {
+            let data = Input::from(&self.data).with_stores(&context.stores);
             StagedFolder::probe(folder, self.replace)?;
             if self.replace {
-                let data = Input::from(&self.data).with_stores(&context.stores);
-                replaced::check(&self.out, &[&self.model], Some(&data))?;
+                out_folder::check_replaced(&self.out, &[&self.model], Some(&data))?;
             }
+            out_folder::check_not_among_rows(&self.out, &data)?;
         }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
-        let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
+        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
         let mut predictions = model.predict(&self.data, &keep)?;
         stop.begin()?;
         let ended = block_on(async {

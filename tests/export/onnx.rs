@@ -45,7 +45,7 @@ fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
 
 #[test]
 fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_dense_features() {
-    let cases: [&[&str]; 10] = [
+    let cases: [&[&str]; 13] = [
         &["model.pooling=mean", "table.storage=f16"],
         &["columns.dense=[]"],
         &["data.negatives=0.5", "model.linear=true", "model.fm=true", "model.cross_layers=2"],

@@ -1,5 +1,6 @@
 """One run of a FuxiCTR model over rows of rows.py: train.py MODEL SEED DIR [first]. Prints CPU seconds of the epoch and the AUC.
-`first`: with Forebay's first values (embeddings uniform in +-.01, PyTorch's own in linear layers) instead of FuxiCTR's."""
+`first`: with Forebay's first values (embeddings uniform in +-.01, linear weights of dense features 0, PyTorch's own in layers) instead of
+FuxiCTR's."""
 import json, os, resource, sys
 import torch
 from fuxictr.features import FeatureMap
@@ -55,6 +56,8 @@ if sys.argv[4:] == ["first"]:
             part.weight.data[0] = 0          # padding
         elif isinstance(part, torch.nn.Linear) and part.in_features > 1:
             part.reset_parameters()
+        elif isinstance(part, torch.nn.Linear) and part.out_features == 1:
+            torch.nn.init.zeros_(part.weight)        # the linear weight of a dense feature
 
 def cpu():
     return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))

@@ -148,7 +148,7 @@ fn numbered(name: &str) -> Fault {
 
 /// Names that Spark does not read, either: hidden ones, those of no data (`_SUCCESS`, `_temporary`), copies under way. A partition column's
 /// name may begin with `_`.
-fn left_out(name: &str) -> bool {
+pub(super) fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 

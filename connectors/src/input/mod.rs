@@ -1,5 +1,6 @@
 //! What there is to read: a path, URL or glob becomes files, in a fixed order.
 
+mod around;
 mod glob;
 mod listing;
 mod twice;
@@ -90,9 +91,7 @@ impl Input {
                     (format!("{:p}", Arc::as_ptr(store)), listed)
                 }
             };
-            if self.0.len() > 1 {
-                seen.add(&store, &listed)?;
-            }
+            seen.add(&store, &listed)?;
             files.extend(listed);
         }
         if files.is_empty() {
@@ -174,6 +173,30 @@ mod tests {
         }
         let url = Input::all([Input::from(format!("{root}/a.csv")), Input::from(format!("file://{root}/a.csv"))]);
         assert!(url.list().await.unwrap_err().to_string().contains("is named twice"));
+    }
+
+    #[tokio::test]
+    async fn a_file_that_a_link_names_again_is_refused() {
+        use std::os::unix::fs::symlink;
+        let (_dir, root) = folder(&["logs/day=1/a.csv", "logs/day=2/a.csv", "b.csv"]);
+        symlink("day=2", format!("{root}/logs/latest")).unwrap();
+        symlink("b.csv", format!("{root}/c.csv")).unwrap();
+        symlink("logs", format!("{root}/current")).unwrap();
+        let list = async |paths: &[&str]| {
+            let input = Input::all(paths.iter().map(|path| Input::from(format!("{root}/{path}"))));
+            input.list().await.map(|files| files.len()).map_err(|fault| fault.to_string())
+        };
+        for twice in
+            [&["logs"][..], &["logs/day=2", "logs/latest"], &["b.csv", "c.csv"], &["logs/day=1", "current/day=1"]]
+        {
+            let said = list(twice).await.unwrap_err();
+            assert!(said.contains("are one file, by a symbolic link"), "{twice:?}: {said}");
+        }
+        for once in [&["logs/latest"][..], &["logs/day=1", "logs/latest"], &["c.csv", "current/day=*"]] {
+            assert!(list(once).await.is_ok(), "{once:?}");
+        }
+        std::fs::rename(format!("{root}/logs/latest"), format!("{root}/logs/_latest")).unwrap();
+        assert_eq!(list(&["logs"]).await, Ok(2));
     }
 
     #[tokio::test]

@@ -31,6 +31,7 @@ pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
 use self::renamed::Renamed;
 use self::within::SUCCESS;
+pub(crate) use self::within::below;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
 

@@ -14,7 +14,12 @@ pub(super) const SUCCESS: &str = "_SUCCESS";
 /// Whether a path or URL is that of `folder`, or of something in it. Follows the symbolic links of this machine.
 #[must_use]
 pub fn is_in(place: &str, folder: &str) -> bool {
-    resolved(place).starts_with(resolved(folder))
+    below(place, folder).is_some()
+}
+
+/// The path of a path or URL from `folder` on, if it is in it. Follows the symbolic links of this machine.
+pub(crate) fn below(place: &str, folder: &str) -> Option<PathBuf> {
+    resolved(place).strip_prefix(resolved(folder)).ok().map(Path::to_owned)
 }
 
 fn resolved(place: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! Refuses to `--replace` a folder with files that the command reads.
+//! Refuses folders that a command must not write: one with files that it reads, and one that is read with its rows.
 
 use crate::Fault;
 use crate::connectors::Input;
@@ -9,7 +9,7 @@ use crate::connectors::staged::is_in;
 ///
 /// # Errors
 /// A user fault that names the model or the data in the folder; the fault of the store, or of data that does not exist.
-pub(super) fn check(out: &str, models: &[&str], data: Option<&Input>) -> Result<(), Fault> {
+pub(super) fn check_replaced(out: &str, models: &[&str], data: Option<&Input>) -> Result<(), Fault> {
     let files = match data {
         Some(data) => block_on(data.list())?,
         None => Vec::new(),
@@ -19,6 +19,19 @@ pub(super) fn check(out: &str, models: &[&str], data: Option<&Input>) -> Result<
         None => Ok(()),
         Some(read) => Err(Fault::user(format!(
             "`{out}` would be replaced, but it contains {read}, which the command reads: name another folder"
+        ))),
+    }
+}
+
+/// Fails if the folder `out` would be read with the rows of `data`, so that the next program takes its files for rows.
+///
+/// # Errors
+/// A user fault that names the path of `data`.
+pub(super) fn check_not_among_rows(out: &str, data: &Input) -> Result<(), Fault> {
+    match data.path_around(out) {
+        None => Ok(()),
+        Some(rows) => Err(Fault::user(format!(
+            "`{out}` is in {rows}, which is read as a whole: its files would be taken for rows; name a folder outside of it"
         ))),
     }
 }
