@@ -28,13 +28,13 @@ impl Explained {
     }
 }
 
-/// The fault of an operation that `what` names. A missing or forbidden file is the user's, the rest may pass.
+/// The fault of an operation that `what` names. A missing, changed or forbidden file is the user's, the rest may pass.
 pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
     match error {
         StoreError::NotFound { .. } => {
             Fault::user(format!("{what}: it is not there (any more)")).because(error).kind(FaultKind::NotFound)
         }
-        StoreError::Precondition { .. } => Fault::external(format!(
+        StoreError::Precondition { .. } => Fault::user(format!(
             "{what}: the file was replaced or changed after it was listed; start again, and write new data to new files"
         ))
         .because(error),
@@ -89,6 +89,13 @@ mod tests {
         for errno in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG] {
             assert_eq!(of(errno).domain, Domain::User);
         }
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_the_users() {
+        let error = StoreError::Precondition { path: "a".into(), source: "another e-tag".into() };
+        let fault = store_fault("cannot read `a`", error);
+        assert!(fault.domain == Domain::User && fault.to_string().contains("was replaced"), "{fault}");
     }
 
     #[tokio::test]

@@ -142,6 +142,30 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     assert!(fs::read_to_string(&old).unwrap().starts_with('{'));
 }
 
+/// A bug: `launch` began anew with the new rows, and the exit code was 0.
+#[test]
+fn a_file_that_is_replaced_during_a_launch_ends_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, other) = (common::parquet(dir.path(), 0, 3000), common::parquet(dir.path(), 3000, 2000));
+    let model = dir.path().join("model");
+    let mut launch = common::forebay(&["launch"]);
+    let settings = [
+        format!("data.train={}", data.display()),
+        format!("output.model={}", model.display()),
+        "data.epochs=1000000".to_owned(),
+        "model.kind=lr".to_owned(),
+        "placement.readers=1".to_owned(),
+        "placement.ps=1".to_owned(),
+    ];
+    launch.args(settings.iter().flat_map(|setting| ["--set", setting]));
+    let mut launch = common::Background::start(&mut launch);
+    launch.wait_for("push: sink", 1);
+    fs::rename(other.join("part-00000.parquet"), data.join("part-00000.parquet")).unwrap();
+    let (code, said) = launch.wait();
+    assert!(code == Some(2) && said.contains("was replaced or changed after it was listed"), "{code:?} {said}");
+    assert!(!model.exists());
+}
+
 /// A bug: under `launch` the model was trained again, up to ten times.
 #[test]
 fn a_model_that_is_saved_is_not_trained_again_for_its_report() {

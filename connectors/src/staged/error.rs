@@ -28,12 +28,15 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
     }
     let text = format!("{what} `{name}`");
     match kind {
-        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
-            "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
-        )),
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+            Fault::external(format!("{text}: the disk is full; make room or name a folder on another disk ({error})"))
+        }
         Some(io::ErrorKind::FileTooLarge) => Fault::external(format!(
-            "{text}: the file would be longer than this process may write (`ulimit -f` says how long) or than the disk allows; nothing \
-             was left behind, raise the limit or name a folder on another disk ({error})"
+            "{text}: the file would be longer than this process may write (`ulimit -f` says how long) or than the disk allows; raise the \
+             limit or name a folder on another disk ({error})"
+        )),
+        Some(io::ErrorKind::AlreadyExists) => Fault::user(format!(
+            "{text}: something has this name already, if nothing is seen there a broken symbolic link ({error})"
         )),
         Some(io::ErrorKind::NotFound) => Fault::user(format!("{text}: {error}")).kind(FaultKind::NotFound),
         Some(
@@ -41,7 +44,6 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
             | io::ErrorKind::ReadOnlyFilesystem
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
-            | io::ErrorKind::AlreadyExists
             | io::ErrorKind::InvalidFilename,
         ) => Fault::user(format!("{text}: {error}")),
         _ => Fault::external(format!("{text}: {error}")),

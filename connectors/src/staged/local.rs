@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use forebay_actors::Fault;
 
 use super::error::fault;
+use super::place;
 use super::within::check_not_around_here;
 
 /// How files are made; tests put something in the place of [`File::create_new`].
@@ -30,8 +31,7 @@ pub(super) struct Local {
 impl Local {
     /// Makes an empty folder beside `place`, parents included.
     pub(super) fn begin(place: PathBuf, replace: bool) -> Result<Self, Fault> {
-        // A link stays, and what it leads to is replaced.
-        let place = fs::canonicalize(&place).unwrap_or(place);
+        let place = place::real(&place)?;
         if replace {
             check_not_around_here(&place)?;
         }

@@ -14,6 +14,7 @@ mod files;
 mod flat;
 mod folder;
 mod local;
+mod place;
 mod renamed;
 mod stop;
 mod within;

@@ -1,0 +1,74 @@
+//! Where a local folder is that is written and then gets its name: a rename must be able to give it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forebay_actors::Fault;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+
+/// As many symbolic links as Linux follows.
+const MOST_LINKS: usize = 40;
+
+/// The place without symbolic links: a link stays, and what it leads to is made or replaced.
+///
+/// # Errors
+/// A user fault if a link leads back to itself, or if the place is a mount point, whose name a rename cannot give to another folder.
+pub(super) fn real(place: &Path) -> Result<PathBuf, Fault> {
+    let real = followed(place)?;
+    match is_mount_point(&real) {
+        true => Err(Fault::user(format!(
+            "`{}` is a mount point, which no folder can replace: name a folder in it, for instance `{}`",
+            place.display(),
+            place.join("model").display()
+        ))),
+        false => Ok(real),
+    }
+}
+
+/// Follows links to what is not there, too.
+fn followed(place: &Path) -> Result<PathBuf, Fault> {
+    let mut at = place.to_owned();
+    for _ in 0..=MOST_LINKS {
+        if let Ok(real) = fs::canonicalize(&at) {
+            return Ok(real);
+        }
+        let Ok(target) = fs::read_link(&at) else { return Ok(at) };
+        at = at.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    Err(Fault::user(format!("`{}` is a symbolic link that leads back to itself: name another folder", place.display())))
+}
+
+fn is_mount_point(place: &Path) -> bool {
+    let there = statx(CWD, place, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    there.is_ok_and(|there| there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_link_to_what_is_not_there_is_followed_and_one_to_itself_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let at = |name: &str| root.join(name);
+        fs::create_dir(at("there")).unwrap();
+        for (link, target) in [("a", "there"), ("b", "later/model"), ("c", "b"), ("d", "e"), ("e", "d")] {
+            symlink(target, at(link)).unwrap();
+        }
+        for (place, expected) in
+            [("there", "there"), ("new", "new"), ("a", "there"), ("b", "later/model"), ("c", "later/model")]
+        {
+            assert_eq!(real(&at(place)).unwrap(), at(expected), "{place}");
+        }
+        assert!(real(&at("d")).unwrap_err().to_string().contains("leads back to itself"));
+    }
+
+    #[test]
+    fn a_mount_point_is_refused() {
+        let said = real(Path::new("/proc")).unwrap_err().to_string();
+        assert!(said.contains("`/proc` is a mount point") && said.contains("`/proc/model`"), "{said}");
+    }
+}
