@@ -161,6 +161,46 @@ fn a_dense_value_that_is_not_finite_is_a_bad_row() {
 }
 
 #[test]
+fn an_evaluation_counts_the_rows_that_it_leaves_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let [rows, model, report] = ["rows.csv", "model", "report"].map(path);
+    fs::write(&rows, "label,c,x\n1,a,1\n0,b,2\n1,a,1\n0,b,nan\n0,b,oops\n0,b,nan\n").unwrap();
+    let paths = [format!("data.train={rows}"), format!("data.eval={rows}"), format!("output.model={model}")];
+    let options =
+        ["model.kind=lr", "data.on_bad_row=skip", "data.epochs=2", "evaluation.every={ epochs = 1 }"].into_iter();
+    let settings = options.chain(THREE_COLUMNS).chain(paths.iter().map(String::as_str));
+    let mut args = vec!["train", "--report", &report];
+    args.extend(settings.flat_map(|setting| ["--set", setting]));
+    let (code, said) = run(&args);
+    assert_eq!(code, Some(0), "{said}");
+    let lines = ["left out 2 rows: dense value is not finite", "left out 1 row: not a number"];
+    for line in lines {
+        assert!(said.contains(&format!("evaluated on {rows}: {line}\n")), "{said}");
+    }
+    let joined = format!("; {}", lines.join("; "));
+    let during = said.lines().find(|line| line.contains("evaluation 1 after"));
+    assert!(during.is_some_and(|line| line.contains(&joined)), "{said}");
+    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+    let rejected = serde_json::json!({ "dense value is not finite": 2, "not a number": 1 });
+    let written = json(&fs::read_to_string(Path::new(&report).join("report.json")).unwrap());
+    let of_report = &written["evaluation"];
+    assert_eq!(of_report["evaluation"]["rejected"], rejected);
+    assert!(of_report["text"].as_str().unwrap().ends_with(&joined), "{of_report}");
+
+    let eval = |data: &str, more: &[&str]| run(&[&["eval", "--model", &model, "--data", data][..], more].concat());
+    let (code, said) = eval(&rows, &[]);
+    assert!(code == Some(0) && said.contains(&format!("\n{}\n", lines.join("\n"))), "{said}");
+    assert_eq!(json(&eval(&rows, &["--json"]).1)["rejected"], rejected);
+    let [good, bad] = ["good.csv", "bad.csv"].map(path);
+    fs::write(&good, "label,c,x\n1,a,1\n0,b,2\n").unwrap();
+    assert!(json(&eval(&good, &["--json"]).1).get("rejected").is_none(), "all rows were scored");
+    fs::write(&bad, "label,c,x\n1,a,nan\n0,b,nan\n").unwrap();
+    let (code, said) = eval(&bad, &[]);
+    assert!(code == Some(2) && said.contains(&format!("no rows to evaluate; {}", lines[0])), "{said}");
+}
+
+#[test]
 fn a_gradient_that_is_not_finite_stops_the_run_and_saves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.parquet");

@@ -109,6 +109,45 @@ fn statistics_of_a_job_that_training_refuses_are_not_computed() {
 }
 
 #[test]
+fn jobs_of_every_kind_have_the_statistics_of_their_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 300);
+    let text = format!(
+        "[data]\ntrain = {rows:?}\n[columns]\ndense = [{{ column = \"I3\", scale = \"z_score\" }}, \"I4\"]\n\
+         slots = [{{ column = \"C1..C3\", kind = \"hex\" }}, {{ column = \"I1\", kind = \"boundaries\", quantiles = 4 }}]\n\
+         [model]\nembedding_dim = 4\nhidden = [4]\n"
+    );
+    let statistics = |settings: &[&str]| {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let job = Job::from_toml(&text, &settings).unwrap();
+        column_statistics(&job, &Context::default()).unwrap_or_else(|fault| panic!("{settings:?}: {fault}"))
+    };
+    let expected = statistics(&["model.kind=lr"]);
+    assert_eq!((expected.rows, expected.dense.len(), expected.quantiles.len()), (300, 2, 1));
+    for kind in ["fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn"] {
+        assert_eq!(statistics(&[format!("model.kind={kind}").as_str()]), expected, "{kind}");
+    }
+    let labels = "columns.label=['label', { column = 'I2', positive = '> 1', mask_missing = true }]";
+    for kind in ["shared_bottom", "mmoe", "esmm"] {
+        assert_eq!(statistics(&[format!("model.kind={kind}").as_str(), labels]), expected, "{kind}");
+    }
+    let attention = "model.attention=[{ history = 'C1', target = 'C2' }]";
+    let user = "model.user={ slots = ['C1', 'I1'], dense = ['I3'] }";
+    let item = "model.item={ slots = ['C2', 'C3'], dense = ['I4'] }";
+    let slots = "columns.slots=[{ column = 'C1', kind = 'hex', table = 'users' }, { column = 'C2', kind = 'hex', table = 'items' }, \
+                 { column = 'I1', kind = 'boundaries', quantiles = 4, table = 'items' }]";
+    for settings in [
+        &["model.kind=din", attention][..],
+        &["model.kind=custom", attention],
+        &["model.kind=two_towers", user, item],
+        &["model.kind=final_mlp", "model.first_context=['C1']", "model.second_context=['C2', 'I1']"],
+        &["tables.users={ embedding_dim = 2 }", "tables.items={ storage = 'f16' }", slots],
+    ] {
+        assert_eq!(statistics(settings), expected, "{settings:?}");
+    }
+}
+
+#[test]
 fn quantiles_take_infinity_as_training_does_and_text_is_told_as_that_of_a_slot() {
     let dir = tempfile::tempdir().unwrap();
     let (file, rows) = (dir.path().join("job.toml"), dir.path().join("rows.parquet"));

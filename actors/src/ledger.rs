@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Fault, FaultKind};
+use crate::numbers::counted;
 
 /// Counts the rows of one run. Clones share the counts.
 ///
@@ -41,6 +42,11 @@ impl LedgerReport {
     pub fn rejected_total(&self) -> u64 {
         self.rejected.values().sum()
     }
+}
+
+/// A line for each reason of [`LedgerReport::rejected`]: `left out 2 rows: too few fields`.
+pub fn left_out_lines(rejected: &BTreeMap<String, u64>) -> impl Iterator<Item = String> {
+    rejected.iter().map(|(reason, &rows)| format!("left out {}: {reason}", counted(rows, "row")))
 }
 
 impl Ledger {

@@ -148,7 +148,7 @@ pub use control::Control;
 pub use fault::{Domain, Fault, FaultKind, Phase};
 pub use host::{Host, HostMeters};
 pub use io_runtime::IoRuntime;
-pub use ledger::{Ledger, LedgerReport};
+pub use ledger::{Ledger, LedgerReport, left_out_lines};
 pub use link::{Capacity, LinkReport};
 pub use machine::Machine;
 pub use meter::StageMeter;

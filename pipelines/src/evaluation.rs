@@ -101,7 +101,9 @@ impl Model {
 
     fn scored(outcome: Outcome) -> Result<(Evaluation, Report), Fault> {
         outcome.result?;
-        let evaluation = outcome.results.take("evaluate");
-        Ok((evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?, outcome.report))
+        let evaluation: Option<Evaluation> = outcome.results.take("evaluate");
+        let evaluation = evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?;
+        let rejected = outcome.report.ledger.rejected.clone();
+        Ok((Evaluation { rejected, ..evaluation }, outcome.report))
     }
 }

@@ -1,6 +1,8 @@
 //! The quality of a model's scores on some rows: what an evaluation finds.
 
-use forebay_actors::counted;
+use std::collections::BTreeMap;
+
+use forebay_actors::{counted, left_out_lines};
 use forebay_models::{
     ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
@@ -34,7 +36,10 @@ pub struct Evaluation {
     /// The quality on the rows of each value of the columns `evaluation.slices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
-    /// With several labels: the quality of each, in their order, including this one.
+    /// Rows that were read and not scored, by reason: bad rows, and those that custom stages dropped.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rejected: BTreeMap<String, u64>,
+    /// With several labels: the quality of each, in their order, including this one. They have no `rejected`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Evaluation>,
 }
@@ -102,6 +107,7 @@ impl Evaluation {
             reliability: reliability(&scores, labels, weights, BINS),
             gauc: None,
             slices: Vec::new(),
+            rejected: BTreeMap::new(),
             labels: Vec::new(),
         }
     }
@@ -109,6 +115,16 @@ impl Evaluation {
     /// With several labels the quality of each, else only this one: what to show, one after the other.
     pub fn of_labels(&self) -> &[Evaluation] {
         if self.labels.is_empty() { std::slice::from_ref(self) } else { &self.labels }
+    }
+
+    /// A line about the rows that were not scored, for each reason.
+    pub fn left_out_lines(&self) -> impl Iterator<Item = String> {
+        left_out_lines(&self.rejected)
+    }
+
+    /// The same lines as the end of a line; empty if all rows were scored.
+    pub fn left_out(&self) -> String {
+        left_out(&self.rejected)
     }
 
     /// The GAUC as a line, and each slice as one; empty without them.
@@ -148,6 +164,11 @@ impl Evaluation {
         };
         line("predicted", |bin| bin.predicted) + "\n" + &line("observed", |bin| bin.observed)
     }
+}
+
+/// What was left out, as the end of a line; empty if nothing was.
+pub(crate) fn left_out(rejected: &BTreeMap<String, u64>) -> String {
+    left_out_lines(rejected).map(|line| format!("; {line}")).collect()
 }
 
 /// One line, without the reliability table; with several labels, for the one that it names.

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_base::mix64;
 use forebay_connectors::OnBadRow;
-use forebay_job::{Clip, Columns, DataOptions, DenseColumn, DenseStatistics, Job, Slot, SlotKind, Transform};
+use forebay_job::{
+    Clip, Columns, DataOptions, DenseColumn, DenseStatistics, Job, ModelKind, ModelOptions, Slot, SlotKind, Tables,
+    Transform,
+};
 
 use crate::context::Context;
 use crate::flow::ExampleBatch;
@@ -37,12 +40,10 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
             "the job has no dense features (columns.dense) and no slots with quantiles, so there are no statistics to compute",
         ));
     }
-    with_any_statistics(job, &features, &cut).check()?;
-    let columns = measured(job, &features, &cut);
-    let data = DataOptions { epochs: 1, shuffle: false, ..job.data.clone() };
-    let job = &Job { columns, data, ..job.clone() };
-    job.check()?;
-    context.registry.check(job)?;
+    let whole = with_any_statistics(job, &features, &cut);
+    whole.check()?;
+    context.registry.check(&whole)?;
+    let job = &reading(job, &features, &cut);
     let read = sources::windows(job, context, None)?;
     let links = &job.pipeline.links;
     let rows = read.begin(Topology::new("stats")).link(links.to_parse());
@@ -108,6 +109,17 @@ fn with_any_statistics(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> J
     job
 }
 
+/// The job that reads the columns of [`measured`]. Its model names no other columns; no model is made of it.
+fn reading(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Job {
+    let model = match job.columns.label.len() {
+        1 => ModelOptions { kind: ModelKind::Lr, ..ModelOptions::default() },
+        // The models of several labels name no slots.
+        _ => job.model.clone(),
+    };
+    let data = DataOptions { epochs: 1, shuffle: false, ..job.data.clone() };
+    Job { columns: measured(job, features, cut), data, model, tables: Tables::new(), ..job.clone() }
+}
+
 /// Columns for reading the features, and then the slots as numbers, each with an indicator, which says where it is missing.
 fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     let columns = &job.columns;
@@ -127,7 +139,8 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
         ..DenseColumn::from(slot.column.clone())
     };
     // A job needs at least one slot.
-    let mut slot = columns.slots.iter().find(|slot| slot.quantiles.is_none()).or(columns.slots.first()).cloned();
+    let slot = columns.slots.iter().find(|slot| slot.quantiles.is_none()).or(columns.slots.first());
+    let mut slot = slot.map(|slot| Slot { table: None, ..slot.clone() });
     if let Some(slot) = slot.as_mut().filter(|slot| slot.quantiles.is_some()) {
         (slot.kind, slot.quantiles) = (SlotKind::LogBucket, None);
     }

@@ -1,7 +1,7 @@
 //! `forebay data`: make, convert and inspect rows.
 
 use crate::Fault;
-use crate::actors::{Domain, Source, StageCx, counted};
+use crate::actors::{Domain, Source, StageCx, left_out_lines};
 use crate::connectors::convert::{
     Encoding, ParquetOptions, TextOptions, block_on, infer_columns, to_criteo_text, to_parquet,
 };
@@ -399,10 +399,8 @@ fn write_parquet(
         return out::print(serde_json::json!({ "folder": out, "written": written, "rejected": reasons }));
     }
     out::print(said)?;
-    for (reason, rows) in cx.ledger().snapshot().rejected {
-        out::print(format_args!("left out {}: {reason}", counted(rows, "row")))?;
-    }
-    Ok(())
+    let rejected = cx.ledger().snapshot().rejected;
+    left_out_lines(&rejected).try_for_each(out::print)
 }
 
 impl Inspect {

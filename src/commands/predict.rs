@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::Fault;
-use crate::actors::{StageCx, counted};
+use crate::actors::{StageCx, counted, left_out_lines};
 use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
 use crate::connectors::staged::{Folder, StagedFolder};
@@ -161,8 +161,7 @@ pub(super) fn counts(
     let null =
         counts.without_score.iter().map(|(why, &rows)| format!("{} without a {result}: {why}", counted(rows, "row")));
     let ledger = predictions.report().ledger;
-    let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {}: {why}", counted(rows, "row")));
-    Ok(Some(null.chain(missing).collect()))
+    Ok(Some(null.chain(left_out_lines(&ledger.rejected)).collect()))
 }
 
 /// The next batch; `None` after the last one, or when the user asked to stop.

@@ -156,7 +156,8 @@ impl Summary<'_> {
             "history": history,
             "evaluations": self.trained.evaluations(),
             "evaluation": evaluated.map(|(path, evaluation)| {
-                json!({ "path": path, "evaluation": evaluation, "text": format!("{path}: {evaluation}") })
+                let text = format!("{path}: {evaluation}{}", evaluation.left_out());
+                json!({ "path": path, "evaluation": evaluation, "text": text })
             }),
         });
         contents(report, &model.job, [self.counts(), self.usage(), more])

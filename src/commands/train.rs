@@ -334,10 +334,11 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<
     let Some(evaluation) = evaluation else { return Ok(None) };
     match json {
         true => out::print_or_drop(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
-        false => evaluation
-            .of_labels()
-            .iter()
-            .for_each(|evaluation| out::print_or_drop(format_args!("evaluated on {path}: {evaluation}"))),
+        false => {
+            let qualities = evaluation.of_labels().iter().map(ToString::to_string);
+            let lines = qualities.chain(evaluation.left_out_lines());
+            lines.for_each(|line| out::print_or_drop(format_args!("evaluated on {path}: {line}")));
+        }
     }
     Ok(Some((path.to_string(), evaluation)))
 }

@@ -73,7 +73,7 @@ pub(super) fn advise(
     let headroom = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
     let cores = cores_of(limit, machines);
     let (field, value, gain, then) = match limit.kind {
-        LimitKind::Cores | LimitKind::Lease => return None,
+        LimitKind::Cores | LimitKind::Lease | LimitKind::Evaluation => return None,
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {

@@ -40,6 +40,8 @@ pub enum LimitKind {
     /// Readers have no lease: all windows are given out, or the coordinator is slow to give more. Or a reader was lost with a lease that
     /// has not run out (`lost leases`).
     Lease,
+    /// Evaluations while the model is trained: nothing is trained on meanwhile.
+    Evaluation,
     /// The cores of a machine.
     Cores,
 }
@@ -49,7 +51,7 @@ pub enum LimitKind {
 pub struct Limit {
     /// What kind of thing it is.
     pub kind: LimitKind,
-    /// The stage, the shard, the link (`ship to receive`), `staleness`, or the host.
+    /// The stage, the shard, the link (`ship to receive`), `staleness`, `evaluation`, or the host.
     pub name: String,
     /// In a cluster, the process.
     #[serde(default)]
@@ -71,6 +73,12 @@ pub(super) const AT_SHARDS: [&str; 3] = ["lookup", "refresh", "push"];
 
 /// Leases of readers that were lost, until they run out.
 const LOST_LEASES: &str = "lost leases";
+
+/// The limit and the wait of the look-up for evaluations.
+const EVALUATION: &str = "evaluation";
+
+/// The waits of a look-up that is held up although there is room below.
+const PAUSES: [&str; 2] = ["checkpoint", EVALUATION];
 
 /// The link from readers to trainers.
 pub(super) const SHIP_TO_RECEIVE: &str = "ship to receive";
@@ -99,6 +107,9 @@ pub(super) fn find(
         // A source that has only waited has sent nothing, so no stage after it has worked.
         return between_stages(processes, 0.0, job).map(|limit| (limit, Certainty::Likely));
     };
+    if let Some(limit) = of_evaluations(processes, loads) {
+        return Some(by_share(limit));
+    }
     let limit = of_load(top, loads, processes);
     // The cores limit a stage that computes, but not one that waits for a store.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
@@ -108,8 +119,7 @@ pub(super) fn find(
     if limit.share < SURE
         && let Some(limit) = between_stages(processes, limit.share, job)
     {
-        let certainty = if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely };
-        return Some((limit, certainty));
+        return Some(by_share(limit));
     }
     let next = loads.iter().skip(1).find(|load| !same_cause(&limit, load)).map_or(0.0, |load| load.share);
     let certainty = match limit.share {
@@ -119,6 +129,12 @@ pub(super) fn find(
         _ => Certainty::Unclear,
     };
     Some((limit, certainty))
+}
+
+/// A limit that is no stage, with its certainty.
+fn by_share(limit: Limit) -> (Limit, Certainty) {
+    let certainty = if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely };
+    (limit, certainty)
 }
 
 /// The limit that the most occupied load points to.
@@ -205,6 +221,16 @@ fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> 
     process.report.stages.iter().find(|stage| stage.name == name)
 }
 
+/// The limit, if evaluations take more of the time than any stage is occupied, and than look-up, compute and push take in turn.
+fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit> {
+    let share = mean(processes, "lookup", |stage| stage.wait_share(EVALUATION));
+    let in_turn = mean(processes, "lookup", |stage| stage.wait_share("ticket") + stage.occupied_share());
+    // Evaluations keep the shards busy, too.
+    let stages = loads.iter().filter(|load| load.stage != SHARDS).map(|load| load.share);
+    let most = stages.fold(in_turn, f64::max);
+    (share >= 0.3 && share > most).then(|| between(LimitKind::Evaluation, EVALUATION, share, 1))
+}
+
 /// The limit, if as many batches are under way as staleness allows.
 fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     let ticket = mean(processes, "lookup", |stage| stage.wait_share("ticket"));
@@ -271,9 +297,14 @@ fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
 /// A link whose capacity is too small for how unevenly batches come.
 fn of_links(processes: &[&ProcessReport]) -> Option<Limit> {
     let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
-    let uneven = links.map(|(link, ends)| (link, ends[0].blocked_share().min(ends[1].starved_share())));
+    let uneven = links.map(|(link, ends)| (link, without_room(&ends[0]).min(ends[1].starved_share())));
     let (link, share) = uneven.max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= 0.3)?;
     Some(between(LimitKind::Link, format!("{} to {}", link.from, link.to), share, link.capacity.max_items()))
+}
+
+/// The share of its time in which a stage had no room below.
+fn without_room(stage: &StageReport) -> f64 {
+    stage.blocked_share() - PAUSES.iter().map(|pause| stage.wait_share(pause)).sum::<f64>()
 }
 
 fn same_cause(limit: &Limit, load: &Load) -> bool {
@@ -282,11 +313,13 @@ fn same_cause(limit: &Limit, load: &Load) -> bool {
 }
 
 impl Limit {
-    /// The side of the dense compute that the limit is on: `input`, `compute`, `table`; `None` for the cores of a machine.
+    /// The side of the dense compute that the limit is on: `input`, `compute`, `table`; or else `staleness`, `evaluation`. `None` for the
+    /// cores of a machine.
     pub fn bound(&self) -> Option<&'static str> {
         match self.kind {
             LimitKind::Cores => None,
             LimitKind::Staleness => Some("staleness"),
+            LimitKind::Evaluation => Some(EVALUATION),
             LimitKind::Shard => Some("table"),
             _ if AT_SHARDS.contains(&self.name.as_str()) => Some("table"),
             _ if [COMPUTE, "upload", "download"].contains(&self.name.as_str()) => Some("compute"),
@@ -316,6 +349,10 @@ impl fmt::Display for Limit {
                 write!(f, "trainers wait {percent} of the time until leases of lost readers run out")?
             }
             (LimitKind::Lease, _) => write!(f, "read waits for leases {percent} of the time in {n} {replicas}")?,
+            (LimitKind::Evaluation, _) => write!(
+                f,
+                "evaluations take {percent} of the time; evaluate less often with evaluation.every, or on fewer rows with data.eval"
+            )?,
             (LimitKind::Cores, _) if n == 1 => write!(f, "the only core of this machine is the limit: {percent} used")?,
             (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
         }

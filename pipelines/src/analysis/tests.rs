@@ -214,6 +214,59 @@ fn a_link_that_holds_both_ends_up_is_the_limit() {
     assert_eq!(change(&analysis), Some(("pipeline.links.batch", "32")), "{analysis}");
 }
 
+/// A run whose look-up is blocked for `waits`, and whose other stages are 10% occupied.
+fn held_up(waits: &[(&str, u64)]) -> ProcessReport {
+    let waits: Vec<_> = waits.iter().map(|&(what, share)| (what, WaitKind::Blocked, share)).collect();
+    let mut run = with(stage("lookup", 2, &waits));
+    run.report.stages[4] = stage("train", 2, &[("", WaitKind::Starved, 97)]);
+    run
+}
+
+#[test]
+fn evaluations_that_take_most_of_the_time_are_the_limit_with_no_advice_about_links() {
+    let mut run = held_up(&[("evaluation", 88), ("", 1)]);
+    // An evaluation also pulls rows, and uses the cores.
+    run.report.services = vec![stage("ps0-embedding", 95, &[])];
+    run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2, ..Machine::default() };
+    let found = analysis(&[run]);
+    let limit = found.limit.as_ref().unwrap();
+    assert_eq!(
+        (limit.kind, limit.name.as_str(), limit.bound()),
+        (LimitKind::Evaluation, "evaluation", Some("evaluation"))
+    );
+    assert_eq!((found.certainty, change(&found)), (Certainty::Sure, None));
+    let expected = "evaluation-bound 98%: evaluations take 88% of the time; evaluate less often with evaluation.every, or on fewer rows \
+                    with data.eval";
+    assert_eq!(found.to_string(), expected);
+    assert_eq!(found.short(), "evaluation 88%");
+    let some = analysis(&[held_up(&[("evaluation", 40), ("ticket", 25)])]);
+    assert_eq!(
+        (some.limit.as_ref().unwrap().kind, some.certainty),
+        (LimitKind::Evaluation, Certainty::Likely),
+        "{some}"
+    );
+}
+
+#[test]
+fn what_takes_longer_than_evaluations_is_the_limit() {
+    let mut run = held_up(&[("evaluation", 40)]);
+    run.report.stages[1] = stage("parse", 96, &[]);
+    assert_eq!(analysis(&[run]).limit.unwrap().name, "parse");
+    let in_turn = analysis(&[held_up(&[("evaluation", 40), ("ticket", 50)])]);
+    assert_eq!(in_turn.limit.as_ref().unwrap().kind, LimitKind::Staleness, "{in_turn}");
+}
+
+#[test]
+fn a_look_up_that_a_pause_holds_up_makes_no_link_the_limit() {
+    for waits in [[("evaluation", 35), ("", 15)], [("checkpoint", 80), ("", 15)]] {
+        let mut run = held_up(&waits);
+        run.report.stages[1] = stage("parse", 36, &[]);
+        let found = analysis(&[run]);
+        let limit = found.limit.as_ref().unwrap();
+        assert_eq!((limit.name.as_str(), change(&found)), ("parse", None), "{found}");
+    }
+}
+
 /// A reader in which every stage is 10% occupied, but `read` waits for its leases.
 fn reader(rank: usize, parse: StageReport) -> ProcessReport {
     let stages = vec![

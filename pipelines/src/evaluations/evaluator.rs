@@ -101,7 +101,7 @@ impl Worker {
         let options = &self.job.evaluation;
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
-        let others = others(&evaluation);
+        let (others, left_out) = (others(&evaluation), evaluation.left_out());
         if self.shared.lock().points.is_empty() {
             stopping::check_first(options, &point)?;
         }
@@ -113,7 +113,8 @@ impl Worker {
         if let Some(cut_point) = &self.cut_point {
             cut_point.evaluated(point);
         }
-        tracing::info!("evaluation {} {point}{others}{}", at + 1, if is_best { ", the best so far" } else { "" });
+        let best = if is_best { ", the best so far" } else { "" };
+        tracing::info!("evaluation {} {point}{others}{best}{left_out}", at + 1);
         let mut state = self.shared.lock();
         if stopping::stops_after(options, &state.points) {
             state.stopped = true;

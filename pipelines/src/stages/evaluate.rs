@@ -10,7 +10,7 @@ use super::row_groups::RowGroups;
 use super::scorer::Scorer;
 use super::train::ModelMaker;
 use crate::flow::{KeptRows, ReadyBatch};
-use crate::quality::{Evaluation, Gauc, Slice};
+use crate::quality::{Evaluation, Gauc, Slice, left_out};
 
 /// Most slices of a column.
 const SLICES: usize = 50;
@@ -175,7 +175,8 @@ impl Sink for Evaluate {
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
         if self.labels.is_empty() {
-            return Err(Fault::user("no rows to evaluate"));
+            let left_out = left_out(&cx.ledger().snapshot().rejected);
+            return Err(Fault::user(format!("no rows to evaluate{left_out}")));
         }
         let weights = (!self.weights.is_empty()).then_some(&self.weights[..]);
         if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {

@@ -65,6 +65,7 @@ impl Eval {
         } else {
             let best = if *is_best { ", the best so far" } else { "" };
             out::print(format_args!("checkpoint {number}, {point}{best}"))?;
+            evaluation.left_out_lines().try_for_each(|line| out::print(format_args!("checkpoint {number}: {line}")))?;
         }
         if let (true, Some(patience)) = (is_enough, self.patience) {
             let last = if patience == 1 { "evaluation".to_owned() } else { format!("{patience} evaluations") };

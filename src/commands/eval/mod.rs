@@ -13,7 +13,7 @@ use crate::logs::Logs;
 ///
 /// Checks the files of the model folder. For each data set it prints the exact AUC, logloss, normalised entropy (the logloss divided by
 /// that of the mean), COPC (clicks over predicted clicks), and the calibration: the mean score and the share of label 1 in ten bins of rows
-/// by score.
+/// by score. It also counts the rows that it leaves out by reason, with data.on_bad_row=skip.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay eval --model rows/model --data rows/test
@@ -105,6 +105,7 @@ impl Eval {
                     out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
                     evaluation.group_lines().iter().try_for_each(out::print)?;
                 }
+                evaluation.left_out_lines().try_for_each(|line| out::print(format_args!("{set}{line}")))?;
             }
         }
         Ok(())
