@@ -78,7 +78,7 @@ struct InputForm {
     #[arg(long, value_enum)]
     format: Option<InputFormat>,
     /// The character between the fields of CSV; \t is a tab. Default: a comma.
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter)]
+    #[arg(long, value_name = "CHARACTER", value_parser = CsvOptions::parse_delimiter)]
     delimiter: Option<char>,
 }
 
@@ -104,16 +104,6 @@ impl InputForm {
     fn csv(&self) -> CsvOptions {
         let default = CsvOptions::default();
         CsvOptions { delimiter: self.delimiter.unwrap_or(default.delimiter), ..default }
-    }
-}
-
-/// One character, or `\t`.
-fn delimiter(text: &str) -> Result<char, String> {
-    let mut characters = text.chars();
-    match (text, characters.next(), characters.next()) {
-        ("\\t", ..) => Ok('\t'),
-        (_, Some(one), None) => Ok(one),
-        _ => Err("expected one character, such as ; or \\t".to_owned()),
     }
 }
 
