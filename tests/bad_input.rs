@@ -354,7 +354,8 @@ fn csv_says_what_it_is_when_it_is_read_as_another_format() {
         &["no column `label`", "data.csv.delimiter to '\\t'"],
     );
     trained(&path, &[&columns[..], &["data.format=csv", "data.csv.delimiter=\"\\t\""]].concat());
-    refused(&path, &["data.csv.delimiter=ab"], &["delimiter"]);
+    trained(&path, &[&columns[..], &["data.format=csv", "data.csv.delimiter=\\t"]].concat());
+    refused(&path, &["data.csv.delimiter=ab"], &["delimiter", "expected one character"]);
     refused(&path, &["data.format=csvv"], &["did you mean `csv`?"]);
     refused(&path, &["data.format=csv", "columns.slots=[\"I1\"]"], &["`I1`", "numbers", "text"]);
     fs::write(dir.path().join("more.parquet"), "x").unwrap();

@@ -5,11 +5,14 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use common::{read_rows, run};
+use parquet::arrow::ArrowWriter;
 
 fn convert(rows: &Path, out: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["data", "convert", rows.to_str().unwrap(), "--out", out.to_str().unwrap()];
@@ -39,6 +42,97 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     fs::write(&job, "[columns]\nlabel = \"1511657927\"\ndense = [\"837575\"]\nslots = [\"pv\"]\n").unwrap();
     let (code, said) = convert(&rows, &out, &["--job", job.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{said}");
+}
+
+/// The names of MovieLens and of other sets tell no format, or that of Criteo text.
+#[test]
+fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {
+    let dir = tempfile::tempdir().unwrap();
+    let job = dir.path().join("job.toml");
+    let columns =
+        "[columns]\nlabel = { column = \"rating\", positive = \">= 4\" }\ndense = []\nslots = [\"user\", \"item\"]\n";
+    fs::write(&job, format!("[data]\nformat = \"csv\"\ncsv = {{ delimiter = \"\\t\" }}\n{columns}")).unwrap();
+    for (number, name) in ["r.tsv", "u.data", "r.dat", "r.tab", "ratings", "r.txt"].into_iter().enumerate() {
+        let rows = dir.path().join(name);
+        fs::write(&rows, "user\titem\trating\n196\t242\t3\n186\t302\t5\n").unwrap();
+        let with: [&[&str]; 3] =
+            [&["--delimiter", "\\t"], &["--format", "csv", "--delimiter", "\\t"], &["--job", job.to_str().unwrap()]];
+        for (way, more) in with.into_iter().enumerate() {
+            let out = dir.path().join(format!("out-{number}-{way}"));
+            let (code, said) = convert(&rows, &out, more);
+            assert_eq!(code, Some(0), "{name} {more:?}: {said}");
+            assert_eq!((read_rows(&out).num_rows(), read_rows(&out).num_columns()), (2, 3), "{name} {more:?}");
+        }
+        let (code, said) = run(&["data", "inspect", rows.to_str().unwrap(), "--delimiter", "\\t"]);
+        assert!(code == Some(0) && said.contains("csv, 1 file, 2 rows") && said.contains("rating"), "{name}: {said}");
+    }
+    let out = dir.path().join("out");
+    let (code, said) = convert(&dir.path().join("r.tsv"), &out, &[]);
+    assert!(code == Some(2) && said.contains("--format csv") && said.contains("--delimiter '\\t'"), "{said}");
+    let lines = dir.path().join("rows.jsonl");
+    fs::write(&lines, "{\"a\": 1}\n").unwrap();
+    let (code, said) = convert(&lines, &out, &["--delimiter", ";"]);
+    assert!(code == Some(2) && said.contains("--delimiter is for CSV") && said.contains("JSON lines"), "{said}");
+    fs::rename(&lines, dir.path().join("rows.log")).unwrap();
+    let (code, said) = convert(&dir.path().join("rows.log"), &out, &["--format", "json_lines"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn missing_values_of_all_numbers_booleans_and_texts_can_be_filled() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("rows.csv");
+    fs::write(&csv, "i,f,s\n1,1.5,a\n,,\n").unwrap();
+    let ones: ArrayRef = Arc::new(Int32Array::from(vec![Some(1), None]));
+    use DataType::{
+        Boolean, Date32, Float32, Float64, Int8, Int16, Int32, Int64, LargeUtf8, UInt8, UInt16, UInt32, UInt64, Utf8,
+    };
+    let kinds =
+        [Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float32, Float64, Boolean, Utf8, LargeUtf8, Date32];
+    let columns = kinds.iter().map(|kind| (kind.to_string(), cast(&ones, kind).unwrap()));
+    let rows = RecordBatch::try_from_iter(columns).unwrap();
+    let typed = dir.path().join("rows.parquet");
+    let mut writer = ArrowWriter::try_new(fs::File::create(&typed).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    for (rows, out) in [(&csv, "of-csv"), (&typed, "of-parquet")] {
+        let out = dir.path().join(out);
+        let (code, said) = convert(rows, &out, &["--fill-nulls"]);
+        assert_eq!(code, Some(0), "{said}");
+        let found = read_rows(&out);
+        for (field, column) in found.schema_ref().fields().iter().zip(found.columns()) {
+            if *field.data_type() == Date32 {
+                assert_eq!(column.null_count(), 1);
+                continue;
+            }
+            assert!(!field.is_nullable() && column.null_count() == 0, "{field}");
+            let text = cast(&column.slice(1, 1), &Utf8).unwrap();
+            let text = text.as_string::<i32>().value(0);
+            assert!(["0", "0.0", "false", ""].contains(&text), "{field}: {text}");
+        }
+    }
+    // Only columns of unsigned 32-bit integers can be written as hexadecimal strings.
+    let (code, said) = convert(&csv, &dir.path().join("hex"), &["--categories", "hex"]);
+    assert!(code == Some(2) && said.contains("unsigned 32-bit") && said.contains("leave it out"), "{said}");
+    let (code, said) = convert(&typed, &dir.path().join("hex"), &["--categories", "hex"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn partition_columns_that_are_not_written_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows");
+    for day in ["day=1/hour=2", "day=2/hour=2"] {
+        fs::create_dir_all(rows.join(day)).unwrap();
+        fs::write(rows.join(day).join("a.csv"), "click,item\n1,7\n").unwrap();
+    }
+    let (code, said) = convert(&rows, &dir.path().join("out"), &[]);
+    assert!(code == Some(0) && said.contains("partition columns day, hour"), "{said}");
+    let job = dir.path().join("job.toml");
+    fs::write(&job, "[columns]\nlabel = \"click\"\ndense = []\nslots = [\"item\", \"hour\"]\n").unwrap();
+    let (code, said) = convert(&rows, &dir.path().join("of-job"), &["--job", job.to_str().unwrap()]);
+    assert!(code == Some(0) && !said.contains("partition columns"), "{said}");
+    assert!(read_rows(&dir.path().join("of-job")).column_by_name("hour").is_some());
 }
 
 #[test]

@@ -283,6 +283,38 @@ fn values_of_csv_have_a_weight_each() {
     assert!(csv != trained(&file, ""));
 }
 
+/// A file of JSON lines with nothing but nulls does not show whether a column has lists.
+#[test]
+fn a_line_alone_without_a_value_scores_as_beside_other_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let nulls = "{\"click\": 0, \"item\": null, \"w\": 1, \"tag\": null}\n";
+    let lines = format!("{{\"click\": 1, \"item\": 5, \"w\": 2, \"tag\": 7}}\n{nulls}").repeat(40);
+    fs::write(path("rows.jsonl"), lines).unwrap();
+    fs::write(path("one.jsonl"), nulls).unwrap();
+    fs::write(path("none.jsonl"), nulls.repeat(20)).unwrap();
+    let job = format!(
+        "[data]\ntrain = {:?}\n[columns]\nlabel = \"click\"\ndense = []\nslots = [{{ column = \"item\", kind = \"int\", weights = \
+         \"w\" }}, {{ column = \"tag\", kind = \"int\", pooling = \"mean\" }}]\n[model]\nkind = \"lr\"\n[output]\nmodel = {:?}\n",
+        path("rows.jsonl"),
+        path("model")
+    );
+    fs::write(path("job.toml"), job).unwrap();
+    let (code, said) = run(&["train", &path("job.toml")]);
+    assert_eq!(code, Some(0), "{said}");
+    let last_score = |data: &str| {
+        let mut predict = common::forebay(&["predict", "--model", &path("model"), "--data", &path(data), "--out", "-"]);
+        let output = predict.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().last().unwrap().to_owned()
+    };
+    assert_eq!(last_score("one.jsonl"), last_score("rows.jsonl"));
+    // Without a model, the weights of single values show it.
+    let settings = [format!("data.train={}", path("none.jsonl")), format!("output.model={}", path("none"))];
+    let (code, said) = run(&["train", &path("job.toml"), "--set", &settings[0], "--set", &settings[1]]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn the_example_of_the_page_runs() {
     let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/data.md")).unwrap();

@@ -12,15 +12,21 @@ pub(crate) fn dictionary() -> DataType {
 }
 
 /// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not say that they can
-/// be null. Such files can still be read together.
+/// be null; and lists with 64-bit offsets are the same in Parquet, only the writer's Arrow schema tells them apart. Such files can still be
+/// read together.
 pub(crate) fn in_batches(field: &FieldRef) -> FieldRef {
     match field.data_type() {
-        DataType::List(item) => {
+        DataType::List(item) | DataType::LargeList(item) => {
             let item = in_batches(&Arc::new(Field::new_list_field(item.data_type().clone(), true)));
             Arc::new(field.as_ref().clone().with_data_type(DataType::List(item)))
         }
         _ => Arc::clone(field),
     }
+}
+
+/// Whether values are strings, each with its own text.
+pub(crate) fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 /// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type `Null`.
@@ -37,7 +43,9 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
             let item = a.as_ref().clone().with_data_type(wider(a.data_type(), b.data_type())?);
             Some(DataType::List(Arc::new(item)))
         }
-        (text @ DataType::Utf8, words) | (words, text @ DataType::Utf8) if *words == dictionary() => Some(text.clone()),
+        (a, b) if is_text(a) && *b == dictionary() => Some(a.clone()),
+        (a, b) if is_text(b) && *a == dictionary() => Some(b.clone()),
+        (a, b) if is_text(a) && is_text(b) => Some(DataType::LargeUtf8),
         // Both are days; Parquet has one type for them.
         (DataType::Date32, DataType::Date64) | (DataType::Date64, DataType::Date32) => Some(DataType::Date32),
         (a, b) if a.is_floating() && b.is_floating() => {
@@ -57,7 +65,7 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
 pub(crate) fn shown(kind: &DataType) -> String {
     match kind {
         DataType::Dictionary(_, values) => shown(values),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "strings".to_owned(),
+        kind if is_text(kind) => "strings".to_owned(),
         DataType::List(item) => format!("lists of {}", shown(item.data_type())),
         kind if kind.is_integer() => format!("integers ({kind})"),
         kind if kind.is_floating() => format!("numbers ({kind})"),
@@ -85,7 +93,9 @@ mod tests {
 
     #[test]
     fn the_wider_type_holds_both_and_strings_and_numbers_have_none() {
-        use DataType::{Date32, Date64, Float32, Float64, Int8, Int32, Int64, Null, UInt8, UInt32, UInt64, Utf8};
+        use DataType::{
+            Date32, Date64, Float32, Float64, Int8, Int32, Int64, LargeUtf8, Null, UInt8, UInt32, UInt64, Utf8,
+        };
         let list = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
         for (a, b, wide) in [
             (Int32, Int64, Some(Int64)),
@@ -99,7 +109,10 @@ mod tests {
             (Null, Utf8, Some(Utf8)),
             (Int64, Utf8, None),
             (dictionary(), Utf8, Some(Utf8)),
+            (dictionary(), LargeUtf8, Some(LargeUtf8)),
             (dictionary(), Int64, None),
+            (Utf8, LargeUtf8, Some(LargeUtf8)),
+            (LargeUtf8, Int64, None),
             (list(Int32), list(Int64), Some(list(Int64))),
             (list(Int32), Int32, None),
         ] {

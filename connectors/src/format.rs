@@ -115,6 +115,9 @@ pub struct FileColumn {
     pub folder_text: bool,
     /// Whether it holds lists, if the first lines of JSON files have only nulls for it.
     pub list: bool,
+    /// A column with as many values in each row: of the weights of its values, or of the values that it weighs. If JSON files have single
+    /// values there, their nulls here are missing values, too, and no lists.
+    pub beside: Option<String>,
 }
 
 /// How integers that are written as text are taken.
@@ -163,6 +166,7 @@ impl FileColumn {
             optional: false,
             folder_text: false,
             list: false,
+            beside: None,
         }
     }
 
@@ -188,6 +192,12 @@ impl FileColumn {
     #[must_use]
     pub fn list(self, list: bool) -> Self {
         Self { list, ..self }
+    }
+
+    /// The same, but with as many values in each row as this column.
+    #[must_use]
+    pub fn beside(self, beside: Option<String>) -> Self {
+        Self { beside, ..self }
     }
 }
 

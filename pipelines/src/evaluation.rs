@@ -26,7 +26,8 @@ impl Model {
         let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
         self.warn_of_other_types(read.format);
         let scored = self.score(read)?;
-        warn_of_evaluation(&self.job.columns.label, &scored.0);
+        let columns = &self.job.columns;
+        warn_of_evaluation(&columns.label, columns.weight.is_some(), &scored.0);
         Ok(scored)
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use forebay_actors::commas;
 use forebay_job::{LabelColumn, Labels, Positive, PositiveRule};
 
 use crate::quality::Evaluation;
@@ -69,7 +70,7 @@ impl LabelsSeen {
             } else if let Some(never) = never(column, seen.positives) {
                 tracing::warn!(
                     "columns.label: no row of {} has {never} in column `{}`, which columns.label calls positive",
-                    seen.rows,
+                    commas(seen.rows),
                     column.column
                 );
             }
@@ -77,12 +78,16 @@ impl LabelsSeen {
     }
 }
 
-/// Logs that all labels of an evaluation are the same.
-pub(crate) fn warn_of_evaluation(columns: &Labels, evaluation: &Evaluation) {
+/// Logs that all labels of an evaluation are the same. `weighted`: rows have weights, and those of weight 0 do not count.
+pub(crate) fn warn_of_evaluation(columns: &Labels, weighted: bool, evaluation: &Evaluation) {
     let all = if evaluation.labels.is_empty() { std::slice::from_ref(evaluation) } else { &evaluation.labels };
     for (column, of) in columns.iter().zip(all) {
         if of.rows > 0 && (of.positive_rate == 0.0 || of.positive_rate == 1.0) {
-            let (rows_have, label, column) = (all_rows_have(of.rows), of.positive_rate, described(column));
+            let rows_have = match weighted {
+                true => "all rows with a weight above 0 have".to_owned(),
+                false => all_rows_have(of.rows),
+            };
+            let (label, column) = (of.positive_rate, described(column));
             tracing::warn!("columns.label: {rows_have} label {label} ({column}), so there is no AUC");
         }
     }
@@ -91,7 +96,7 @@ pub(crate) fn warn_of_evaluation(columns: &Labels, evaluation: &Evaluation) {
 fn all_rows_have(rows: u64) -> String {
     match rows {
         1 => "the only row has".to_owned(),
-        _ => format!("all {rows} rows have"),
+        _ => format!("all {} rows have", commas(rows)),
     }
 }
 

@@ -68,6 +68,9 @@ impl Model {
 
     /// Its job, with columns that are read as in training.
     pub(crate) fn job_as_trained(&self) -> Job {
-        self.types().pinned(&self.job)
+        let mut job = self.types().pinned(&self.job);
+        let single = self.training.iter().flat_map(TrainingSummary::single_columns);
+        job.columns.single = single.cloned().collect();
+        job
     }
 }

@@ -13,6 +13,7 @@ use crate::connectors::{
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::bar::Bar;
@@ -42,9 +43,9 @@ enum Format {
     Criteo,
 }
 
-/// Format of the files that are inspected.
+/// Format of the files that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum InspectedFormat {
+enum InputFormat {
     /// Apache Parquet
     Parquet,
     /// Criteo's tab-separated text
@@ -52,18 +53,57 @@ enum InspectedFormat {
     /// CSV with a header
     Csv,
     /// JSON lines: an object on each line
+    #[value(name = "json_lines", alias = "json-lines")]
     JsonLines,
     /// Arrow IPC, also called Feather
     Arrow,
 }
 
-/// One character, or `\t`.
-fn delimiter(text: &str) -> Result<char, String> {
-    let mut characters = text.chars();
-    match (text, characters.next(), characters.next()) {
-        ("\\t", ..) => Ok('\t'),
-        (_, Some(one), None) => Ok(one),
-        _ => Err("expected one character, such as ; or \\t".to_owned()),
+impl From<InputFormat> for FileFormat {
+    fn from(format: InputFormat) -> Self {
+        match format {
+            InputFormat::Parquet => Self::Parquet,
+            InputFormat::Criteo => Self::Criteo,
+            InputFormat::Csv => Self::Csv,
+            InputFormat::JsonLines => Self::JsonLines,
+            InputFormat::Arrow => Self::Arrow,
+        }
+    }
+}
+
+/// What the names of files do not say.
+#[derive(Args)]
+struct InputForm {
+    /// Format of the files. Default: by their names, or else by their first bytes; CSV with --delimiter.
+    #[arg(long, value_enum)]
+    format: Option<InputFormat>,
+    /// The character between the fields of CSV; \t is a tab. Default: a comma.
+    #[arg(long, value_name = "CHARACTER", value_parser = CsvOptions::parse_delimiter)]
+    delimiter: Option<char>,
+}
+
+impl InputForm {
+    /// The format of the files: that of `--format` or of the job, or else as [`format_of`] tells it. A delimiter makes it CSV.
+    ///
+    /// # Errors
+    /// A user fault if there is a delimiter, and the files are not CSV; that of a listing.
+    fn format_of(&self, input: &Input, of_job: Option<FileFormat>) -> Result<FileFormat, Fault> {
+        let format = match (self.format.map(FileFormat::from).or(of_job), self.delimiter) {
+            (Some(format), _) => format,
+            (None, Some(_)) => FileFormat::of_files(&block_on(input.list())?, Some(FileFormat::Csv))?,
+            (None, None) => block_on(format_of(input))?,
+        };
+        if self.delimiter.is_some() && format != FileFormat::Csv {
+            return Err(Fault::user(format!(
+                "--delimiter is for CSV, but `{input}` is {format} by its name or by --format: leave out --delimiter, or add --format csv"
+            )));
+        }
+        Ok(format)
+    }
+
+    fn csv(&self) -> CsvOptions {
+        let default = CsvOptions::default();
+        CsvOptions { delimiter: self.delimiter.unwrap_or(default.delimiter), ..default }
     }
 }
 
@@ -93,10 +133,11 @@ struct Parquet {
     /// Encoding of Parquet columns.
     #[arg(long, value_enum, default_value_t = Encode::Dictionary)]
     encoding: Encode,
-    /// Type of the categories in Parquet.
+    /// Type of the categories in Parquet: of columns of unsigned 32-bit integers, as Criteo text has.
     #[arg(long, value_enum, default_value_t = Kind::Int)]
     categories: Kind,
-    /// Write 0 for a missing value: it decodes faster, but cannot be distinguished from 0.
+    /// Write 0 for a missing integer or number, false for a boolean and an empty text for a text: it decodes faster, but cannot be
+    /// distinguished from such a value. Missing dates, timestamps, decimals and lists stay missing.
     #[arg(long)]
     fill_nulls: bool,
     /// Replace the folder if it holds files.
@@ -174,15 +215,14 @@ pub(crate) struct Convert {
     /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     out: String,
-    /// A job file: from CSV and JSON lines, write the columns and types of this job.
-    #[arg(long, value_name = "JOB.toml")]
+    /// A job file: from CSV and JSON lines, write the columns and types of this job. Its data.format and data.csv count, too.
+    #[arg(long, value_name = "JOB.toml", conflicts_with = "delimiter")]
     job: Option<PathBuf>,
     /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "job")]
     text: Vec<String>,
-    /// The character between the fields of CSV; \t is a tab.
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, default_value = ",", conflicts_with = "job")]
-    delimiter: char,
+    #[command(flatten)]
+    form: InputForm,
     /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
@@ -200,12 +240,8 @@ pub(crate) struct Convert {
 pub(crate) struct Inspect {
     /// A file, a folder or a glob of Parquet, Arrow, CSV, JSON lines or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
-    /// Format of the files. Default: by their names, or else by their first bytes.
-    #[arg(long, value_enum)]
-    format: Option<InspectedFormat>,
-    /// The character between the fields of CSV; \t is a tab.
-    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, default_value = ",")]
-    delimiter: char,
+    #[command(flatten)]
+    form: InputForm,
     /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
@@ -275,7 +311,12 @@ impl Convert {
             out_folder::check_replaced(&self.out, &[], Some(&input))?;
         }
         out_folder::check_not_among_rows(&self.out, &input)?;
-        match block_on(format_of(&input))? {
+        let job = self.job.as_ref().map(|job| Job::load(job, &[])).transpose()?;
+        let format = self.form.format_of(&input, job.as_ref().and_then(|job| job.data.format))?;
+        if job.is_none() || !format.is_untyped() {
+            note_folders(&input)?;
+        }
+        match format {
             FileFormat::Parquet => write_parquet(
                 ParquetSource::new(input, read).dictionaries(false),
                 &self.out,
@@ -294,15 +335,15 @@ impl Convert {
                 None,
                 logs,
                 &stop,
-            ),
-            format @ (FileFormat::Csv | FileFormat::JsonLines) => {
-                let csv = CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() };
-                let (columns, csv) = match &self.job {
-                    Some(job) => {
-                        let job = Job::load(job, &[])?;
-                        (job.columns.in_files(format)?, job.data.csv.clone())
+            )
+            .map_err(with_options),
+            FileFormat::Csv | FileFormat::JsonLines => {
+                let (columns, csv) = match &job {
+                    Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
+                    None => {
+                        let csv = self.form.csv();
+                        (inferred(&input, format, &csv, &self.text)?, csv)
                     }
-                    None => (inferred(&input, format, &csv, &self.text)?, csv),
                 };
                 let written = if format == FileFormat::Csv {
                     let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
@@ -310,10 +351,10 @@ impl Convert {
                 } else {
                     let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
                     // A job says which keys it reads. Without a job all keys are converted, so a row with an unknown key is bad.
-                    let source = if self.job.is_some() { source } else { source.new_keys_are_bad() };
+                    let source = if job.is_some() { source } else { source.new_keys_are_bad() };
                     write_parquet(source, &self.out, &options, None, logs, &stop)
                 };
-                written.map_err(|fault| match self.job {
+                written.map_err(|fault| match job {
                     None if fault.domain == Domain::User => Fault::user(format!(
                         "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
                     )),
@@ -322,6 +363,27 @@ impl Convert {
             }
         }
     }
+}
+
+/// Adds the options of this command to an error about Criteo text that names the fields of a job.
+fn with_options(fault: Fault) -> Fault {
+    match fault.to_string().contains("set data.format") {
+        true => Fault::user(format!("{fault} (for this command: --format csv, and --delimiter '\\t' for tabs)")),
+        false => fault,
+    }
+}
+
+/// Says which columns of folders `column=value` are not written.
+fn note_folders(input: &Input) -> Result<(), Fault> {
+    let files = block_on(input.list())?;
+    let names: BTreeSet<&str> = files.iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name).collect();
+    if !names.is_empty() {
+        let names = names.into_iter().collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            "left out are the partition columns {names}, which are in the names of folders, not in the files"
+        );
+    }
+    Ok(())
 }
 
 /// Rows by which the types of columns are inferred.
@@ -405,15 +467,9 @@ fn write_parquet(
 
 impl Inspect {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
-        let format = self.format.map(|format| match format {
-            InspectedFormat::Parquet => FileFormat::Parquet,
-            InspectedFormat::Criteo => FileFormat::Criteo,
-            InspectedFormat::Csv => FileFormat::Csv,
-            InspectedFormat::JsonLines => FileFormat::JsonLines,
-            InspectedFormat::Arrow => FileFormat::Arrow,
-        });
-        let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
         let input = input(self.path, self.filter.as_ref());
+        let format = Some(self.form.format_of(&input, None)?);
+        let options = InspectOptions { format, csv: self.form.csv() };
         let found = block_on(inspect(input.clone(), options))?;
         let names = found.columns.iter().map(|column| column.name.as_str());
         if let Some(number) = number_among(names).filter(|_| found.format == "csv") {

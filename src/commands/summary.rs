@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
-use crate::pipelines::{Evaluation, EvaluationHistory, Model, SlotReport, Trained};
+use crate::pipelines::{Evaluation, EvaluationHistory, Job, Model, SlotReport, Trained};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -110,7 +110,8 @@ impl Summary<'_> {
             false => "; the last model was saved",
         };
         out::print_or_drop(format_args!(
-            "the best {metric} of {} was that of evaluation {}, {}{kept}",
+            "the best {metric}{} of {} was that of evaluation {}, {}{kept}",
+            of_label(&trained.model.job),
             counted(points.len(), "evaluation"),
             best + 1,
             points[best]
@@ -162,6 +163,13 @@ impl Summary<'_> {
         });
         contents(report, &model.job, [self.counts(), self.usage(), more])
     }
+}
+
+/// The label that the metric of the evaluations is of, if the model has several.
+fn of_label(job: &Job) -> String {
+    let names = job.columns.label.names();
+    let label = job.evaluation.label.as_ref().or(names.first()).filter(|_| !names.is_empty());
+    label.map_or_else(String::new, |label| format!(" of the label `{label}`"))
 }
 
 /// CPU seconds per million rows, in words; empty if the run had no more rows to train on, and only saved.

@@ -282,7 +282,7 @@ fn save(
     };
     let Some(folder) = output.folder(trained.training.ended) else {
         trained.forget_best();
-        return Ok((format!("the model was not saved: the run was drained, and {model} stays as it was"), None));
+        return Ok((format!("the model was not saved: the run was drained, and nothing was written to {model}"), None));
     };
     let begun = Instant::now();
     let saving = Saving { trained, folder: &folder, stop, session };
@@ -294,7 +294,7 @@ fn save(
     let line = format!("saved {folder}: {}, {:.1} MB", counted(rows, "table row"), bytes as f64 / 1e6);
     let line = format!("{line}{}{}", of_tables(trained), of_slots(trained));
     let beside = folder != *model;
-    let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
+    let line = if beside { format!("{line}; the run was drained, and nothing was written to {model}") } else { line };
     Ok((line, evaluation))
 }
 

@@ -69,6 +69,13 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
 }
 
 #[test]
+fn it_does_so_for_a_table_without_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let difference = difference(dir.path(), "wide_deep", &["table.admission={ count = 100000 }"]);
+    assert!(difference < 1e-5, "{difference}");
+}
+
+#[test]
 fn it_does_so_for_cross_layers_of_low_rank_and_a_tower_behind_them() {
     for settings in CROSSES {
         let dir = tempfile::tempdir().unwrap();

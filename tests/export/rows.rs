@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, AsArray, BooleanArray, Date32Array, FixedSizeListArray, Float32Array, Float64Array, Int32Array,
-    Int64Array, ListArray, RecordBatch, StringArray, TimestampMillisecondArray,
+    Int64Array, ListArray, RecordBatch, StringArray, TimestampNanosecondArray,
 };
 use arrow::datatypes::{Float32Type, Int64Type};
 use forebay::Job;
@@ -208,8 +208,8 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
             "moment",
             Arc::new(
                 range()
-                    .map(|r| some(r, 24).then_some(pick(25, 20)(r) as i64 * 3_600_001))
-                    .collect::<TimestampMillisecondArray>(),
+                    .map(|r| some(r, 24).then_some((pick(25, 20)(r) as i64 - 4) * 3_600_001_000_007))
+                    .collect::<TimestampNanosecondArray>(),
             ),
         ),
     ];

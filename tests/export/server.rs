@@ -7,9 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{
-    DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampMillisecondType,
-};
+use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Map, Value, json};
 
@@ -117,7 +115,7 @@ fn value(column: &ArrayRef, row: usize) -> Value {
         DataType::Boolean => json!(column.as_boolean().value(row)),
         DataType::Utf8 => json!(column.as_string::<i32>().value(row)),
         DataType::Date32 => json!(column.as_primitive::<Date32Type>().value(row)),
-        DataType::Timestamp(..) => json!(column.as_primitive::<TimestampMillisecondType>().value(row) * 1000),
+        DataType::Timestamp(..) => json!(column.as_primitive::<TimestampNanosecondType>().value(row).div_euclid(1000)),
         DataType::List(_) => {
             let list = column.as_list::<i32>().value(row);
             (0..list.len()).map(|at| value(&list, at)).collect()

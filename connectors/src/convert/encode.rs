@@ -129,7 +129,10 @@ impl Encoder {
         };
         let shape = match &mut self.columns {
             Some(shape) => shape,
-            None => self.columns.insert(Columns::new(self.change.schema(schema), &self.options)?),
+            None => {
+                self.change.check(schema)?;
+                self.columns.insert(Columns::new(self.change.schema(schema), &self.options)?)
+            }
         };
         let mut writers: Vec<Vec<_>> = columns.iter().map(|_| Vec::new()).collect();
         let leaves = shape.factory.create_column_writers(0).map_err(unwritable)?;

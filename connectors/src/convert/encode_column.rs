@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray, UInt32Array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
+};
 use arrow::compute::concat;
-use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Field, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type,
+    Int32Type, Int64Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use arrow::error::ArrowError;
 use forebay_actors::Fault;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, compute_leaves};
@@ -25,6 +30,18 @@ pub(super) struct Change {
 impl Change {
     pub(super) fn new(options: &ParquetOptions) -> Self {
         Self { hex: options.categories == Categories::Hex, fill: options.fill_nulls }
+    }
+
+    /// # Errors
+    /// A user fault if categories shall be written as hex strings, and no column can hold categories.
+    pub(super) fn check(self, schema: &Schema) -> Result<(), Fault> {
+        if self.hex && !schema.fields().iter().any(|field| *field.data_type() == DataType::UInt32) {
+            return Err(Fault::user(
+                "--categories hex writes columns of unsigned 32-bit integers, as Criteo text has, as text; these rows have no such \
+                 column: leave it out",
+            ));
+        }
+        Ok(())
     }
 
     /// The columns as they are written.
@@ -73,26 +90,48 @@ pub(super) fn encode(
     chunks().map_err(|e| Fault::user(cannot()).because(e))
 }
 
-/// The types that Criteo has.
+/// The types that have a value for what is missing.
 fn fillable(kind: &DataType) -> bool {
-    matches!(kind, DataType::Int32 | DataType::UInt32 | DataType::Utf8)
+    let text = matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    text || kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
 }
 
-/// The column with 0 or an empty string for what is missing.
+/// The column with 0, false or an empty string for what is missing.
 fn filled(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
-        DataType::Int32 => {
-            let values = column.as_primitive::<Int32Type>();
-            Arc::new(values.iter().map(Option::unwrap_or_default).collect::<Int32Array>())
-        }
-        DataType::UInt32 => {
-            let values = column.as_primitive::<UInt32Type>();
-            Arc::new(values.iter().map(Option::unwrap_or_default).collect::<UInt32Array>())
+        DataType::Int8 => zeros::<Int8Type>(column),
+        DataType::Int16 => zeros::<Int16Type>(column),
+        DataType::Int32 => zeros::<Int32Type>(column),
+        DataType::Int64 => zeros::<Int64Type>(column),
+        DataType::UInt8 => zeros::<UInt8Type>(column),
+        DataType::UInt16 => zeros::<UInt16Type>(column),
+        DataType::UInt32 => zeros::<UInt32Type>(column),
+        DataType::UInt64 => zeros::<UInt64Type>(column),
+        DataType::Float16 => zeros::<Float16Type>(column),
+        DataType::Float32 => zeros::<Float32Type>(column),
+        DataType::Float64 => zeros::<Float64Type>(column),
+        DataType::Boolean => {
+            let values = column.as_boolean();
+            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<BooleanArray>())
         }
         DataType::Utf8 => {
             let values = column.as_string::<i32>();
             Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<StringArray>())
         }
+        DataType::LargeUtf8 => {
+            let values = column.as_string::<i64>();
+            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<LargeStringArray>())
+        }
+        DataType::Utf8View => {
+            let values = column.as_string_view();
+            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<StringViewArray>())
+        }
         _ => Arc::clone(column),
     }
+}
+
+/// Numbers with 0 for what is missing.
+fn zeros<T: ArrowPrimitiveType>(column: &ArrayRef) -> ArrayRef {
+    let values = column.as_primitive::<T>();
+    Arc::new(PrimitiveArray::<T>::from_iter_values(values.iter().map(Option::unwrap_or_default)))
 }

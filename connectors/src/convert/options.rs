@@ -27,10 +27,10 @@ pub struct ParquetOptions {
     pub group_rows: usize,
     /// Row groups of a file. Default 8.
     pub file_groups: usize,
-    /// Whether a missing value becomes 0 (or an empty string) and the column non-null, which decodes faster but can no
-    /// longer be told from a 0. Default false.
+    /// Whether a missing integer, number, boolean or text becomes 0, false or an empty string and the column non-null, which decodes
+    /// faster but can no longer be told from such a value. Default false.
     pub fill_nulls: bool,
-    /// Categories as `UInt32` (default) or as hex strings.
+    /// Categories as `UInt32` (default) or as hex strings; rows without a column of `UInt32` are then refused.
     pub categories: Categories,
     /// Whether a folder that holds files is replaced. Default false.
     pub replace: bool,

@@ -1,13 +1,14 @@
 //! How CSV is written: its delimiter, quotes, and what stands for a missing value.
 
 use forebay_actors::Fault;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// How CSV is written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CsvOptions {
     /// The character between two fields, an ASCII character such as "," or "\t".
+    #[serde(deserialize_with = "delimiter")]
     pub delimiter: char,
     /// Whether fields may be in double quotes, with `""` for a quote in a field. A quoted field must end on its line.
     pub quotes: bool,
@@ -22,6 +23,19 @@ impl Default for CsvOptions {
 }
 
 impl CsvOptions {
+    /// The delimiter that a text names: one character, or a backslash and `t` for a tab, as shells pass it.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn parse_delimiter(text: &str) -> Result<char, String> {
+        let mut characters = text.chars();
+        match (text, characters.next(), characters.next()) {
+            ("\\t", ..) => Ok('\t'),
+            (_, Some(one), None) => Ok(one),
+            _ => Err("expected one character, such as ; or \\t".to_owned()),
+        }
+    }
+
     /// Checks that the delimiter can be told from everything else.
     ///
     /// # Errors
@@ -41,4 +55,10 @@ impl CsvOptions {
     pub(super) fn delimiter(&self) -> u8 {
         u8::try_from(self.delimiter).unwrap_or(b',')
     }
+}
+
+fn delimiter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<char, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    CsvOptions::parse_delimiter(&text)
+        .map_err(|expected| de::Error::custom(format!("{text:?} is no delimiter, {expected}")))
 }

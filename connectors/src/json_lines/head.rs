@@ -70,7 +70,7 @@ impl Seen {
 
 /// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text.
 /// A column is one of lists in all files if a value of it is a list in one of them, or if all are null and the job says that it holds
-/// lists.
+/// lists, and the column beside it has no single values.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -114,13 +114,14 @@ pub(super) async fn read_heads(
     let known = new_keys_are_bad.then(|| Arc::new(names.keys().map(|&name| name.to_owned()).collect::<HashSet<_>>()));
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
-        for FileColumn { name, kind, integers, list, .. } in &wanted {
+        for FileColumn { name, kind, integers, list, beside, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
             let (field, origin) = match folders.get(name, &file.partitions).or_else(above) {
                 Some((field, constant)) => (field, Origin::Folder(constant)),
                 None => {
-                    let seen = names.get(name.as_str()).copied().unwrap_or_default();
-                    let list = seen.list || *list && !seen.single;
+                    let seen = |name: &str| names.get(name).copied().unwrap_or_default();
+                    let of_single = beside.as_deref().map(seen).is_some_and(|beside| beside.single && !beside.list);
+                    let list = seen(name).list || *list && !seen(name).single && !of_single;
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
                     (Field::new(name, column_type(*kind, list), true), origin)
                 }

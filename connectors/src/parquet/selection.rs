@@ -55,7 +55,7 @@ fn ranges(
                     "`{}`, column `{}`: compressed with {codec}, which Forebay does not read: write the file again \
                      with zstd, snappy, gzip, lz4 or uncompressed",
                     file.name,
-                    column.column_path(),
+                    column.column_path().string(),
                 )));
             }
             // `byte_range` panics on what a damaged footer may hold.
@@ -69,7 +69,7 @@ fn ranges(
                         "`{}`, row group {number}, column `{}`: the footer places it at byte {start}, {} bytes long, \
                          but the file has {} bytes: the file is damaged, write it again",
                         file.name,
-                        column.column_path(),
+                        column.column_path().string(),
                         column.compressed_size(),
                         file.size,
                     )));
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(selected(Compression::SNAPPY, 4).unwrap().ranges[0].first(), Some(&(4..14)));
         for (codec, name) in [(Compression::BROTLI(BrotliLevel::default()), "brotli"), (Compression::LZO, "lzo")] {
             let said = selected(codec, 4).unwrap_err().to_string();
-            assert!(said.contains(&format!("`f.parquet`, column `\"a\"`: compressed with {name}")), "{said}");
+            assert!(said.contains(&format!("`f.parquet`, column `a`: compressed with {name}")), "{said}");
         }
         for at in [-5, 91, i64::MAX] {
             let said = selected(Compression::SNAPPY, at).unwrap_err().to_string();

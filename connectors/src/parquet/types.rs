@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
 
-use crate::column_types::dictionary;
+use crate::column_types::{dictionary, is_text};
 
 /// The schema `plain`, with other types for two kinds of columns.
 ///
@@ -33,10 +33,6 @@ pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: 
         _ => field.as_ref().clone(),
     });
     Schema::new_with_metadata(fields.collect::<Vec<Field>>(), plain.metadata().clone())
-}
-
-fn is_text(kind: &DataType) -> bool {
-    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 /// A timestamp, or a list of them, in microseconds.

@@ -129,11 +129,25 @@ pub(crate) fn too_long(expected: &str) -> BadRow {
     BadRow { reason: Reason::TooLong, column: None, found, expected: expected.to_owned() }
 }
 
-/// At most 40 bytes of a field, quoted.
+/// At most 40 bytes of a field, in backquotes: the text as it is, but control characters and bytes that are no text are escaped.
 pub(crate) fn shown(field: &[u8]) -> String {
-    let head = &field[..field.len().min(40)];
-    let dots = if field.len() > head.len() { ".." } else { "" };
-    format!("`{}{dots}`", head.escape_ascii())
+    let mut end = field.len().min(40);
+    // A character has at most 4 bytes; none is cut.
+    while end > 36 && field.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    let mut text = String::new();
+    for chunk in field[..end].utf8_chunks() {
+        for character in chunk.valid().chars() {
+            match character.is_control() {
+                true => text.extend(character.escape_default()),
+                false => text.push(character),
+            }
+        }
+        text.extend(chunk.invalid().escape_ascii().map(char::from));
+    }
+    let dots = if field.len() > end { ".." } else { "" };
+    format!("`{text}{dots}`")
 }
 
 /// What is expected if a column that its first rows made one of numbers has a value that would lose digits.
@@ -192,6 +206,19 @@ impl RejectFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_field_is_shown_as_it_is_but_for_control_characters_and_bytes_that_are_no_text() {
+        for (field, text) in [
+            (&b"1,\"a\\b"[..], "`1,\"a\\b`"),
+            ("Zürich\t".as_bytes(), "`Zürich\\t`"),
+            (b"a\xffb\x1b", "`a\\xffb\\u{1b}`"),
+        ] {
+            assert_eq!(shown(field), text);
+        }
+        let long = format!("{}éé", "x".repeat(39));
+        assert_eq!(shown(long.as_bytes()), format!("`{}..`", "x".repeat(39)));
+    }
 
     #[test]
     fn the_policy_reads_as_the_job_file_writes_it() {

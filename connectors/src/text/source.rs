@@ -76,7 +76,7 @@ impl Rejections {
         }
     }
 
-    /// `` , most of them (5) because: not a JSON object; the first at byte 0 of `rows.jsonl` ``; nothing without a bad row.
+    /// `` , most of them (5) because of this: not a JSON object; the first begins at byte 0 of `rows.jsonl` ``; nothing without a bad row.
     fn said(&self, files: &[DataFile]) -> String {
         let most = self.reasons.iter().max_by_key(|(_, rows)| **rows);
         let (Some((reason, rows)), Some((file, offset))) = (most, self.first) else { return String::new() };
@@ -84,7 +84,11 @@ impl Rejections {
         if self.reasons.len() == 1 && *rows == 1 {
             return format!(" because of this: {reason}; it begins at byte {offset} of `{name}`");
         }
-        format!(", most of them ({rows}) because of this: {reason}; the first begins at byte {offset} of `{name}`")
+        let share = match self.reasons.len() {
+            1 => "all".to_owned(),
+            _ => format!("most of them ({rows})"),
+        };
+        format!(", {share} because of this: {reason}; the first begins at byte {offset} of `{name}`")
     }
 }
 

@@ -177,6 +177,9 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
     for part in ["3 rows were rejected", "(2) because of this: not a JSON object", "byte 0 of", "a.jsonl`"] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    fs::write(&path, "{\"n\": 1,\n[1]\n").unwrap();
+    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    assert!(said.contains("2 rows were rejected, all because of this: not a JSON object"), "{said}");
 }
 
 #[tokio::test]
@@ -191,11 +194,7 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"[{\"n\": 1},", "not a JSON object", "expected a JSON object on each line"),
         (b"{\"n\": 1", "not a JSON object", "(EOF while parsing an object)"),
         (b"{\"n\": 1} {}", "not a JSON object", "(trailing characters)"),
-        (
-            b"{\"n\": \"one\", \"i\": 2, \"x\": {}}",
-            "not a number",
-            "found `\\\"one\\\"` in `n`, expected null or a number",
-        ),
+        (b"{\"n\": \"one\", \"i\": 2, \"x\": {}}", "not a number", "found `\"one\"` in `n`, expected null or a number"),
         (b"{\"n\": 1, \"i\": 2.5}", "not an integer", "found `2.5` in `i`"),
         (b"{\"h\": \"xyz\"}", "not a hex category", "in `h`"),
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),

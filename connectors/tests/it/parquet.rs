@@ -316,6 +316,40 @@ async fn dates_of_both_types_are_read_together() {
     assert_eq!(batch.column(0).as_primitive::<Date32Type>().values(), &[20_000, 20_001]);
 }
 
+/// In Parquet both kinds of lists and of strings are the same; polars writes the large ones.
+#[tokio::test]
+async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = rows(0, 100);
+    let texts =
+        arrow::compute::cast(plain.column(3), &DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true))));
+    let plain = RecordBatch::try_from_iter([
+        ("items", Arc::clone(plain.column(3))),
+        ("texts", texts.unwrap()),
+        ("word", Arc::clone(plain.column(2))),
+    ])
+    .unwrap();
+    let large = |name: &str, kind| {
+        let list = DataType::LargeList(Arc::new(Field::new("element", kind, true)));
+        arrow::compute::cast(&plain[name], &list).unwrap()
+    };
+    let columns = [
+        ("items", large("items", DataType::Int64)),
+        ("texts", large("texts", DataType::LargeUtf8)),
+        ("word", arrow::compute::cast(&plain["word"], &DataType::LargeUtf8).unwrap()),
+    ];
+    write(&dir.path().join("a.parquet"), &plain, 100);
+    write(&dir.path().join("b.parquet"), &RecordBatch::try_from_iter(columns).unwrap(), 100);
+    for dictionaries in [true, false] {
+        let mut source = ParquetSource::new(dir.path(), options()).dictionaries(dictionaries);
+        let all = joined(&read(&mut source, &cx()).await.unwrap());
+        for name in ["items", "texts", "word"] {
+            let found = arrow::compute::cast(&all[name], plain[name].data_type()).unwrap();
+            assert_eq!((&found.slice(0, 100), &found.slice(100, 100)), (&plain[name], &plain[name]), "{name}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_file_cut_anywhere_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

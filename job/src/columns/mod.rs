@@ -64,6 +64,9 @@ pub struct Columns {
     /// empty: the order is that of the slots.
     #[serde(skip)]
     pub tables: Vec<String>,
+    /// Feature columns that had no lists in the training of a model. A null in JSON lines is then a missing value there, and no list.
+    #[serde(skip)]
+    pub single: Vec<String>,
 }
 
 impl Default for Columns {
@@ -82,6 +85,7 @@ impl Default for Columns {
             optional: Vec::new(),
             extra: Vec::new(),
             tables: Vec::new(),
+            single: Vec::new(),
         }
     }
 }
@@ -179,8 +183,18 @@ impl Columns {
         let text = self.has_only_slots_of(SlotKind::String, &column.name);
         let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
         let integers = if keys { Integers::Wrapping } else { Integers::Signed };
-        let list = self.has_lists(&column.name);
-        column.optional(optional).folder_text(text).integers(integers).list(list)
+        let list = self.has_lists(&column.name) && !self.single.contains(&column.name);
+        let beside = self.beside(&column.name);
+        column.optional(optional).folder_text(text).integers(integers).list(list).beside(beside)
+    }
+
+    /// The column of the weights of a slot's values, for a slot's column, and the other way round.
+    fn beside(&self, name: &str) -> Option<String> {
+        self.slots.iter().find_map(|slot| match &slot.weights {
+            Some(weights) if slot.column == name => Some(weights.clone()),
+            Some(weights) if weights == name => Some(slot.column.clone()),
+            _ => None,
+        })
     }
 
     /// Whether an option of a feature says that a column holds lists.
