@@ -64,7 +64,7 @@ impl ReportFiles {
     /// The file cannot be written.
     pub(crate) fn write_trace(&self, processes: &[ProcessTimeline]) -> Result<(), Fault> {
         let Some(file) = &self.trace else { return Ok(()) };
-        whole_file::write(file, trace::trace(processes).to_string().as_bytes()).map_err(|e| cannot_write(file, e))
+        write(file, trace::trace(processes).to_string().as_bytes())
     }
 
     /// Writes the report.
@@ -73,10 +73,10 @@ impl ReportFiles {
     /// A file cannot be written.
     pub(crate) fn write(&self, report: &Value) -> Result<(), Fault> {
         if let Some(file) = &self.json {
-            whole_file::write(file, format!("{report:#}\n").as_bytes()).map_err(|e| cannot_write(file, e))?;
+            write(file, format!("{report:#}\n").as_bytes())?;
         }
         if let Some(file) = &self.html {
-            whole_file::write(file, page::report_page(report).as_bytes()).map_err(|e| cannot_write(file, e))?;
+            write(file, page::report_page(report).as_bytes())?;
         }
         Ok(())
     }
@@ -90,6 +90,12 @@ impl ReportFiles {
     pub(crate) fn is_some(&self) -> bool {
         self.json.is_some()
     }
+}
+
+/// Writes a file. Makes its folder again, if it was removed since the start.
+fn write(file: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
+    folder.and_then(|()| whole_file::write(file, bytes)).map_err(|e| cannot_write(file, e))
 }
 
 fn cannot_write(path: &Path, e: std::io::Error) -> Fault {

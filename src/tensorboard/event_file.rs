@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -61,7 +62,11 @@ impl EventFile {
     /// Writes a record in one call, so that a reader sees all of it or the beginning of it, which it skips until the rest comes.
     fn write(&mut self, step: u64, what: What) -> io::Result<()> {
         let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        self.0.write_all(&record(&Event { wall_time, step: step as i64, what: Some(what) }.encode_to_vec()))
+        self.0.write_all(&record(&Event { wall_time, step: step as i64, what: Some(what) }.encode_to_vec()))?;
+        match self.0.metadata()?.nlink() {
+            0 => Err(io::Error::new(io::ErrorKind::NotFound, "the event file was removed")),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -225,6 +225,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_that_is_removed_ends_the_event_files_and_not_the_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("events");
+        let board = TensorBoard::start(&folder).unwrap();
+        board.write(1, Vec::new());
+        fs::remove_dir_all(&folder).unwrap();
+        board.write(2, Vec::new());
+        assert!(matches!(board.state.borrow().file, Events::Failed));
+    }
+
+    #[test]
     fn rates_and_shares_are_those_since_the_sample_before() {
         let sample = |seconds, rows, bytes, times: [f64; 4]| {
             let [busy, starved, blocked, wall] = times;
