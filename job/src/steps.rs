@@ -25,7 +25,7 @@ impl Steps {
         let alpha = (0.1 * (1024.0 / covered).cbrt()).clamp(1e-5, 0.1);
         // Rounded, because roots may differ in the last bit between machines.
         let alpha = ((alpha * 1e5).round() / 1e5) as f32;
-        Optimizer::Ftrl { alpha, beta: (0.2 / rows) as f32, l1: 0.0, l2: 0.0 }
+        Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
 
     #[test]
     fn larger_and_staler_steps_are_shorter() {
-        assert_eq!(default_of("train.batch_rows = 512"), (0.1, 0.2 / 512.0));
-        assert_eq!(default_of("train.batch_rows = 8192"), (0.05, 0.2 / 8192.0));
-        assert_eq!(default_of("train.batch_rows = 512\ntrain.staleness = { exactly = 15 }"), (0.05, 0.2 / 512.0));
-        assert_eq!(default_of("train.batch_rows = 64"), (0.1, 0.2 / 64.0), "never longer");
+        assert_eq!(default_of("train.batch_rows = 512"), (0.1, 1.0 / 512.0));
+        assert_eq!(default_of("train.batch_rows = 8192"), (0.05, 1.0 / 8192.0));
+        assert_eq!(default_of("train.batch_rows = 512\ntrain.staleness = { exactly = 15 }"), (0.05, 1.0 / 512.0));
+        assert_eq!(default_of("train.batch_rows = 64"), (0.1, 1.0 / 64.0), "never longer");
         let absurd = format!(
             "train.batch_rows = {0}\ntrain.staleness = {0}\ntrain.sync = true\nplacement.trainers = 2",
             i64::MAX
@@ -71,7 +71,7 @@ mod tests {
         let (alpha, beta) = default_of(&absurd);
         assert!(alpha > 0.0 && beta > 0.0, "{alpha} {beta}: the error is to be about the field that is too large");
         let line = |job: &str| Job::from_toml(job, &[]).unwrap().default_linear_optimizer();
-        let expected = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 2.44e-5";
+        let expected = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 1.22e-4";
         assert_eq!(line("train.batch_rows = 8192").as_deref(), Some(expected));
         assert_eq!(line("model.kind = 'ctr_dnn'"), None, "it has no linear weights");
         assert_eq!(line("table.linear_optimizer = { kind = 'sgd' }"), None);

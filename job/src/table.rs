@@ -24,7 +24,7 @@ pub struct TableOptions {
     /// The number format of the weights in memory.
     pub storage: Storage,
     /// Optimizer of the linear weights. By default FTRL with `alpha = 0.1 (1024 / n)^(1/3)`, at most 0.1, where n is the number of rows that
-    /// a step or its staleness covers, `train.batch_rows` times 1 + `train.staleness`; and with `beta = 0.2 / train.batch_rows`. With
+    /// a step or its staleness covers, `train.batch_rows` times 1 + `train.staleness`; and with `beta = 1 / train.batch_rows`. With
     /// `train.sync` a step has a batch of each trainer ([why](quality.md#the-default-of-linear-weights)). Another one is for instance
     /// `{ kind = "adagrad", lr = 0.05 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
