@@ -95,7 +95,7 @@ fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint
     let resumed = job.run(&["--resume"]);
     assert_eq!(resumed.code, Some(0), "{}", resumed.said);
     let ended = follower.end();
-    assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last 1"), "{}", ended.said);
+    assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last evaluation"), "{}", ended.said);
     assert_eq!(evaluations(&ended.said).len(), 2);
 }
 
