@@ -334,7 +334,7 @@ mod tests {
                 "tables.small.embedding_dim is 0, expected at least 1: model.kind is \"dcn_v2\" without a linear part",
             ),
             (
-                "[tables.small]\nembedding_dim = 0\nembedding_init = 'zeros'\n[tables.big]\n",
+                "[tables.small]\nembedding_dim = 0\nembedding_init = { kind = 'zeros' }\n[tables.big]\n",
                 "leave tables.small.embedding_init out",
             ),
             (

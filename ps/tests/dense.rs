@@ -222,7 +222,7 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         let mut bad = grads.clone();
         bad[700] = f32::NAN;
         refused(half.push_once(id(1), &bad).await, &["1 of 1000 dense gradients"]);
-        refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["no trainer"]);
+        refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["needs a trainer"]);
         assert!(Arc::ptr_eq(&after, &half.pull().await.unwrap()));
         half.acknowledge_before(2).await.unwrap();
         assert_eq!(half.push_once(id(77), &grads).await.unwrap(), PushOutcome::Already);

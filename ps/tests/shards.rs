@@ -300,7 +300,7 @@ fn a_round_applies_the_mean_of_its_trainers_once() {
         assert!([one, again, two, three].iter().all(|pushed| *pushed.as_ref().unwrap() == PushOutcome::Applied));
         let late = trainers[1].push_round(id(1), round(10), &second, &b, 1).await.unwrap();
         assert_eq!(late, PushOutcome::Already);
-        user(table.push_round(id(9), round(1), &first, &a, 2).await.map(drop), &["no trainer"]);
+        user(table.push_round(id(9), round(1), &first, &a, 2).await.map(drop), &["needs a trainer"]);
         user(trainers[0].push_round(id(9), round(1), &first, &a, 1).await.map(drop), &["is over"]);
         dump(table).await
     });

@@ -159,7 +159,7 @@ fn a_file_that_is_replaced_during_a_launch_ends_the_run() {
     ];
     launch.args(settings.iter().flat_map(|setting| ["--set", setting]));
     let mut launch = common::Background::start(&mut launch);
-    launch.wait_for("push: sink", 1);
+    launch.wait_for("rows are trained on", 1);
     fs::rename(other.join("part-00000.parquet"), data.join("part-00000.parquet")).unwrap();
     let (code, said) = launch.wait();
     assert!(code == Some(2) && said.contains("was replaced or changed after it was listed"), "{code:?} {said}");
