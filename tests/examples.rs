@@ -72,7 +72,7 @@ fn the_job_of_two_labels_trains_on_rows_of_data_synth() {
             "model.hidden=[16]".to_owned(),
         ];
         let said = run("train", &job, &settings);
-        assert!(said.contains("click: 3000 rows") && said.contains("buy: 3000 rows"), "{said}");
+        assert!(said.contains("click: 3,000 rows") && said.contains("buy: 3,000 rows"), "{said}");
     }
     let (code, said) = common::run(&[&synth[..], &["--format", "criteo", "--replace"]].concat());
     assert!(code == Some(2) && said.contains("--labels 2 needs --format parquet"), "{said}");

@@ -406,7 +406,7 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
         assert!(rows.len() == 10 && rows.iter().all(|&rows| rows.abs_diff(labels.len() as u64 / 10) < 5), "{rows:?}");
     }
     let (code, said) = common::run(&[&eval[..], &[second]].concat());
-    assert!(code == Some(0) && said.contains(&format!("{second}: 1000 rows")), "{said}");
+    assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
     assert!(said.contains("normalised entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
     // A set that is not there does not take the result of the one before it.
     let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
