@@ -196,7 +196,8 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         }),
         ("fm, slots without embeddings", ModelSpec::fm(4, 2, 4).with_slot_dims(vec![0, 4, 4, 0])),
         ("deep fm, max, a slot without an embedding", {
-            ModelSpec::deep_fm(3, 2, 4, &[6]).with_slot_dims(vec![4, 4, 0]).with_pooling(Pooling::Max)
+            let sum = ModelSpec::deep_fm(3, 2, 4, &[6]).with_slot_dims(vec![4, 4, 0]);
+            sum.with_pooling(Pooling::Max).with_activation(Activation::Gelu)
         }),
         ("mmoe, widths", { ModelSpec::mmoe(3, 2, 4, 3, &[6, 5], &[3], &[1.0, 0.5]).with_slot_dims(vec![1, 4, 3]) }),
         ("two towers, widths", towers().with_slot_dims(vec![2, 4, 3])),
