@@ -17,6 +17,7 @@ use parquet::errors::Result as ParquetResult;
 
 use super::options::ParquetOptions;
 use super::parquet_types::{as_written, written_as};
+use crate::column_types::is_text;
 use crate::criteo::Categories;
 use crate::criteo::schema::hex;
 
@@ -92,8 +93,7 @@ pub(super) fn encode(
 
 /// The types that have a value for what is missing.
 fn fillable(kind: &DataType) -> bool {
-    let text = matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
-    text || kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
+    is_text(kind) || kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
 }
 
 /// The column with 0, false or an empty string for what is missing.
