@@ -26,7 +26,7 @@ pub(super) fn real(place: &Path) -> Result<PathBuf, Fault> {
 }
 
 /// Follows links to what is not there, too.
-fn followed(place: &Path) -> Result<PathBuf, Fault> {
+pub(super) fn followed(place: &Path) -> Result<PathBuf, Fault> {
     let mut at = place.to_owned();
     for _ in 0..=MOST_LINKS {
         if let Ok(real) = fs::canonicalize(&at) {

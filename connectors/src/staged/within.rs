@@ -6,6 +6,7 @@ use std::{env, fs};
 use forebay_actors::Fault;
 
 use super::folder::OpenFolder;
+use super::place;
 use crate::stores::local_path;
 
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
@@ -25,6 +26,7 @@ pub(crate) fn below(place: &str, folder: &str) -> Option<PathBuf> {
 fn resolved(place: &str) -> PathBuf {
     let Some(local) = local_path(place) else { return PathBuf::from(place) };
     let path = std::path::absolute(local.as_ref()).unwrap_or_else(|_| local.as_ref().into());
+    let path = place::followed(&path).unwrap_or(path);
     // A path that does not exist yet has no links, so the links of the folders above it count.
     let real = path.ancestors().find_map(|above| {
         let real = fs::canonicalize(above).ok()?;
@@ -65,7 +67,10 @@ mod tests {
         let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
         fs::create_dir_all(at("model/tables")).unwrap();
         std::os::unix::fs::symlink(at("model"), at("link")).unwrap();
-        for place in ["model", "model/", "model/tables/../x", "./model", "link", "link/new/er", "model/../model/new"] {
+        std::os::unix::fs::symlink(at("model/later/new"), at("broken")).unwrap();
+        for place in
+            ["model", "model/", "model/tables/../x", "./model", "link", "link/new/er", "model/../model/new", "broken"]
+        {
             assert!(is_in(&at(place), &at("model")), "{place}");
             assert!(is_in(&format!("file://{}", at(place)), &at("link/")), "{place}");
         }
