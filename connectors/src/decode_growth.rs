@@ -32,7 +32,7 @@ impl DecodeGrowth {
         self.threads < self.most
     }
 
-    /// Adds an interval of length `time`, of which the source waited for decoded rows for `waited`. `queued` splits wait for a thread now.
+    /// Adds an interval of length `time`. The source waited for decoded rows for `waited` of it, and `queued` splits wait for a thread now.
     /// Returns the number of threads to start.
     ///
     /// If the source waits for the share `w` of the time, what comes after it could take 1 / (1 - `w`) times as many rows.

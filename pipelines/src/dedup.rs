@@ -110,7 +110,7 @@ impl Pass<'_> {
         self.count = count;
     }
 
-    /// For keys of which about any may be new: no branch depends on whether a key is new. A key that is not new writes the last entry,
+    /// For batches in which any key may be new: no branch depends on whether a key is new. A key that is not new writes the last entry,
     /// which no key reads, and a key that is new equals itself at the next place of `firsts`.
     fn add_varied(&mut self, keys: &[u64], places: &mut Vec<u32>) {
         let (entries, firsts, last_place) = (&mut *self.entries, &mut *self.firsts, self.last_place);

@@ -66,7 +66,7 @@ pub(crate) struct CutPoint {
     shards: Shards,
     /// Set if there are other trainers.
     shared: Option<Arc<SharedCut>>,
-    /// The number of trainers, each of which trains on about as many rows as this one.
+    /// The number of trainers. Each of them trains on about as many rows as this one.
     trainers: u64,
     progress: Progress,
     state: Mutex<State>,

@@ -60,8 +60,8 @@ impl ServingRows {
         if table.contains(key) { !removed.contains(&key) } else { self.base.contains(key) }
     }
 
-    /// These rows, of which some are replaced. Copies all rows that deltas changed so far. Now and then it copies all rows, which takes the
-    /// memory of all rows again for as long as the old ones are in use.
+    /// Returns these rows with new weights for `keys`, and without the rows of `gone`. Copies all rows that deltas changed so far. Now and
+    /// then it copies all rows, which takes the memory of all rows again for as long as the old ones are in use.
     pub(super) fn with_changes(&self, keys: &[u64], weights: &[f32], gone: &[u64]) -> Result<Self, Fault> {
         let mut table = Table::new(&self.config)?;
         let mut removed = self.changed.removed.clone();
