@@ -11,6 +11,9 @@ const READS: &[&str] = &["o", "r"];
 
 const ROWS: u64 = 2000;
 
+/// How often the run reads its rows whose checkpoints another run goes on from: long enough for several, on a fast machine too.
+const EPOCHS: u64 = 100;
+
 fn settings(command: &mut Command, of: &[&str]) {
     command.args(of.iter().flat_map(|setting| ["--set", setting]));
 }
@@ -71,7 +74,7 @@ impl Resumes {
         let data = format!("data.train={}", rows.display());
         let (to, model) = (format!("checkpoint.to={}", to.display()), folder.join("model"));
         let model = format!("output.model={}", model.display());
-        let rest = ["model.kind=lr", "train.batch_rows=128", "checkpoint.rows=3000", "train.threads=1"];
+        let rest = ["model.kind=lr", "train.batch_rows=128", "checkpoint.rows=10000", "train.threads=1"];
         settings(&mut command, &[&rest[..], &[&data, &to, &model, &format!("data.epochs={epochs}")]].concat());
         command
     }
@@ -80,16 +83,18 @@ impl Resumes {
 impl Case for Resumes {
     fn prepare(&self, folder: &Path) -> Command {
         common::parquet(folder, 0, ROWS);
-        let (code, text) = common::code_and_output(&Self::train(folder, 5).output().unwrap());
-        assert!(code == Some(0) && folder.join("disk").exists(), "{text}");
-        let mut command = Self::train(folder, 6);
+        let (code, text) = common::code_and_output(&Self::train(folder, EPOCHS).output().unwrap());
+        assert_eq!(code, Some(0), "{text}");
+        let mut made = std::fs::read_dir(folder.join("disk")).unwrap().map(|file| file.unwrap().file_name());
+        assert!(made.any(|name| name.to_str().unwrap().starts_with("checkpoint-")), "no checkpoint: {text}");
+        let mut command = Self::train(folder, EPOCHS + 1);
         // Reads of its own checkpoints are no reads of the first one.
-        command.args(["--resume", "--set", "checkpoint.rows=1000000"]);
+        command.args(["--resume", "--set", "checkpoint.rows=1000000000"]);
         command
     }
 
     fn check(&self, _: &Path, ended: &Ended, fails: Fails) {
-        whole_or_named(ended, fails, "trained on 12,000 rows");
+        whole_or_named(ended, fails, "trained on 202,000 rows");
         // It never goes on from an older checkpoint, nor from none.
         assert!(!ended.text.contains("damaged"), "{fails:?}: {}", ended.text);
     }
