@@ -141,7 +141,7 @@ mod tests {
                 Server::start(&io, any, &security, identity.clone(), &limits, handlers, Health::new()).await.unwrap();
             let dialer = Dialer::new(&io, &security, &identity, &limits).unwrap();
             let peer = dialer.peer(&server.address().to_string()).unwrap();
-            let (mut outgoing, mut incoming) = peer.exchange(&["echo"], Duration::from_secs(10)).await.unwrap();
+            let (mut outgoing, mut incoming) = peer.exchange(&["echo"], Duration::from_secs(60)).await.unwrap();
             let sending = async {
                 for request in requests {
                     // After a fault the answers end with it.

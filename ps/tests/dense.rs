@@ -331,7 +331,7 @@ fn what_all_processes_save_comes_in_the_order_of_the_blocks() {
             let saved = (whole.save().await.unwrap(), apart.save().await.unwrap());
             assert_eq!(joined(saved.1, at, name), joined(saved.0, at, name));
         }
-        let other = peers[0].get(r#"{"dense": "all"}"#, std::time::Duration::from_secs(5)).await.unwrap().next().await;
+        let other = peers[0].get(r#"{"dense": "all"}"#, std::time::Duration::from_secs(60)).await.unwrap().next().await;
         assert!(other.unwrap_err().to_string().contains("has the ticket"));
         drop((whole, apart));
         stop(servers).await;

@@ -76,7 +76,7 @@ async fn say(
     path: &[&str],
     message: forebay_net::Message,
 ) -> Result<Option<forebay_net::Message>, Fault> {
-    let (mut outgoing, mut incoming) = cluster.peers()[0].exchange(path, Duration::from_secs(10)).await?;
+    let (mut outgoing, mut incoming) = cluster.peers()[0].exchange(path, Duration::from_secs(60)).await?;
     // What is refused by its path alone takes no message: the reason comes all the same.
     let _ = outgoing.send(message).await;
     incoming.next().await
@@ -131,7 +131,7 @@ fn what_no_client_says_is_refused_and_hurts_nobody() {
         refused(say(&cluster, &["table", "ads", "drop"], nothing()).await, &["table/ads/drop"]);
         let peer = &cluster.peers()[0];
         let action =
-            async |kind: &str, body: &str| peer.raw_action(kind, body.to_owned(), Duration::from_secs(10)).await;
+            async |kind: &str, body: &str| peer.raw_action(kind, body.to_owned(), Duration::from_secs(60)).await;
         refused(action("table.drop", "{}").await, &["no action `drop`"]);
         refused(action("table.stats", "{\"tables\": 1}").await, &["expected `table`"]);
         assert!(dump(&client).await == before);

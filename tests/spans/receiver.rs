@@ -54,7 +54,7 @@ impl Receiver {
         }
         let serving = server.add_service(TraceServiceServer::new(kept.clone())).serve(address);
         io.spawn(async move { serving.await.unwrap() });
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while std::net::TcpStream::connect(address).is_err() {
             assert!(Instant::now() < deadline, "the receiver does not listen at {address}");
             std::thread::sleep(Duration::from_millis(10));

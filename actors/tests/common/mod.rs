@@ -120,7 +120,7 @@ pub fn end(running: forebay_actors::Running) -> Outcome {
     std::thread::spawn(move || {
         let _ = done.send(running.wait());
     });
-    match outcome.recv_timeout(Duration::from_secs(30)) {
+    match outcome.recv_timeout(Duration::from_secs(60)) {
         Ok(outcome) => outcome,
         Err(_) => panic!("the run hangs:\n{}", control.snapshot()),
     }

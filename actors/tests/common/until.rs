@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Waits until `holds` is true.
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {

@@ -337,7 +337,7 @@ proptest! {
             let mut source = ArrowSource::new(&*path, options());
             let cx = cx();
             let read = read(&mut source, &cx);
-            tokio::time::timeout(Duration::from_secs(30), read).await.expect("it hangs")
+            tokio::time::timeout(Duration::from_secs(60), read).await.expect("it hangs")
         });
         if let Err(fault) = read {
             prop_assert!(fault.to_string().contains("damaged.arrow"), "{}", fault);

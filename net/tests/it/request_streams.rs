@@ -1,15 +1,10 @@
 //! Requests on a stream that stays open: what happens to one that cannot be sent.
 
-use std::time::Duration;
-
 use forebay_actors::Domain;
 use forebay_net::{Limits, Message, RequestStream, Resend, Retry, Security};
 use tokio::time::timeout;
 
 use crate::common::{LONG, Toys, dial};
-
-/// Longer than any request here takes, and short enough to wait for when one is never answered.
-const DEADLINE: Duration = Duration::from_secs(10);
 
 #[tokio::test]
 async fn a_request_over_the_limit_fails_by_itself_and_the_others_are_answered() {
@@ -19,7 +14,7 @@ async fn a_request_over_the_limit_fails_by_itself_and_the_others_are_answered() 
     let requests = RequestStream::new(peer, "the toy", &["toy", "echo"], Retry::within(LONG));
     let ask = |bytes: usize| {
         let answered = requests.ask(Message::metadata(vec![b'x'; bytes]), Resend::Yes);
-        async move { timeout(DEADLINE, answered).await.expect("the request is answered or fails") }
+        async move { timeout(LONG, answered).await.expect("the request is answered or fails") }
     };
     let (first, large, last) = tokio::join!(ask(1), ask(2000), ask(3));
     assert_eq!(first.unwrap().1.metadata.len(), 1);
