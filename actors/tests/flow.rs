@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use common::{Count, Double, Keep, Numbers, end};
+use common::{Count, Double, Keep, Numbers, end, until};
 use forebay_actors::{
     Batch, Capacity, Domain, Fault, FaultKind, Lineage, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx,
     Topology, Verdict,
@@ -254,7 +254,8 @@ fn busy_waiting_starved_blocked_and_idle_are_all_of_the_runs_wall_time() {
         .stage("double", Place::Own, || Double { delay: None })
         .link(2)
         .stage("slow", Place::Own, move || Double { delay: slow })
-        .link(2)
+        // Room for all batches, so that `slow` is not blocked whenever the thread of `keep` has no core for a while.
+        .link(100)
         .sink("keep", Place::Own, Keep::default)
         .run()
         .unwrap();
@@ -390,8 +391,10 @@ fn no_thread_is_left_behind() {
     for i in 0..3 {
         run(i);
     }
-    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let names = threads.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
-    let left: Vec<_> = names.filter(|name| name.starts_with("leak-")).collect();
-    assert!(left.is_empty(), "{left:?}");
+    // A thread that was joined stays in the list for a moment.
+    until("no thread of the runs is left", || {
+        let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let mut names = threads.filter_map(|t| std::fs::read_to_string(t.path().join("comm")).ok());
+        !names.any(|name| name.starts_with("leak-"))
+    });
 }

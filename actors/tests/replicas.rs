@@ -165,7 +165,7 @@ fn scaling_up_and_down_under_load_loses_nothing() {
             passes(60);
             running.scale("cut", target).unwrap();
             passes(60);
-            assert_eq!(running.snapshot().stages[1].replicas, target);
+            until("the stage has its replicas", || running.snapshot().stages[1].replicas == target);
         }
         running.drain();
         let outcome = end(running);

@@ -1,7 +1,7 @@
 //! The tuner against simulated runs: stages with known costs, a known number of cores, and every setting tried for comparison.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_actors::{
     Batch, Control, Fault, Lineage, Machine, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx,
@@ -439,11 +439,13 @@ impl Sink for Ends {
 /// Waits for a report.
 #[allow(clippy::disallowed_methods, reason = "a test blocks its own thread")]
 fn until(run: &Control, holds: impl Fn(&Report) -> bool) -> Report {
+    let begun = Instant::now();
     loop {
         let report = run.snapshot();
         if holds(&report) {
             return report;
         }
+        assert!(begun.elapsed() < Duration::from_secs(180), "the run has not grown: {report}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -468,12 +470,12 @@ fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_lose
     let stages = vec!["parse".to_owned(), "batch".to_owned()];
     let tuning =
         TuningThread::start(running.control(), stages, 64, MemoryBudget::new(None), Duration::from_millis(200));
-    let report = until(&running, |report| {
-        report.adjustments.iter().any(|made| made.rows_per_second_after.is_some() && !made.rolled_back)
-    });
-    let replicas = |stage: usize| report.stages[stage].replicas;
     // 20 and 10 would do, if sleeping took no longer than asked for, and train no time of its own.
-    assert!(replicas(1) > 4 && replicas(2) > 1 && replicas(1) + replicas(2) <= 64, "{report}");
+    let report = until(&running, |report| {
+        let is_kept = report.adjustments.iter().any(|made| made.rows_per_second_after.is_some() && !made.rolled_back);
+        is_kept && report.stages[1].replicas > 4 && report.stages[2].replicas > 1
+    });
+    assert!(report.stages[1].replicas + report.stages[2].replicas <= 64, "{report}");
     assert!(report.to_string().contains("parse 1 → "), "{report}");
     drop(tuning);
     running.drain();
