@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_net::{Limits, Security};
+use forebay_net::{Limits, Peer, Retry, Security};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -16,6 +16,12 @@ use crate::common::{Files, LONG, Toys, dial};
 
 fn quick(connections: usize) -> Limits {
     Limits { opening: Duration::from_millis(300), connections, ..Limits::default() }
+}
+
+/// Makes a first call of a peer, and makes it again if the server has closed its connection, because this machine took so long for it.
+async fn accepted(peer: &Peer) {
+    let retry = Retry::within(LONG);
+    retry.run("the server", || peer.raw_action("toy.who", "", LONG)).await.unwrap();
 }
 
 /// Waits until the server closes the connection.
@@ -60,6 +66,7 @@ async fn a_client_with_an_accepted_call_keeps_its_connection() {
     let toys = Toys::start(&security, &quick(1)).await;
     let address = format!("localhost:{}", toys.server.address().port());
     let peer = dial(&address, &security, &Limits::default());
+    accepted(&peer).await;
     let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
     // Longer than a connection without a call lives; the only slot stays taken.
     tokio::time::sleep(quick(1).opening * 3).await;
@@ -71,20 +78,22 @@ async fn a_client_with_an_accepted_call_keeps_its_connection() {
 async fn connections_beyond_the_limit_are_closed_and_a_free_slot_is_given_again() {
     let toys = Toys::start(&Security::none(), &quick(2)).await;
     let first = toys.peer();
-    first.raw_action("toy.who", "", LONG).await.unwrap();
-    // It holds the second slot for as long as a client without a call may.
-    let mut silent = TcpStream::connect(toys.address()).await.unwrap();
-    let refused = toys.peer().raw_action("toy.who", "", LONG).await;
-    if let Err(fault) = &refused {
-        assert!(fault.retryable, "{fault}");
+    accepted(&first).await;
+    let mut refused = None;
+    for _ in 0..20 {
+        // It holds the second slot for as long as a client without a call may: on a busy machine the third may come after that time.
+        let mut silent = TcpStream::connect(toys.address()).await.unwrap();
+        refused = toys.peer().raw_action("toy.who", "", LONG).await.err();
+        closed(&mut silent).await;
+        if refused.is_some() {
+            break;
+        }
     }
-    closed(&mut silent).await;
     // Its slot is free now, or soon.
-    let retry = forebay_net::Retry::within(LONG);
-    let later = toys.peer();
-    retry.run("the server", || later.raw_action("toy.who", "", LONG)).await.unwrap();
+    accepted(&toys.peer()).await;
     first.raw_action("toy.who", "", LONG).await.unwrap();
-    assert!(refused.is_err(), "three connections at a limit of two");
+    let fault = refused.expect("three connections at a limit of two");
+    assert!(fault.retryable, "{fault}");
 }
 
 #[tokio::test]
@@ -100,14 +109,20 @@ async fn a_client_that_ends_its_handshake_and_asks_for_nothing_does_not_keep_its
         let config = ClientConfig::builder_with_provider(ring).with_safe_default_protocol_versions().unwrap();
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
-        let mut tls = ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
-        let mut socket = std::net::TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(LONG)).unwrap();
-        while tls.is_handshaking() {
-            tls.complete_io(&mut socket).unwrap();
-        }
-        tls.writer().write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
-        tls.complete_io(&mut socket).unwrap();
+        let config = Arc::new(config);
+        let begin = || {
+            let mut tls = ClientConnection::new(Arc::clone(&config), "localhost".try_into().unwrap()).unwrap();
+            let mut socket = std::net::TcpStream::connect(&address).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            while tls.is_handshaking() {
+                tls.complete_io(&mut socket).ok()?;
+            }
+            tls.writer().write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+            tls.complete_io(&mut socket).ok()?;
+            Some(socket)
+        };
+        // The server also closes a connection whose handshake takes too long, on a busy machine: then once more.
+        let mut socket = (0..20).find_map(|_| begin()).expect("no handshake ends in time");
         // Until the end of the connection.
         std::io::copy(&mut socket, &mut std::io::sink())
     });
