@@ -229,8 +229,10 @@ fn a_folder_that_is_not_a_model_is_called_so_by_every_command() {
     let dir = tempfile::tempdir().unwrap();
     let rows = common::parquet(dir.path(), 0, 100).display().to_string();
     let checkpoints = dir.path().join("checkpoints").display().to_string();
-    let settings = [&format!("checkpoint.to={checkpoints}"), "checkpoint.rows=100", "data.epochs=400"];
-    assert!(train(dir.path(), &settings).output().unwrap().status.success());
+    let settings = [&format!("checkpoint.to={checkpoints}"), "checkpoint.rows=100", "data.epochs=1000000"];
+    let mut run = common::Background::start(&mut train(dir.path(), &settings));
+    run.wait_for("INFO checkpoint ", 1);
+    drop(run);
     let nowhere = dir.path().join("nowhere").display().to_string();
     for (folder, words) in [
         (&rows, "such a folder has manifest.json, dense.safetensors and tables/"),
@@ -323,11 +325,22 @@ fn a_model_does_not_replace_a_folder_with_the_manifest_of_something_else() {
 fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let (model, setting) = output(dir.path());
-    let mut run = common::Background::start(&mut train(dir.path(), &[&setting, "data.epochs=1000"]));
-    run.wait_for("push", 1);
-    fs::create_dir(&model).unwrap();
-    fs::write(model.join("letters"), "dear").unwrap();
-    let (code, text) = run.wait();
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::write(other.join("letters"), "dear").unwrap();
+    // A run may be over before its place is taken: then a longer one.
+    let taken = (0..6).find_map(|attempt| {
+        let epochs = format!("data.epochs={}", 1000 << attempt);
+        let mut run = common::Background::start(&mut train(dir.path(), &[&setting, &epochs]));
+        run.wait_for("push", 1);
+        let is_taken = fs::rename(&other, &model).is_ok();
+        let ended = run.wait();
+        if !is_taken {
+            fs::remove_dir_all(&model).unwrap();
+        }
+        is_taken.then_some(ended)
+    });
+    let (code, text) = taken.expect("every run was over before its place was taken");
     assert_eq!(code, Some(2), "{text}");
     let beside = dir.path().join("model.rescued");
     assert!(text.contains("it holds something that is not a model"), "{text}");
@@ -465,26 +478,34 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
         "checkpoint.full_every=1000",
         "train.batch_rows=8",
         "train.threads=1",
-        "data.epochs=40",
     ];
+    let trained = |epochs: u64, more: &[&str]| {
+        let mut command = train(dir.path(), &settings);
+        let command = command.args(["--set", &format!("data.epochs={epochs}")]).args(more);
+        let (code, text) = common::code_and_output(&command.output().unwrap());
+        assert_eq!(code, Some(0), "{text}");
+        text
+    };
     let listed = |command: &str| {
         let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", command, &to]).output().unwrap());
         assert_eq!(code, Some(0), "{text}");
         text
     };
-    let mut first = train(dir.path(), &settings);
-    let (code, text) = common::code_and_output(&first.output().unwrap());
-    assert_eq!(code, Some(0), "{text}");
-    assert!(listed("verify").contains("of changes"), "a chain: {text}");
+    // Two checkpoints at least: for that a fast machine needs more rows.
+    let epochs = (0..8).map(|attempt| 40 << attempt).find(|epochs| {
+        let _ = fs::remove_dir_all(&to);
+        trained(*epochs, &[]).matches("INFO checkpoint ").count() >= 2
+    });
+    let epochs = epochs.expect("no run makes two checkpoints");
+    assert!(listed("verify").contains("of changes"), "a chain");
     let old = disk.contents("checkpoints");
     for left in [0, 4096, 16384] {
         disk.fill_but(left);
-        // More epochs, so that it goes on.
-        let mut again = train(dir.path(), &settings);
-        let (code, text) =
-            common::code_and_output(&again.args(["--resume", "--set", "data.epochs=80"]).output().unwrap());
-        assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("a checkpoint failed, and the run goes on"), "{left} bytes left: {text}");
+        // More epochs, so that it goes on: so many that a checkpoint is due.
+        let fails = |attempt: u32| {
+            trained(epochs << attempt, &["--resume"]).contains("a checkpoint failed, and the run goes on")
+        };
+        assert!((1..8).any(fails), "{left} bytes left: no checkpoint failed");
         let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap());
         disk.empty();
         assert!(code == Some(3) && text.contains("the disk is full"), "{left} bytes left: {code:?} {text}");
