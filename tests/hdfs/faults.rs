@@ -2,14 +2,14 @@
 //! happened.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebay::connectors::Stores;
 use object_store::ObjectStore;
 
 use super::cluster::{Block, Cluster};
 use super::common::until;
-use super::rows::{run, write_files};
+use super::rows::{Run, run, write_files};
 
 const ROWS: usize = 1_600_000;
 const NO_PAUSE: Duration = Duration::ZERO;
@@ -58,14 +58,14 @@ fn reads_from_a_stalled_datanode_are_overtaken() {
     // With many blocks it is practically certain that some read asks the stalled DataNode first.
     let url = rows(&cluster, "/faults/stalled", 1 << 20);
     let before = std::fs::read_to_string(log.path()).unwrap().len();
-    let elapsed = with_a_training_step(&url, &|| cluster.stall_datanode(1));
+    let longest_wait = with_a_training_step(&url, &|| cluster.stall_datanode(1)).longest_wait;
     let log = &std::fs::read_to_string(log.path()).unwrap()[before..];
     let count = |words: &str| log.matches(words).count();
     // The DataNode never answered, and no read of a block had to be given up and begun again.
     assert!(count("overtaking a read") > 0, "{log}");
     assert_eq!(count("a read failed"), 0, "{log}");
-    // hdfs-native alone waits a minute for a DataNode that is silent.
-    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
+    // hdfs-native alone waits a minute for a DataNode that is silent. What was read ahead lasts for some seconds.
+    assert!(longest_wait < Duration::from_secs(50), "{longest_wait:?}");
 }
 
 #[test]
@@ -73,17 +73,16 @@ fn reads_from_a_stalled_datanode_are_overtaken() {
 fn how_long_a_stalled_datanode_holds_a_run_up() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/stalled", 4 << 20);
-    let calm = with_a_training_step(&url, &|| ());
-    let stalled = with_a_training_step(&url, &|| cluster.stall_datanode(1));
+    let calm = with_a_training_step(&url, &|| ()).report.wall;
+    let stalled = with_a_training_step(&url, &|| cluster.stall_datanode(1)).report.wall;
     println!("{calm:?} without, {stalled:?} with a stalled DataNode");
 }
 
-/// Reads all rows in 100 batches, 120 ms of work for each. `then` is called after a tenth of the rows. Returns the time
-/// it took.
-fn with_a_training_step(url: &str, then: &dyn Fn()) -> Duration {
-    let start = Instant::now();
-    run(url, Duration::from_millis(120), ROWS / 10, |_| then()).is_whole(ROWS);
-    start.elapsed()
+/// Reads all rows in 100 batches, 120 ms of work for each. `then` is called after a tenth of the rows.
+fn with_a_training_step(url: &str, then: &dyn Fn()) -> Run {
+    let run = run(url, Duration::from_millis(120), ROWS / 10, |_| then());
+    run.is_whole(ROWS);
+    run
 }
 
 #[test]

@@ -12,11 +12,16 @@ fn said(user: &str, args: &[&str]) -> (Option<i32>, String) {
 }
 
 fn says(user: &str, args: &[&str], code: i32, parts: &[&str]) {
-    let (found, text) = said(user, args);
-    assert_eq!(found, Some(code), "{text}");
-    for part in parts {
-        assert!(text.contains(part), "no `{part}` in: {text}");
+    let expected = |found: Option<i32>, text: &str| found == Some(code) && parts.iter().all(|part| text.contains(part));
+    let (mut found, mut text) = said(user, args);
+    // A NameNode on a busy machine may be silent for longer than the timeout: then it is asked once more.
+    for _ in 0..20 {
+        if expected(found, &text) || !text.contains("no answer within") {
+            break;
+        }
+        (found, text) = said(user, args);
     }
+    assert!(expected(found, &text), "{found:?}, expected {code} and {parts:?}: {text}");
 }
 
 #[test]
@@ -25,8 +30,7 @@ fn each_mistake_has_its_own_message() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(write(&cluster.client(), "/messages/rows.parquet", &file(0, 1000)));
     let url = cluster.at("/messages/rows.parquet");
-    let (code, text) = said("root", &["data", "inspect", &url]);
-    assert!(code == Some(0) && text.contains("1,000 rows"), "{text}");
+    says("root", &["data", "inspect", &url], 0, &["1,000 rows"]);
 
     says(
         "root",

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arrow::array::{AsArray, Int64Array, RecordBatch, UInt64Array};
 use arrow::datatypes::Int64Type;
@@ -53,6 +53,9 @@ struct Tally {
     ids: Arc<Mutex<Vec<i64>>>,
     pause: Duration,
     halt: Option<(usize, Sender<()>, Receiver<()>)>,
+    /// When it began to wait for the next batch, and the longest such wait.
+    since: Option<Instant>,
+    longest_wait: Arc<Mutex<Duration>>,
 }
 
 impl Sink for Tally {
@@ -63,6 +66,10 @@ impl Sink for Tally {
     }
 
     async fn write(&mut self, rows: Rows, _cx: &StageCx) -> Result<(), Fault> {
+        if let Some(since) = self.since {
+            let mut longest = self.longest_wait.lock().unwrap();
+            *longest = longest.max(since.elapsed());
+        }
         let all = {
             let mut ids = self.ids.lock().unwrap();
             ids.extend(rows.batch.column_by_name("id").unwrap().as_primitive::<Int64Type>().values());
@@ -73,6 +80,7 @@ impl Sink for Tally {
             let _ = go_on.recv();
         }
         std::thread::sleep(self.pause);
+        self.since = Some(Instant::now());
         Ok(())
     }
 }
@@ -83,6 +91,8 @@ pub(crate) struct Run {
     pub(crate) report: Report,
     /// In the order in which they came.
     pub(crate) ids: Vec<i64>,
+    /// The longest time between two batches, without the work for them and the halt.
+    pub(crate) longest_wait: Duration,
 }
 
 impl Run {
@@ -107,7 +117,9 @@ impl Run {
 pub(crate) fn run(url: &str, pause: Duration, at: usize, then: impl FnOnce(&Sender<()>)) -> Run {
     let (input, ids) = (Input::from(url), Arc::new(Mutex::new(Vec::new())));
     let ((reached, halted), (release, go_on)) = (channel(), channel());
-    let tally = Tally { ids: Arc::clone(&ids), pause, halt: Some((at, reached, go_on)) };
+    let longest_wait = Arc::new(Mutex::new(Duration::ZERO));
+    let halt = Some((at, reached, go_on));
+    let tally = Tally { ids: Arc::clone(&ids), pause, halt, since: None, longest_wait: Arc::clone(&longest_wait) };
     let running = Topology::new("hdfs")
         .source("read", Place::Shared, move || ParquetSource::new(input, options()))
         .link(1)
@@ -122,5 +134,6 @@ pub(crate) fn run(url: &str, pause: Duration, at: usize, then: impl FnOnce(&Send
     drop(release);
     let outcome = running.wait();
     let ids = std::mem::take(&mut *ids.lock().unwrap());
-    Run { result: outcome.result, report: outcome.report, ids }
+    let longest_wait = *longest_wait.lock().unwrap();
+    Run { result: outcome.result, report: outcome.report, ids, longest_wait }
 }

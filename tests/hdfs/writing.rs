@@ -147,8 +147,6 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
     let settings = [
         format!("data.train={}", rows.display()),
         format!("output.model={}", model.display()),
-        // Long enough for two checkpoints on a cluster that is busy.
-        "data.epochs=6".to_owned(),
         "model.embedding_dim=4".to_owned(),
         "model.hidden=[16]".to_owned(),
         "train.batch_rows=256".to_owned(),
@@ -158,8 +156,9 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
         [format!("checkpoint.to={}", cluster.at("/writing/checkpoints")), "checkpoint.rows=20000".to_owned()];
     let set = |settings: &[String]| settings.iter().flat_map(|s| ["--set".to_owned(), s.clone()]).collect::<Vec<_>>();
     let (calm, all) = (set(&settings), set(&[&settings[..], &checkpoints].concat()));
-    let train = |args: &[String], more: &[&'static str]| {
-        let args = args.iter().map(String::as_str).chain(more.iter().copied());
+    let train = |args: &[String], epochs: u64, more: &[&'static str]| {
+        let epochs = ["--set".to_owned(), format!("data.epochs={epochs}")];
+        let args = args.iter().chain(&epochs).map(String::as_str).chain(more.iter().copied());
         std::iter::once("train").chain(args).map(str::to_owned).collect::<Vec<_>>()
     };
     let run = |args: Vec<String>| {
@@ -167,20 +166,27 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
         assert_eq!(code, Some(0), "{said}");
         said
     };
-    run(train(&calm, &[]));
-    let dense = std::fs::read(model.join("dense.safetensors")).unwrap();
-    std::fs::remove_dir_all(&model).unwrap();
 
-    let args = train(&all, &[]);
+    // Far more epochs than it has until it is killed, however busy the cluster is.
+    let args = train(&all, 100_000, &[]);
     let mut killed = Background::start(&mut common::forebay(&args.iter().map(String::as_str).collect::<Vec<_>>()));
     common::until("there are two checkpoints", || {
         assert!(killed.is_running(), "it ended before it was killed: {}", killed.output());
-        names(&cluster, "/writing/checkpoints").contains(&"checkpoint-000002.json".to_owned())
+        let names = names(&cluster, "/writing/checkpoints");
+        names.iter().any(|name| name.starts_with("checkpoint-") && name.as_str() >= "checkpoint-000002.json")
     });
     drop(killed);
     assert!(!model.exists());
-    let said = run(train(&all, &["--resume"]));
+    // The run that goes on ends with the epoch that the newest checkpoint is in.
+    let listed = run(vec!["checkpoint".into(), "list".into(), cluster.at("/writing/checkpoints")]);
+    let newest = listed.lines().rfind(|line| line.contains(" trained on; ")).unwrap();
+    let rows = newest.split_once(": ").unwrap().1.split(' ').next().unwrap().replace(',', "");
+    let epochs = rows.parse::<u64>().unwrap() / 400_000 + 1;
+    let said = run(train(&all, epochs, &["--resume"]));
     assert!(said.contains("goes on from checkpoint"), "{said}");
+    let dense = std::fs::read(model.join("dense.safetensors")).unwrap();
+    std::fs::remove_dir_all(&model).unwrap();
+    run(train(&calm, epochs, &[]));
     assert!(std::fs::read(model.join("dense.safetensors")).unwrap() == dense, "{said}");
     run(vec!["checkpoint".into(), "verify".into(), cluster.at("/writing/checkpoints")]);
 }
