@@ -38,20 +38,27 @@ impl Server {
     }
 
     pub(crate) fn send_with(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
-        let mut socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let length = body.len();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
-        );
+        let mut socket = self.connect();
+        let head = head(method, path, headers, body.len());
         // A server that refuses a long body may close before it has read all of it.
         let _ = socket.write_all(&[head.as_bytes(), body].concat());
-        let mut answer = Vec::new();
-        let _ = socket.read_to_end(&mut answer);
-        let answer = String::from_utf8(answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body.to_owned())
+        read_answer(socket)
+    }
+
+    /// Sends the head of a request, and waits until the server asks for its body, of so many bytes.
+    pub(crate) fn begin(&self, method: &str, path: &str, length: usize) -> TcpStream {
+        let mut socket = self.connect();
+        socket.write_all(head(method, path, "Expect: 100-continue\r\n", length).as_bytes()).unwrap();
+        let mut said = [0; CONTINUE.len()];
+        socket.read_exact(&mut said).unwrap();
+        assert_eq!(&said, CONTINUE);
+        socket
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket
     }
 
     /// The version and the scores of rows.
@@ -75,6 +82,24 @@ impl Server {
         let line = text.lines().find(|line| line.starts_with(&format!("forebay_serve_{name} ")));
         line.unwrap_or_else(|| panic!("no {name} in {text}")).split(' ').nth(1).unwrap().parse().unwrap()
     }
+}
+
+const CONTINUE: &[u8; 25] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+fn head(method: &str, path: &str, headers: &str, length: usize) -> String {
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+    )
+}
+
+/// Reads an answer to the end of the connection; returns status and body.
+pub(crate) fn read_answer(mut socket: TcpStream) -> (u16, String) {
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer);
+    let answer = String::from_utf8(answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, body.to_owned())
 }
 
 #[derive(serde::Deserialize)]
