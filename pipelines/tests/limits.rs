@@ -203,7 +203,8 @@ fn a_slow_shard_among_others_is_named_and_not_the_stage_that_waits_for_it() {
         .run()
         .unwrap();
     let waits = report.stages[1].waits["shards"];
-    assert_eq!((waits.kind, waits.count), (WaitKind::Waiting, BATCHES), "{report}");
+    // A batch whose calls are answered before the stage looks for the replies has no wait: its thread may have had no core.
+    assert!(waits.kind == WaitKind::Waiting && (1..=BATCHES).contains(&waits.count), "{report}");
     assert!(report.services[1].busy >= TIME, "{report}");
     let report = analysed(report, |stage| match stage.name.as_str() {
         "ps1-embedding" => stage.busy = WALL,

@@ -124,8 +124,6 @@ fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
     block_on(async {
         let (host, local) = local(config());
         let ((wanted, _), rows) = (train(&local).await, dump(&local).await);
-        // One process, so that a push is either applied or not.
-        let cluster = Cluster::start(1, 2).await;
         // A push is of about 26 KB, an answer to a pull of 22: cuts fall into both, and between them.
         let cuts = [
             Cut::Bytes(120_000),
@@ -137,20 +135,30 @@ fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
             Cut::Bytes(78_900),
             Cut::Answer(12),
         ];
-        let (address, cut) = cutting_proxy(cluster.servers[0].address(), cuts.to_vec()).await;
-        let remote = connect(&[peer(address)], &config(), Wire::F32, retry()).await.unwrap();
-        let (seen, already) = train(&remote).await;
-        assert!(seen == wanted);
-        assert!(already > 0, "no cut came between a push and its answer");
-        // Counted without the proxies.
-        let direct = cluster.client(Wire::F32).await;
-        assert!(dump(&direct).await == rows);
-        let pushes: u64 = direct.stats().await.unwrap().shards.iter().map(|s| s.pushes).sum();
-        assert_eq!(pushes, STEPS * 500);
-        assert!(cut.load(Ordering::Relaxed) >= 6, "{cut:?}");
-        drop((remote, direct, local));
+        // How answers are cut into pieces depends on the machine: the connections may break elsewhere.
+        let mut between = false;
+        for _ in 0..20 {
+            // One process, so that a push is either applied or not.
+            let cluster = Cluster::start(1, 2).await;
+            let (address, cut) = cutting_proxy(cluster.servers[0].address(), cuts.to_vec()).await;
+            let remote = connect(&[peer(address)], &config(), Wire::F32, retry()).await.unwrap();
+            let (seen, already) = train(&remote).await;
+            assert!(seen == wanted);
+            // Counted without the proxies.
+            let direct = cluster.client(Wire::F32).await;
+            assert!(dump(&direct).await == rows);
+            let pushes: u64 = direct.stats().await.unwrap().shards.iter().map(|s| s.pushes).sum();
+            assert_eq!(pushes, STEPS * 500);
+            drop((remote, direct));
+            cluster.stop().await;
+            between = already > 0 && cut.load(Ordering::Relaxed) >= 6;
+            if between {
+                break;
+            }
+        }
+        assert!(between, "no cut came between a push and its answer");
+        drop(local);
         host.stop().unwrap();
-        cluster.stop().await;
     });
 }
 

@@ -492,7 +492,7 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
         text
     };
     // Two checkpoints at least: for that a fast machine needs more rows.
-    let epochs = (0..8).map(|attempt| 40 << attempt).find(|epochs| {
+    let epochs = (0..8).map(|attempt| 40_u64 << attempt).find(|epochs| {
         let _ = fs::remove_dir_all(&to);
         trained(*epochs, &[]).matches("INFO checkpoint ").count() >= 2
     });

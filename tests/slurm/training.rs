@@ -61,7 +61,7 @@ fn training_goes_on_when_a_node_is_lost_and_its_reader_restarts_elsewhere() {
     slurm.start_requeued_now();
     wait_until("it runs elsewhere", || reader(0).filter(|task| task.state == "RUNNING" && task.node != lost));
     // The old process's output is lost with its node: tests/cluster checks that such a process ends.
-    wait_until("it has joined", || (run.log("ps-0").matches("reader 0 joined").count() == 2).then_some(()));
+    wait_until("it has joined", || (run.log("ps-0").matches("reader 0 joined").count() >= 2).then_some(()));
     let before = number(&run.log("ps-0"), "rows are trained on");
     wait_until("more rows are trained on", || (number(&run.log("ps-0"), "rows are trained on") > before).then_some(()));
 
