@@ -184,8 +184,8 @@ fn a_delta_leads_from_a_model_to_the_checkpoint_of_a_training_that_goes_on() {
     let setting = format!("checkpoint.to={}", checkpoints.display());
     let settings = ["model.kind=wide_deep", &setting, "checkpoint.rows=512", "data.epochs=100000"];
     fs::write(&file, job(&rows(dir.path(), 500, 1000), &settings).to_toml()).unwrap();
-    let training = common::Background::start(&mut common::forebay(&["train", file.to_str().unwrap()]));
-    common::until("there is a checkpoint", || checkpoints.join("checkpoint-000002.json").exists());
+    let mut training = common::Background::start(&mut common::forebay(&["train", file.to_str().unwrap()]));
+    training.wait_for("INFO checkpoint ", 2);
     drop(training);
     let loaded = Model::load_saved(checkpoints.to_str().unwrap(), 2, &Default::default()).unwrap();
     let (to, merged) = (dir.path().join("delta"), dir.path().join("merged"));
