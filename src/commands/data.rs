@@ -305,7 +305,8 @@ impl Convert {
             dir => OnBadRow::WriteTo(dir.into()),
         };
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
-        let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
+        let input = block_on(input(self.input, self.filter.as_ref()).listed())?;
+        let read = ReadOptions::reading_only();
         let options = self.parquet.options();
         if options.replace {
             out_folder::check_replaced(&self.out, &[], Some(&input))?;
@@ -467,7 +468,7 @@ fn write_parquet(
 
 impl Inspect {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
-        let input = input(self.path, self.filter.as_ref());
+        let input = block_on(input(self.path, self.filter.as_ref()).listed())?;
         let format = Some(self.form.format_of(&input, None)?);
         let options = InspectOptions { format, csv: self.form.csv() };
         let found = block_on(inspect(input.clone(), options))?;

@@ -26,7 +26,11 @@ use twice::Seen;
 /// (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a device are faults:
 /// their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
-pub struct Input(Vec<Part>);
+pub struct Input {
+    parts: Vec<Part>,
+    /// Its files, once it is [`listed`](Self::listed).
+    files: Option<Arc<[DataFile]>>,
+}
 
 #[derive(Clone, Debug)]
 struct Part {
@@ -42,43 +46,59 @@ enum Location {
 }
 
 impl Input {
+    fn of(parts: Vec<Part>) -> Self {
+        Self { parts, files: None }
+    }
+
     /// A file, folder or glob in a store that the caller opened.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        Self(vec![Part { location: Location::InStore(store, path), filter: None }])
+        Self::of(vec![Part { location: Location::InStore(store, path), filter: None }])
     }
 
     /// Opens paths and URLs in these stores. Without it, an input made from a path has stores of its own.
     #[must_use]
     pub fn with_stores(mut self, stores: &Stores) -> Self {
-        for part in &mut self.0 {
+        for part in &mut self.parts {
             if let Location::Url(_, own) = &mut part.location {
                 *own = stores.clone();
             }
         }
-        self
+        Self::of(self.parts)
     }
 
     /// Several inputs, read one after the other.
     pub fn all(inputs: impl IntoIterator<Item = Input>) -> Self {
-        Self(inputs.into_iter().flat_map(|input| input.0).collect())
+        Self::of(inputs.into_iter().flat_map(|input| input.parts).collect())
     }
 
     /// Only the files whose folders `column=value` the predicate selects; other folders are not even listed. A second
     /// predicate selects among what the first one does.
     #[must_use]
     pub fn filtered(mut self, predicate: &Predicate) -> Self {
-        for part in &mut self.0 {
+        for part in &mut self.parts {
             let both = part.filter.take().map(|first| first.and(predicate.clone()));
             part.filter = Some(both.unwrap_or_else(|| predicate.clone()));
         }
-        self
+        Self::of(self.parts)
+    }
+
+    /// The same input with the files that it has now: the store is not asked again for them, however often they are listed and read.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub async fn listed(self) -> Result<Self, Fault> {
+        let files = Some(self.list().await?.into());
+        Ok(Self { files, ..self })
     }
 
     /// All files, in the order of the inputs and sorted by path within each. At least one, or a fault that names the
     /// path. A file that two inputs name is a fault, too: its rows would be read twice in each epoch.
     pub async fn list(&self) -> Result<Vec<DataFile>, Fault> {
+        if let Some(files) = &self.files {
+            return Ok(files.to_vec());
+        }
         let (mut files, mut seen) = (Vec::new(), Seen::default());
-        for Part { location, filter } in &self.0 {
+        for Part { location, filter } in &self.parts {
             let (store, listed) = match location {
                 Location::Url(url, stores) => {
                     let (store, path) = stores.open(url)?;
@@ -104,13 +124,13 @@ impl Input {
 impl<T: Into<PathBuf>> From<T> for Input {
     fn from(path: T) -> Self {
         let url = path.into().to_string_lossy().into_owned();
-        Self(vec![Part { location: Location::Url(url, Stores::default()), filter: None }])
+        Self::of(vec![Part { location: Location::Url(url, Stores::default()), filter: None }])
     }
 }
 
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Part { location, filter }) in self.0.iter().enumerate() {
+        for (i, Part { location, filter }) in self.parts.iter().enumerate() {
             let comma = if i > 0 { ", " } else { "" };
             match location {
                 Location::Url(url, _) => write!(f, "{comma}{url}")?,
@@ -156,6 +176,27 @@ mod tests {
         assert_eq!(said(format!("{root}/sub/../?.parquet")).await, all[1..3]);
         assert_eq!(said(format!("{root}/**/*.parquet")).await, all);
         assert_eq!(said(format!("{root}/b.parquet")).await, ["b.parquet"]);
+    }
+
+    #[tokio::test]
+    async fn a_listed_input_asks_its_store_no_more_unless_it_is_another_one() {
+        let (_dir, root) = folder(&["day=1/a.csv"]);
+        let input = Input::from(root.clone()).listed().await.unwrap();
+        for gone in [false, true] {
+            if gone {
+                std::fs::rename(format!("{root}/day=1/a.csv"), format!("{root}/day=1/b.csv")).unwrap();
+            }
+            assert_eq!(names(&input.clone().list().await.unwrap(), &root), ["day=1/a.csv"]);
+        }
+        let others = [
+            input.clone().filtered(&"day = 1".parse().unwrap()),
+            input.clone().with_stores(&Stores::default()),
+            Input::all([input]),
+        ];
+        for other in others {
+            assert_eq!(names(&other.list().await.unwrap(), &root), ["day=1/b.csv"]);
+        }
+        assert!(Input::from(format!("{root}/nowhere")).listed().await.is_err());
     }
 
     #[tokio::test]
