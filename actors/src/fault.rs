@@ -29,6 +29,10 @@ pub enum FaultKind {
     InvalidJob,
     /// The data is not what the job says.
     BadData,
+    /// The data looks like that of another format.
+    OtherFormat,
+    /// A value is not of the type of its column.
+    OtherType,
     /// A file that Forebay wrote is not what its manifest says.
     Damaged,
     /// A file is not there.
