@@ -103,9 +103,6 @@ impl AtEnd<'_> {
     /// Writes the report of a run that was drained to a checkpoint. The run has all that it needs in the checkpoint, so a report that
     /// cannot be written is only a warning.
     fn write_drained(&self, drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) {
-        if !self.report.is_some() {
-            return;
-        }
         let report = drained_contents(drained, before, history);
         let trace = std::slice::from_ref(&drained.timeline);
         if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
@@ -134,7 +131,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         tracing::warn!("the model sees what it has to predict: `{label}` is a label and a feature, too");
     }
     let before = Usage::now();
-    let running = training.start()?;
+    let running = training.start()?.report_if_drained(end.report.is_some());
     stop.has_begun();
     let mut progress = Progress::new(logs);
     let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);
