@@ -36,6 +36,8 @@ pub struct Input {
 struct Part {
     location: Location,
     filter: Option<Predicate>,
+    /// The name of its only file, if another than its path.
+    name: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,9 +52,20 @@ impl Input {
         Self { parts, files: None }
     }
 
+    fn at(location: Location) -> Self {
+        Self::of(vec![Part { location, filter: None, name: None }])
+    }
+
     /// A file, folder or glob in a store that the caller opened.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        Self::of(vec![Part { location: Location::InStore(store, path), filter: None }])
+        Self::at(Location::InStore(store, path))
+    }
+
+    /// One file, which messages call `name`: its path may say nothing to a user.
+    #[must_use]
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.parts.iter_mut().for_each(|part| part.name = Some(name.to_owned()));
+        Self::of(self.parts)
     }
 
     /// Opens paths and URLs in these stores. Without it, an input made from a path has stores of its own.
@@ -98,19 +111,23 @@ impl Input {
             return Ok(files.to_vec());
         }
         let (mut files, mut seen) = (Vec::new(), Seen::default());
-        for Part { location, filter } in &self.parts {
-            let (store, listed) = match location {
+        for Part { location, filter, name } in &self.parts {
+            let text = name.clone().unwrap_or_else(|| location.to_string());
+            let (store, mut listed) = match location {
                 Location::Url(url, stores) => {
                     let (store, path) = stores.open(url)?;
                     let root = Stores::root(url);
-                    let listed = listing::list(&store, &path, url, &root, filter.as_ref()).await?;
+                    let listed = listing::list(&store, &path, &text, &root, filter.as_ref()).await?;
                     (root, listed)
                 }
                 Location::InStore(store, path) => {
-                    let listed = listing::list(store, path, &format!("{store}:{path}"), "", filter.as_ref()).await?;
+                    let listed = listing::list(store, path, &text, "", filter.as_ref()).await?;
                     (format!("{:p}", Arc::as_ptr(store)), listed)
                 }
             };
+            if let Some(name) = name {
+                listed.iter_mut().for_each(|file| file.name.clone_from(name));
+            }
             seen.add(&store, &listed)?;
             files.extend(listed);
         }
@@ -124,17 +141,26 @@ impl Input {
 impl<T: Into<PathBuf>> From<T> for Input {
     fn from(path: T) -> Self {
         let url = path.into().to_string_lossy().into_owned();
-        Self::of(vec![Part { location: Location::Url(url, Stores::default()), filter: None }])
+        Self::at(Location::Url(url, Stores::default()))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url, _) => f.write_str(url),
+            Self::InStore(store, path) => write!(f, "{store}:{path}"),
+        }
     }
 }
 
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Part { location, filter }) in self.parts.iter().enumerate() {
+        for (i, Part { location, filter, name }) in self.parts.iter().enumerate() {
             let comma = if i > 0 { ", " } else { "" };
-            match location {
-                Location::Url(url, _) => write!(f, "{comma}{url}")?,
-                Location::InStore(store, path) => write!(f, "{comma}{store}:{path}")?,
+            match name {
+                Some(name) => write!(f, "{comma}{name}")?,
+                None => write!(f, "{comma}{location}")?,
             }
             if let Some(filter) = filter {
                 write!(f, " where {filter}")?;
