@@ -20,6 +20,8 @@ pub(crate) const INTERNAL: u8 = 4;
 pub(crate) const DRAINED: u8 = 5;
 /// The model is saved, but its evaluation or the report failed: training again would not help.
 pub(crate) const ONLY_SAVED: u8 = 6;
+/// Of a process of `launch`: the training has ended, but a disk or a store did not take its model. Training again would not help.
+pub(crate) const UNSAVED: u8 = 7;
 /// Stopped at once by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: u8 = 130;
 
@@ -32,6 +34,8 @@ pub(crate) enum Ended {
     Drained,
     /// The model is saved; its evaluation or the report failed, which was printed.
     OnlySaved,
+    /// The training has ended, but a disk or a store did not take its model, which was printed. Only of a process of `launch`.
+    Unsaved,
     /// A second Ctrl-C or SIGTERM stopped it at once.
     Interrupted,
 }
@@ -42,6 +46,7 @@ impl From<Ended> for ExitCode {
             Ended::Done => Self::SUCCESS,
             Ended::Drained => Self::from(DRAINED),
             Ended::OnlySaved => Self::from(ONLY_SAVED),
+            Ended::Unsaved => Self::from(UNSAVED),
             Ended::Interrupted => Self::from(INTERRUPTED),
         }
     }

@@ -194,6 +194,13 @@ fn csv_has_the_types_of_its_first_rows() {
     assert!(!out.exists());
     let (code, said) = convert(&rows, &out, &["--delimiter", ";", "--on-bad-row", "skip"]);
     assert!(code == Some(0) && said.contains("left out 1 row: not a number"), "{said}");
+    // Other types would not help against these.
+    let (code, said) = convert(&rows, &spaced, &["--delimiter", ";", "--on-bad-row", "skip"]);
+    assert!(code == Some(2) && said.contains("holds files already") && !said.contains("--text"), "{said}");
+    let wide = dir.path().join("wide.csv");
+    fs::write(&wide, "a;b\n1;2\n1;2;3\n").unwrap();
+    let (code, said) = convert(&wide, &dir.path().join("no"), &["--delimiter", ";"]);
+    assert!(code == Some(2) && said.contains("too many fields") && !said.contains("--text"), "{said}");
     let (code, said) = convert(&rows, &dir.path().join("no"), &["--delimiter", ";", "--text", "pric"]);
     assert!(code == Some(2) && said.contains("`pric`, which is not a column, did you mean `price`?"), "{said}");
 }

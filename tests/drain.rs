@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::Background;
+use forebay::actors::FaultKind;
 use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;
 use forebay::{Model, Training};
@@ -115,6 +116,27 @@ fn a_drain_after_the_last_row_was_read_does_not_make_the_run_partial() {
     });
     let trained = trained.run().unwrap();
     assert_eq!((trained.training.rows, trained.training.ended), (4000, RunEnd::Complete));
+}
+
+#[test]
+fn a_run_that_is_drained_to_a_checkpoint_has_a_report_only_if_one_was_asked_for() {
+    for asks in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 4000);
+        let to = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        let job = common::job(&data, &["data.epochs=100000", &to]);
+        let running = Training::new(job).unwrap().start().unwrap().report_if_drained(asks);
+        let mut drains = false;
+        let ended = running.wait_with(Duration::from_millis(10), |running| {
+            if running.progress().rows > 0 && !drains {
+                running.drain();
+                drains = true;
+            }
+        });
+        let failed = ended.err().unwrap();
+        assert_eq!(failed.fault.kind, FaultKind::Drained, "{}", failed.fault);
+        assert_eq!(failed.drained.map(|drained| drained.tables.is_empty()), asks.then_some(false));
+    }
 }
 
 /// A run with so wide a model that its drain takes many seconds.

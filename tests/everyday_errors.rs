@@ -229,7 +229,7 @@ fn a_label_that_is_a_feature_is_warned_of() {
 }
 
 #[test]
-fn models_and_checkpoints_among_the_rows_are_refused() {
+fn what_a_run_writes_is_refused_among_the_rows() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, at) = (dir.path().join("rows"), |name: &str| dir.path().join(name).to_string_lossy().into_owned());
     fs::create_dir(&rows).unwrap();
@@ -240,6 +240,15 @@ fn models_and_checkpoints_among_the_rows_are_refused() {
     refused(&at("rows"), &[&model(&at("model")), &to], &["checkpoint.to is", "data.train reads as a whole"]);
     let eval = format!("data.eval={}", at("rows"));
     refused(&at("rows/a.parquet"), &[&model(&at("rows/model")), &eval], &["data.eval reads as a whole"]);
+    for (argument, place) in [("--report", "rows/report"), ("--report", "rows/r.json"), ("--tensorboard", "rows/board")]
+    {
+        let data = format!("data.train={}", at("rows"));
+        for command in ["train", "launch"] {
+            let (code, text) = run(&[command, "--set", &data, argument, &at(place)]);
+            let words = format!("{argument} is {}, in {}, which data.train reads as a whole", at(place), at("rows"));
+            assert!(code == Some(2) && text.contains(&words), "{command}: {text}");
+        }
+    }
     assert_eq!(fs::read_dir(&rows).unwrap().count(), 1, "something was left among the rows");
     // A glob names its files, and a folder beside the rows is none of them.
     for (data, model_at) in [("rows", "rows-model"), ("rows/*.parquet", "rows/model")] {

@@ -29,6 +29,10 @@ pub enum FaultKind {
     InvalidJob,
     /// The data is not what the job says.
     BadData,
+    /// The data looks like that of another format.
+    OtherFormat,
+    /// A value is not of the type of its column.
+    OtherType,
     /// A file that Forebay wrote is not what its manifest says.
     Damaged,
     /// A file is not there.
@@ -55,6 +59,8 @@ pub enum FaultKind {
     Drained,
     /// The run of several processes began a new attempt: this process joins again.
     RolledBack,
+    /// The training has ended, but its model could not be saved where it should be. To train again would not help.
+    Unsaved,
     /// None of these.
     #[default]
     Other,

@@ -152,7 +152,7 @@ pub use ledger::{Ledger, LedgerReport, left_out_lines};
 pub use link::{Capacity, LinkReport};
 pub use machine::Machine;
 pub use meter::StageMeter;
-pub use numbers::{commas, counted};
+pub use numbers::{commas, counted, size};
 pub use outbox::{Collected, Outbox};
 pub use place::Place;
 pub use plan::{Plan, PlanStage};

@@ -24,9 +24,46 @@ pub fn counted(n: impl TryInto<u64>, noun: &str) -> String {
     format!("{} {noun}{ending}", commas(n))
 }
 
+/// A number of bytes: `812 bytes`, `6.2 kB`, `3.4 MB`, `1.2 GB`. A kB has 1,000 bytes.
+pub fn size(bytes: u64) -> String {
+    if bytes < 1000 {
+        return counted(bytes, "byte");
+    }
+    let (mut number, mut unit) = (bytes as f64 / 1e3, "kB");
+    for larger in ["MB", "GB", "TB"] {
+        // What would be written as 1000.0 is 1.0 of the next unit.
+        if number >= 999.95 {
+            (number, unit) = (number / 1e3, larger);
+        }
+    }
+    format!("{number:.1} {unit}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_size_has_the_largest_unit_of_which_it_has_one() {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (812, "812 bytes"),
+            (999, "999 bytes"),
+            (1000, "1.0 kB"),
+            (6_164, "6.2 kB"),
+            (999_949, "999.9 kB"),
+            (999_950, "1.0 MB"),
+            (3_400_000, "3.4 MB"),
+            (91_512_000, "91.5 MB"),
+            (999_960_000, "1.0 GB"),
+            (1_234_567_890, "1.2 GB"),
+            (12_000_000_000_000, "12.0 TB"),
+            (u64::MAX, "18446744.1 TB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+    }
 
     #[test]
     fn one_thing_is_singular() {

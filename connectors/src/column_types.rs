@@ -30,7 +30,8 @@ pub(crate) fn is_text(kind: &DataType) -> bool {
 }
 
 /// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type `Null`.
-/// Integers are not converted to floating-point numbers, because dense features of the two are transformed differently.
+/// Lists of two fixed sizes, or of one and of none, become lists of any size. Integers are not converted to floating-point numbers, because
+/// dense features of the two are transformed differently.
 pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     /// Bits of an integer type, and whether it has a sign.
     fn bits(kind: &DataType) -> Option<(u32, bool)> {
@@ -39,8 +40,8 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     match (a, b) {
         (a, b) if a == b => Some(a.clone()),
         (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
-        (DataType::List(a), DataType::List(b)) => {
-            let item = a.as_ref().clone().with_data_type(wider(a.data_type(), b.data_type())?);
+        (DataType::List(a) | DataType::FixedSizeList(a, _), DataType::List(b) | DataType::FixedSizeList(b, _)) => {
+            let item = Field::new_list_field(wider(a.data_type(), b.data_type())?, true);
             Some(DataType::List(Arc::new(item)))
         }
         (a, b) if is_text(a) && *b == dictionary() => Some(a.clone()),
@@ -66,7 +67,7 @@ pub(crate) fn shown(kind: &DataType) -> String {
     match kind {
         DataType::Dictionary(_, values) => shown(values),
         kind if is_text(kind) => "strings".to_owned(),
-        DataType::List(item) => format!("lists of {}", shown(item.data_type())),
+        DataType::List(item) | DataType::FixedSizeList(item, _) => format!("lists of {}", shown(item.data_type())),
         kind if kind.is_integer() => format!("integers ({kind})"),
         kind if kind.is_floating() => format!("numbers ({kind})"),
         other => other.to_string(),
@@ -97,6 +98,7 @@ mod tests {
             Date32, Date64, Float32, Float64, Int8, Int32, Int64, LargeUtf8, Null, UInt8, UInt32, UInt64, Utf8,
         };
         let list = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
+        let fixed = |kind, n| DataType::FixedSizeList(Arc::new(Field::new("element", kind, false)), n);
         for (a, b, wide) in [
             (Int32, Int64, Some(Int64)),
             (Int8, Int32, Some(Int32)),
@@ -115,6 +117,11 @@ mod tests {
             (LargeUtf8, Int64, None),
             (list(Int32), list(Int64), Some(list(Int64))),
             (list(Int32), Int32, None),
+            (fixed(Int32, 2), fixed(Int32, 2), Some(fixed(Int32, 2))),
+            (fixed(Int32, 2), fixed(Int64, 2), Some(list(Int64))),
+            (fixed(Int32, 2), fixed(Int32, 3), Some(list(Int32))),
+            (fixed(Int32, 2), list(Int64), Some(list(Int64))),
+            (fixed(Int32, 2), list(Utf8), None),
         ] {
             assert_eq!(wider(&a, &b), wide, "{a} {b}");
             assert_eq!(wider(&b, &a), wide, "{b} {a}");

@@ -113,7 +113,7 @@ pub use planning::{
     plan,
 };
 pub use prediction::Predictions;
-pub use preflight::preflight;
+pub use preflight::{check_not_among_rows, preflight};
 pub use process_report::ProcessReport;
 pub use progress::{Progress, Snapshot};
 pub use quality::{Evaluation, Gauc, Slice};

@@ -25,7 +25,9 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
 
 /// See [`preflight`]. Returns the types of the rows of `data.eval`, as far as they are known.
 pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
-    check_not_among_rows(job)?;
+    for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
+        place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
+    }
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
         check_place(folder, context)?;
     }
@@ -50,19 +52,19 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
         .map_err(|fault| fault.context("the model could not be evaluated on data.eval"))
 }
 
-/// Fails if the model or the checkpoints would lie in a folder of rows: folders are read with all that is below them, so the next run would
-/// read these files as rows.
-fn check_not_among_rows(job: &Job) -> Result<(), Fault> {
-    let written = [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)];
+/// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is below
+/// them, so the next run would read what this run writes there as rows.
+///
+/// # Errors
+/// A user fault that names `output`, the place and the folder.
+pub fn check_not_among_rows(job: &Job, output: &str, place: &str) -> Result<(), Fault> {
     let read = [("data.train", &job.data.train), ("data.eval", &job.data.eval)];
-    for (output, place) in written.into_iter().filter_map(|(output, place)| Some((output, place.as_deref()?))) {
-        for (input, paths) in read.into_iter().filter_map(|(input, paths)| Some((input, paths.as_ref()?))) {
-            if let Some(rows) = Input::all(paths.0.iter().map(Input::from)).path_around(place) {
-                return Err(Fault::user(format!(
-                    "{output} is {place}, in {rows}, which {input} reads as a whole: its files would be taken for rows; name a place \
-                     outside of it"
-                )));
-            }
+    for (input, paths) in read.into_iter().filter_map(|(input, paths)| Some((input, paths.as_ref()?))) {
+        if let Some(rows) = Input::all(paths.0.iter().map(Input::from)).path_around(place) {
+            return Err(Fault::user(format!(
+                "{output} is {place}, in {rows}, which {input} reads as a whole: its files would be taken for rows; name a place \
+                 outside of it"
+            )));
         }
     }
     Ok(())

@@ -91,7 +91,8 @@ impl Training {
             MeterSender::start(&session.member, move || run.snapshot())
         });
         let tuning = TuningThread::of(&resources.job, running.control());
-        Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters, tuning })
+        let reports_drained = false;
+        Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained })
     }
 
     /// Starts it and waits.
@@ -123,6 +124,7 @@ pub struct RunningTraining {
     meters: Option<MeterSender>,
     /// Changes the replicas of stages.
     tuning: Option<TuningThread>,
+    reports_drained: bool,
 }
 
 /// How far a run is.
@@ -189,7 +191,7 @@ pub struct FailedTraining {
     pub fault: Fault,
     /// The report at the time of the fault.
     pub report: Report,
-    /// What the report says, if the run was drained to a checkpoint.
+    /// What the report says, if the run was drained to a checkpoint, and [`RunningTraining::report_if_drained`] asked for it.
     pub drained: Option<DrainedTraining>,
 }
 
@@ -304,9 +306,15 @@ impl RunningTraining {
         self.wait()
     }
 
+    /// Whether [`FailedTraining::drained`] has a report, for which the ps are asked about their tables. Default: false.
+    #[must_use]
+    pub fn report_if_drained(self, yes: bool) -> Self {
+        Self { reports_drained: yes, ..self }
+    }
+
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer, evaluator, cuts, meters, tuning } = self;
+        let Self { running, resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained } = self;
         let control = running.control();
         let outcome = running.wait();
         drop(tuning);
@@ -387,7 +395,7 @@ impl RunningTraining {
             Err(mut fault) => {
                 // Done before the others learn that the run has ended, because the ps are asked about their tables.
                 let drained = fault.kind == FaultKind::Drained && resources.job.checkpoint.to.is_some();
-                let drained = drained.then(|| {
+                let drained = (drained && reports_drained).then(|| {
                     let meters = LastMeters { others, offset, slots: None };
                     resources.drained(outcome.report.clone(), timeline, meters, last_of_drained.as_ref())
                 });

@@ -1,6 +1,6 @@
 //! What the shards of a table hold and have done.
 
-use forebay_actors::counted;
+use forebay_actors::{counted, size};
 use serde::{Deserialize, Serialize};
 
 /// One shard.
@@ -173,8 +173,8 @@ impl TableStats {
 impl std::fmt::Display for TableStats {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (shards, rows) = (counted(self.shards.len(), "shard"), counted(self.rows(), "row"));
-        let (mib, per_key) = (self.bytes() >> 20, self.bytes_per_key());
-        write!(f, "table `{}`: {rows} in {shards}, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
+        let (bytes, per_key) = (size(self.bytes()), self.bytes_per_key());
+        write!(f, "table `{}`: {rows} in {shards}, {bytes}, {per_key:.0} bytes per row", self.table)?;
         for (n, what, then) in [
             (self.refused(), "key", "not admitted"),
             (self.evicted(), "row", "removed"),
@@ -187,7 +187,7 @@ impl std::fmt::Display for TableStats {
         }
         for GroupStats { name, row_dim, rows, bytes, .. } in self.groups() {
             let (rows, weights) = (counted(rows, "row"), counted(row_dim, "weight"));
-            write!(f, "; `{name}`: {rows} of {weights}, {} MiB", bytes >> 20)?;
+            write!(f, "; `{name}`: {rows} of {weights}, {}", size(bytes))?;
         }
         Ok(())
     }

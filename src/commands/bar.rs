@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::actors::counted;
+use crate::actors::{counted, size};
 use crate::connectors::convert::{ConvertProgress, Written};
 use indicatif::ProgressBar;
 
@@ -24,14 +24,13 @@ impl Bar {
 
     pub(super) fn show(&mut self, progress: ConvertProgress) {
         self.0.set_position(progress.rows);
-        self.0.set_message(format!("{}, {} MB", counted(progress.rows, "row"), progress.bytes / 1_000_000));
+        self.0.set_message(format!("{}, {}", counted(progress.rows, "row"), size(progress.bytes)));
     }
 
     /// Clears the bar. Returns a line about what was written.
     pub(super) fn done(self, folder: &str, written: &Written) -> String {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;
-        let megabytes = *bytes as f64 / 1e6;
-        format!("wrote {folder}: {}, {}, {megabytes:.1} MB", counted(*rows, "row"), counted(*files, "file"))
+        format!("wrote {folder}: {}, {}, {}", counted(*rows, "row"), counted(*files, "file"), size(*bytes))
     }
 }

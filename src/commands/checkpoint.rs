@@ -1,7 +1,7 @@
 //! `forebay checkpoint`: list, verify and compact the checkpoints of a run.
 
 use crate::Fault;
-use crate::actors::{FaultKind, counted};
+use crate::actors::{FaultKind, counted, size};
 use crate::pipelines::{CheckpointFolder, CheckpointManifest, Compaction, Context};
 use clap::{Args, Subcommand};
 
@@ -102,11 +102,11 @@ fn describe(manifest: &CheckpointManifest, verified: bool) -> String {
         layers => format!("all rows of the table and {} of changes", counted(layers - 1, "layer")),
     };
     format!(
-        "checkpoint {}: {} trained on; {of}, {}, {:.1} MB{}",
+        "checkpoint {}: {} trained on; {of}, {}, {}{}",
         manifest.number,
         counted(manifest.rows_trained(), "row"),
         counted(manifest.files().count(), "file"),
-        bytes as f64 / 1e6,
+        size(bytes),
         if verified { ", whole" } else { "" }
     )
 }

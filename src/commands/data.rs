@@ -1,7 +1,7 @@
 //! `forebay data`: make, convert and inspect rows.
 
 use crate::Fault;
-use crate::actors::{Domain, Source, StageCx, left_out_lines};
+use crate::actors::{FaultKind, Source, StageCx, left_out_lines};
 use crate::connectors::convert::{
     Encoding, ParquetOptions, TextOptions, block_on, infer_columns, to_criteo_text, to_parquet,
 };
@@ -305,7 +305,8 @@ impl Convert {
             dir => OnBadRow::WriteTo(dir.into()),
         };
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
-        let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::reading_only());
+        let input = block_on(input(self.input, self.filter.as_ref()).listed())?;
+        let read = ReadOptions::reading_only();
         let options = self.parquet.options();
         if options.replace {
             out_folder::check_replaced(&self.out, &[], Some(&input))?;
@@ -355,7 +356,7 @@ impl Convert {
                     write_parquet(source, &self.out, &options, None, logs, &stop)
                 };
                 written.map_err(|fault| match job {
-                    None if fault.domain == Domain::User => Fault::user(format!(
+                    None if fault.kind == FaultKind::OtherType => Fault::user(format!(
                         "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
                     )),
                     _ => fault,
@@ -365,11 +366,13 @@ impl Convert {
     }
 }
 
-/// Adds the options of this command to an error about Criteo text that names the fields of a job.
+/// Adds the options of this command to an error about text that looks like CSV, which names the fields of a job.
 fn with_options(fault: Fault) -> Fault {
-    match fault.to_string().contains("set data.format") {
-        true => Fault::user(format!("{fault} (for this command: --format csv, and --delimiter '\\t' for tabs)")),
-        false => fault,
+    match fault.kind {
+        FaultKind::OtherFormat => {
+            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter '\\t' for tabs)"))
+        }
+        _ => fault,
     }
 }
 
@@ -467,7 +470,7 @@ fn write_parquet(
 
 impl Inspect {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
-        let input = input(self.path, self.filter.as_ref());
+        let input = block_on(input(self.path, self.filter.as_ref()).listed())?;
         let format = Some(self.form.format_of(&input, None)?);
         let options = InspectOptions { format, csv: self.form.csv() };
         let found = block_on(inspect(input.clone(), options))?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::connectors::staged::is_in;
-use crate::pipelines::{Context, RunEnd};
+use crate::pipelines::{Context, RunEnd, check_not_among_rows};
 #[cfg(feature = "otel")]
 use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
 use crate::{Fault, Job, Model};
@@ -65,7 +65,8 @@ impl RunArgs {
     /// The job, with the settings applied.
     ///
     /// # Errors
-    /// Those of the job; a user fault if a file of this run would be in the folder of its model, which is replaced as a whole.
+    /// Those of the job; a user fault if a file of this run would be in the folder of its model, which is replaced as a whole, or in a folder
+    /// of its rows, which is read as a whole.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
         self.load_with_text().map(|(job, _)| job)
     }
@@ -77,16 +78,15 @@ impl RunArgs {
             (Some(file), Some(text)) => Job::of_file(file, text, &settings)?,
             _ => load(None, &settings)?,
         };
-        let models = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
-        for model in models {
-            for (argument, place) in [("--report", &self.report), ("--tensorboard", &self.tensorboard)] {
-                let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
-                if is_in(&place, &model) {
-                    return Err(Fault::user(format!(
-                        "{argument} is {place}, in the folder of the model, {model}, which the run replaces at the \
-                         end: name a place outside of it"
-                    )));
-                }
+        for (argument, place) in [("--report", &self.report), ("--tensorboard", &self.tensorboard)] {
+            let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
+            check_not_among_rows(&job, argument, &place)?;
+            let mut models =
+                [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
+            if let Some(model) = models.find(|model| is_in(&place, model)) {
+                return Err(Fault::user(format!(
+                    "{argument} is {place}, in the folder of the model, {model}, which the run replaces at the end: name a place outside of it"
+                )));
             }
         }
         Ok((job, text))

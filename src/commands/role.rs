@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::Fault;
-use crate::actors::{commas, counted};
+use crate::actors::{Domain, FaultKind, commas, counted};
 use crate::dashboard::Dashboard;
 use crate::net::Security;
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
@@ -22,7 +22,7 @@ use crate::report::ReportFiles;
 use crate::spans::SpanService;
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
-use crate::{out, parent};
+use crate::{exit, out, parent};
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -109,7 +109,7 @@ impl RoleCommand {
         };
         // A process that is told to end before it has joined still joins, to tell the others, which may wait for it.
         stop.has_begun();
-        process.take_part(|process| match self.role {
+        let ended = process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
                 match logs.is_json() {
@@ -141,7 +141,17 @@ impl RoleCommand {
                 let end = AtEnd { report: &report, dashboard, tensorboard, saves };
                 train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
-        })
+        });
+        match ended {
+            // For `launch`, which starts a process again after any other fault of a disk or a store.
+            Err(fault)
+                if self.parent.is_some() && fault.kind == FaultKind::Unsaved && fault.domain == Domain::External =>
+            {
+                exit::report(&fault, logs.log_format);
+                Ok(Ended::Unsaved)
+            }
+            ended => ended,
+        }
     }
 
     fn process_config(&self, job: &Job) -> Result<ProcessConfig, Fault> {

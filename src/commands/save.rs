@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use forebay_base::Backoff;
 
 use crate::Fault;
-use crate::actors::{Domain, counted};
+use crate::actors::{Domain, FaultKind, counted};
 use crate::pipelines::cluster::{ClusterSession, RunPhase};
 use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, RunEnd, Trained};
@@ -40,8 +40,8 @@ impl Saving<'_> {
     /// Saves the model, and tries again for `output.retry_for`.
     ///
     /// # Errors
-    /// The last fault, with the place where the model is instead. It is external if the run should be tried again, that is if nothing is
-    /// saved or a checkpoint has the whole run; else it is a user fault.
+    /// The last fault, of the kind [`FaultKind::Unsaved`], with the place where the model is instead. It is external if a disk or a store
+    /// failed, and nothing is saved or a checkpoint has the whole run; else it is a user fault.
     pub(super) fn save(&self) -> Result<Saved, Fault> {
         let fault = match self.try_for_a_while() {
             Ok(saved) => return Ok(saved),
@@ -53,9 +53,9 @@ impl Saving<'_> {
         if fault.domain == Domain::External
             && let Some(checkpoint) = self.leave_checkpoint()
         {
-            return Err(Fault::external(format!("{fault}; {checkpoint}")));
+            return Err(Fault::external(format!("{fault}; {checkpoint}")).kind(FaultKind::Unsaved));
         }
-        Err(self.save_elsewhere(fault))
+        Err(self.save_elsewhere(fault).kind(FaultKind::Unsaved))
     }
 
     fn try_for_a_while(&self) -> Result<Saved, Fault> {
@@ -122,7 +122,7 @@ impl Saving<'_> {
                 Err(other) => tracing::warn!("the model cannot be saved at {place} either: {other}"),
             }
         }
-        fault
+        fault.context("the model could not be saved anywhere, and is lost")
     }
 }
 

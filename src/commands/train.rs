@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
-use crate::actors::{FaultKind, commas, counted};
+use crate::actors::{FaultKind, commas, counted, size};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ClusterSession, ProcessTimeline};
 use crate::pipelines::{Context, DrainedTraining, Evaluation, FailedTraining, RunEnd, Trained};
@@ -103,9 +103,6 @@ impl AtEnd<'_> {
     /// Writes the report of a run that was drained to a checkpoint. The run has all that it needs in the checkpoint, so a report that
     /// cannot be written is only a warning.
     fn write_drained(&self, drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) {
-        if !self.report.is_some() {
-            return;
-        }
         let report = drained_contents(drained, before, history);
         let trace = std::slice::from_ref(&drained.timeline);
         if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
@@ -134,7 +131,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         tracing::warn!("the model sees what it has to predict: `{label}` is a label and a feature, too");
     }
     let before = Usage::now();
-    let running = training.start()?;
+    let running = training.start()?.report_if_drained(end.report.is_some());
     stop.has_begun();
     let mut progress = Progress::new(logs);
     let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);
@@ -291,7 +288,7 @@ fn save(
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let _ = summary.saved.set(SavedFolder { seconds: begun.elapsed().as_secs_f64(), bytes });
-    let line = format!("saved {folder}: {}, {:.1} MB", counted(rows, "table row"), bytes as f64 / 1e6);
+    let line = format!("saved {folder}: {}, {}", counted(rows, "table row"), size(bytes));
     let line = format!("{line}{}{}", of_tables(trained), of_slots(trained));
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and nothing was written to {model}") } else { line };
@@ -310,7 +307,7 @@ fn of_tables(trained: &Trained) -> String {
 
 fn of_table(group: &GroupStats) -> String {
     let (name, rows, weights) = (&group.name, counted(group.rows, "row"), counted(group.row_dim, "weight"));
-    let mut line = format!("table `{name}`: {rows} of {weights}, {:.1} MB of memory", group.bytes as f64 / 1e6);
+    let mut line = format!("table `{name}`: {rows} of {weights}, {} of memory", size(group.bytes));
     if let Some(hits) = group.hit_share() {
         line += &format!(", {:.0}% of look-ups found one", 100.0 * hits);
     }

@@ -1,5 +1,5 @@
 //! A model that is trained and cannot be saved, because the disk is full: it is saved when there is room again, elsewhere, or by the run
-//! that goes on from the checkpoint which the first one leaves.
+//! that goes on from the checkpoint which the first one leaves. No run trains again for it.
 
 use std::fs;
 use std::path::Path;
@@ -165,7 +165,7 @@ fn launch(dir: &Path, more: &[&str]) -> Command {
 }
 
 #[test]
-fn a_launched_run_starts_again_at_its_end_and_saves() {
+fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again() {
     for placement in [
         &["placement.readers=1"][..],
         &["placement.trainers=2"],
@@ -177,11 +177,16 @@ fn a_launched_run_starts_again_at_its_end_and_saves() {
         disk.fill_but(LITTLE);
         let model = onto(&disk);
         let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
-        let mut run = Background::start(&mut launch(dir.path(), &more));
-        run.wait_for("checkpoint 1 in", 1);
-        run.wait_for("has all 2,000 rows", 1);
+        let (code, text) = common::code_and_output(&launch(dir.path(), &more).output().unwrap());
+        assert_eq!(code, Some(3), "{placement:?}: {text}");
+        for words in ["the disk is full", "checkpoint 1 in", "has all 2,000 rows: --resume saves the model"] {
+            assert!(text.contains(words), "{placement:?}: no `{words}` in: {text}");
+        }
+        assert!(!text.contains("starts it again"), "{placement:?}: {text}");
+        assert_eq!(text.matches("all members joined").count(), 1, "{placement:?}: {text}");
         disk.empty();
-        let (code, text) = run.wait();
+        let resumed = launch(dir.path(), &more).arg("--resume").output().unwrap();
+        let (code, text) = common::code_and_output(&resumed);
         assert_eq!(code, Some(0), "{placement:?}: {text}");
         assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
         assert_eq!(rows_of(&disk.0.join("model")), 2000);
@@ -197,5 +202,20 @@ fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not
     let (code, text) = common::code_and_output(&output);
     assert_eq!(code, Some(2), "{text}");
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
+    assert_eq!(text.matches("all members joined").count(), 1, "{text}");
+}
+
+/// A bug: it began anew, and would have trained for hours to fail again.
+#[test]
+fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_but(LITTLE);
+    let mut run = launch(dir.path(), &["placement.readers=1", &onto(&disk)]);
+    let output = run.current_dir(&disk.0).env("TMPDIR", &disk.0).output().unwrap();
+    let (code, text) = common::code_and_output(&output);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("could not be saved anywhere") && text.contains("the disk is full"), "{text}");
+    assert!(!text.contains("starts it again"), "{text}");
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
 }

@@ -2,14 +2,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    Array, ArrayRef, AsArray, BooleanArray, LargeStringArray, PrimitiveArray, StringArray, StringViewArray,
-};
-use arrow::compute::concat;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Field, FieldRef, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type,
-    Int32Type, Int64Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
-};
+use arrow::array::{Array, ArrayRef, Int8Array, Scalar, StringArray};
+use arrow::compute::kernels::zip::zip;
+use arrow::compute::{cast, concat, is_not_null};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use arrow::error::ArrowError;
 use forebay_actors::Fault;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, compute_leaves};
@@ -62,7 +58,7 @@ impl Change {
     fn apply(self, column: ArrayRef) -> Result<ArrayRef, ArrowError> {
         let column = as_written(column)?;
         let column = if self.hex && *column.data_type() == DataType::UInt32 { hex(&column) } else { column };
-        Ok(if self.fill && fillable(column.data_type()) { filled(&column) } else { column })
+        Ok(if self.fill && fillable(column.data_type()) { filled(&column)? } else { column })
     }
 }
 
@@ -97,41 +93,40 @@ fn fillable(kind: &DataType) -> bool {
 }
 
 /// The column with 0, false or an empty string for what is missing.
-fn filled(column: &ArrayRef) -> ArrayRef {
-    match column.data_type() {
-        DataType::Int8 => zeros::<Int8Type>(column),
-        DataType::Int16 => zeros::<Int16Type>(column),
-        DataType::Int32 => zeros::<Int32Type>(column),
-        DataType::Int64 => zeros::<Int64Type>(column),
-        DataType::UInt8 => zeros::<UInt8Type>(column),
-        DataType::UInt16 => zeros::<UInt16Type>(column),
-        DataType::UInt32 => zeros::<UInt32Type>(column),
-        DataType::UInt64 => zeros::<UInt64Type>(column),
-        DataType::Float16 => zeros::<Float16Type>(column),
-        DataType::Float32 => zeros::<Float32Type>(column),
-        DataType::Float64 => zeros::<Float64Type>(column),
-        DataType::Boolean => {
-            let values = column.as_boolean();
-            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<BooleanArray>())
-        }
-        DataType::Utf8 => {
-            let values = column.as_string::<i32>();
-            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<StringArray>())
-        }
-        DataType::LargeUtf8 => {
-            let values = column.as_string::<i64>();
-            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<LargeStringArray>())
-        }
-        DataType::Utf8View => {
-            let values = column.as_string_view();
-            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<StringViewArray>())
-        }
-        _ => Arc::clone(column),
-    }
+fn filled(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let nothing: ArrayRef = match is_text(column.data_type()) {
+        true => Arc::new(StringArray::from(vec![""])),
+        false => Arc::new(Int8Array::from(vec![0])),
+    };
+    let nothing = Scalar::new(cast(&nothing, column.data_type())?);
+    zip(&is_not_null(column)?, column, &nothing)
 }
 
-/// Numbers with 0 for what is missing.
-fn zeros<T: ArrowPrimitiveType>(column: &ArrayRef) -> ArrayRef {
-    let values = column.as_primitive::<T>();
-    Arc::new(PrimitiveArray::<T>::from_iter_values(values.iter().map(Option::unwrap_or_default)))
+#[cfg(test)]
+mod tests {
+    use arrow::array::{AsArray, Int32Array};
+
+    use super::*;
+
+    #[test]
+    fn every_type_that_can_be_filled_has_a_value_for_what_is_missing() {
+        use DataType::{
+            Boolean, Float16, Float32, Float64, Int8, Int16, Int32, Int64, LargeUtf8, UInt8, UInt16, UInt32, UInt64,
+            Utf8, Utf8View,
+        };
+        let column = Int32Array::from(vec![Some(1), None]);
+        for kind in [
+            Int8, Int16, Int32, Int64, UInt8, UInt16, UInt32, UInt64, Float16, Float32, Float64, Boolean, Utf8,
+            LargeUtf8, Utf8View,
+        ] {
+            assert!(fillable(&kind), "{kind}");
+            let column = cast(&column, &kind).unwrap();
+            let filled = filled(&column).unwrap();
+            assert_eq!((filled.data_type(), filled.len(), filled.null_count()), (&kind, 2, 0));
+            assert_eq!(&filled.slice(0, 1), &column.slice(0, 1), "{kind}");
+            let text = cast(&filled.slice(1, 1), &Utf8).unwrap();
+            let text = text.as_string::<i32>().value(0);
+            assert!(["0", "0.0", "false", ""].contains(&text), "{kind}: {text}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let bad = |reason, column: Option<usize>, found: String, expected: &str| {
         let column = column.map(|at| (at, column_name(at)));
-        BadRow { reason, column, found, expected: expected.to_owned() }
+        BadRow { reason, column, found, expected: expected.to_owned(), other_format: false }
     };
     if line.len() > MAX_LINE {
         return too_long("a row of 40 fields");
@@ -18,18 +18,22 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     if count != COLUMNS {
         let reason = if count < COLUMNS { Reason::TooFewFields } else { Reason::TooManyFields };
         let commas = memchr::memchr_iter(b',', line).count();
-        let expected = if count == 1 && commas > 0 {
-            "40 fields, tab-separated (the line has commas: set data.format to \"csv\" to read CSV with a header)"
+        let (expected, other_format) = if count == 1 && commas > 0 {
+            (
+                "40 fields, tab-separated (the line has commas: set data.format to \"csv\" to read CSV with a header)",
+                true,
+            )
         } else if !matches!(fields[0], b"" | b"0" | b"1")
             && !fields.iter().any(|f| f.first().is_some_and(u8::is_ascii_digit))
         {
-            "40 fields, tab-separated (a header? set data.format to \"csv\" and data.csv.delimiter to \"\\t\")"
+            ("40 fields, tab-separated (a header? set data.format to \"csv\" and data.csv.delimiter to \"\\t\")", true)
         } else if count + 1 == COLUMNS && !matches!(fields[0], b"0" | b"1") {
-            "40 fields, tab-separated (Criteo's own test set has no labels: it can be predicted, not trained or evaluated on)"
+            let test_set = "40 fields, tab-separated (Criteo's own test set has no labels: it can be predicted, not trained or evaluated on)";
+            (test_set, false)
         } else {
-            "40 fields, tab-separated: a label, 13 integers, 26 hex categories"
+            ("40 fields, tab-separated: a label, 13 integers, 26 hex categories", false)
         };
-        return bad(reason, None, format!("{count} fields"), expected);
+        return BadRow { other_format, ..bad(reason, None, format!("{count} fields"), expected) };
     }
     for (at, field) in fields.into_iter().enumerate() {
         let (fine, reason, expected) = match at {
@@ -42,14 +46,13 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
             ),
         };
         if !fine {
-            let expected = match at {
-                0 if field.first().is_some_and(u8::is_ascii_alphabetic) => {
-                    "0 or 1 (a header? set data.format to \"csv\" and data.csv.delimiter to \"\\t\")"
-                }
-                _ => expected,
+            let other_format = at == 0 && field.first().is_some_and(u8::is_ascii_alphabetic);
+            let expected = match other_format {
+                true => "0 or 1 (a header? set data.format to \"csv\" and data.csv.delimiter to \"\\t\")",
+                false => expected,
             };
             let reason = if std::str::from_utf8(field).is_err() { Reason::InvalidUtf8 } else { reason };
-            return bad(reason, Some(at), shown(field), expected);
+            return BadRow { other_format, ..bad(reason, Some(at), shown(field), expected) };
         }
     }
     // Not reachable as long as parser and diagnosis agree, which a property test watches.
@@ -74,6 +77,7 @@ fn is_integer(field: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use forebay_actors::FaultKind;
     use proptest::prelude::*;
 
     use super::super::batch_builder::BatchBuilder;
@@ -114,6 +118,19 @@ mod tests {
         *line.last_mut().unwrap() = 0xff;
         assert!(diagnose(&line).to_string().contains("invalid UTF-8"));
         assert_eq!(diagnose(&vec![b'1'; MAX_LINE + 1]).reason, Reason::TooLong);
+    }
+
+    #[test]
+    fn a_line_that_looks_like_csv_is_of_another_format() {
+        let header = (0..COLUMNS).map(column_name).collect::<Vec<_>>().join("\t");
+        for line in ["label,I1,C1", "label\tI1\tC1", &header] {
+            let bad = diagnose(line.as_bytes());
+            assert!(bad.kind() == FaultKind::OtherFormat && bad.expected.contains("set data.format"), "{bad}");
+        }
+        assert_eq!(diagnose(b"1\t2\t3").kind(), FaultKind::BadData);
+        let mut fields = row();
+        fields[3] = "x7".into();
+        assert_eq!(diagnose(fields.join("\t").as_bytes()).kind(), FaultKind::OtherType);
     }
 
     proptest! {

@@ -145,6 +145,7 @@ impl LineParser for CsvParser {
             column: Some((field, names[field].clone())),
             found,
             expected: expected.to_owned(),
+            other_format: false,
         };
         let value =
             || shown(split_line(line, &options).ok().and_then(|f| f.get(field).cloned()).as_deref().unwrap_or(line));
@@ -152,7 +153,7 @@ impl LineParser for CsvParser {
             Reason::TooFewFields | Reason::TooManyFields => {
                 let found = split_line(line, &options).map_or(0, |fields| fields.len());
                 let expected = format!("{}, as the header has", names.len());
-                BadRow { reason, column: None, found: format!("{found} fields"), expected }
+                BadRow { reason, column: None, found: format!("{found} fields"), expected, other_format: false }
             }
             Reason::OpenQuote => bad(
                 shown(line),

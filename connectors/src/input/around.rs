@@ -9,7 +9,7 @@ impl Input {
     /// that reads the input would take the files there for rows. Follows the symbolic links of this machine.
     #[must_use]
     pub fn path_around(&self, place: &str) -> Option<&str> {
-        let paths = self.0.iter().filter_map(|part| match &part.location {
+        let paths = self.parts.iter().filter_map(|part| match &part.location {
             Location::Url(url, _) => Some(url.as_str()),
             Location::InStore(..) => None,
         });

@@ -26,12 +26,18 @@ use twice::Seen;
 /// (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a device are faults:
 /// their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
-pub struct Input(Vec<Part>);
+pub struct Input {
+    parts: Vec<Part>,
+    /// Its files, once it is [`listed`](Self::listed).
+    files: Option<Arc<[DataFile]>>,
+}
 
 #[derive(Clone, Debug)]
 struct Part {
     location: Location,
     filter: Option<Predicate>,
+    /// The name of its only file, if another than its path.
+    name: Option<String>,
 }
 
 #[derive(Clone, Debug)]
@@ -42,55 +48,86 @@ enum Location {
 }
 
 impl Input {
+    fn of(parts: Vec<Part>) -> Self {
+        Self { parts, files: None }
+    }
+
+    fn at(location: Location) -> Self {
+        Self::of(vec![Part { location, filter: None, name: None }])
+    }
+
     /// A file, folder or glob in a store that the caller opened.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        Self(vec![Part { location: Location::InStore(store, path), filter: None }])
+        Self::at(Location::InStore(store, path))
+    }
+
+    /// One file, which messages call `name`: its path may say nothing to a user.
+    #[must_use]
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.parts.iter_mut().for_each(|part| part.name = Some(name.to_owned()));
+        Self::of(self.parts)
     }
 
     /// Opens paths and URLs in these stores. Without it, an input made from a path has stores of its own.
     #[must_use]
     pub fn with_stores(mut self, stores: &Stores) -> Self {
-        for part in &mut self.0 {
+        for part in &mut self.parts {
             if let Location::Url(_, own) = &mut part.location {
                 *own = stores.clone();
             }
         }
-        self
+        Self::of(self.parts)
     }
 
     /// Several inputs, read one after the other.
     pub fn all(inputs: impl IntoIterator<Item = Input>) -> Self {
-        Self(inputs.into_iter().flat_map(|input| input.0).collect())
+        Self::of(inputs.into_iter().flat_map(|input| input.parts).collect())
     }
 
     /// Only the files whose folders `column=value` the predicate selects; other folders are not even listed. A second
     /// predicate selects among what the first one does.
     #[must_use]
     pub fn filtered(mut self, predicate: &Predicate) -> Self {
-        for part in &mut self.0 {
+        for part in &mut self.parts {
             let both = part.filter.take().map(|first| first.and(predicate.clone()));
             part.filter = Some(both.unwrap_or_else(|| predicate.clone()));
         }
-        self
+        Self::of(self.parts)
+    }
+
+    /// The same input with the files that it has now: the store is not asked again for them, however often they are listed and read.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub async fn listed(self) -> Result<Self, Fault> {
+        let files = Some(self.list().await?.into());
+        Ok(Self { files, ..self })
     }
 
     /// All files, in the order of the inputs and sorted by path within each. At least one, or a fault that names the
     /// path. A file that two inputs name is a fault, too: its rows would be read twice in each epoch.
     pub async fn list(&self) -> Result<Vec<DataFile>, Fault> {
+        if let Some(files) = &self.files {
+            return Ok(files.to_vec());
+        }
         let (mut files, mut seen) = (Vec::new(), Seen::default());
-        for Part { location, filter } in &self.0 {
-            let (store, listed) = match location {
+        for Part { location, filter, name } in &self.parts {
+            let text = name.clone().unwrap_or_else(|| location.to_string());
+            let (store, mut listed) = match location {
                 Location::Url(url, stores) => {
                     let (store, path) = stores.open(url)?;
                     let root = Stores::root(url);
-                    let listed = listing::list(&store, &path, url, &root, filter.as_ref()).await?;
+                    let listed = listing::list(&store, &path, &text, &root, filter.as_ref()).await?;
                     (root, listed)
                 }
                 Location::InStore(store, path) => {
-                    let listed = listing::list(store, path, &format!("{store}:{path}"), "", filter.as_ref()).await?;
+                    let listed = listing::list(store, path, &text, "", filter.as_ref()).await?;
                     (format!("{:p}", Arc::as_ptr(store)), listed)
                 }
             };
+            if let Some(name) = name {
+                listed.iter_mut().for_each(|file| file.name.clone_from(name));
+            }
             seen.add(&store, &listed)?;
             files.extend(listed);
         }
@@ -104,17 +141,26 @@ impl Input {
 impl<T: Into<PathBuf>> From<T> for Input {
     fn from(path: T) -> Self {
         let url = path.into().to_string_lossy().into_owned();
-        Self(vec![Part { location: Location::Url(url, Stores::default()), filter: None }])
+        Self::at(Location::Url(url, Stores::default()))
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(url, _) => f.write_str(url),
+            Self::InStore(store, path) => write!(f, "{store}:{path}"),
+        }
     }
 }
 
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Part { location, filter }) in self.0.iter().enumerate() {
+        for (i, Part { location, filter, name }) in self.parts.iter().enumerate() {
             let comma = if i > 0 { ", " } else { "" };
-            match location {
-                Location::Url(url, _) => write!(f, "{comma}{url}")?,
-                Location::InStore(store, path) => write!(f, "{comma}{store}:{path}")?,
+            match name {
+                Some(name) => write!(f, "{comma}{name}")?,
+                None => write!(f, "{comma}{location}")?,
             }
             if let Some(filter) = filter {
                 write!(f, " where {filter}")?;
@@ -156,6 +202,27 @@ mod tests {
         assert_eq!(said(format!("{root}/sub/../?.parquet")).await, all[1..3]);
         assert_eq!(said(format!("{root}/**/*.parquet")).await, all);
         assert_eq!(said(format!("{root}/b.parquet")).await, ["b.parquet"]);
+    }
+
+    #[tokio::test]
+    async fn a_listed_input_asks_its_store_no_more_unless_it_is_another_one() {
+        let (_dir, root) = folder(&["day=1/a.csv"]);
+        let input = Input::from(root.clone()).listed().await.unwrap();
+        for gone in [false, true] {
+            if gone {
+                std::fs::rename(format!("{root}/day=1/a.csv"), format!("{root}/day=1/b.csv")).unwrap();
+            }
+            assert_eq!(names(&input.clone().list().await.unwrap(), &root), ["day=1/a.csv"]);
+        }
+        let others = [
+            input.clone().filtered(&"day = 1".parse().unwrap()),
+            input.clone().with_stores(&Stores::default()),
+            Input::all([input]),
+        ];
+        for other in others {
+            assert_eq!(names(&other.list().await.unwrap(), &root), ["day=1/b.csv"]);
+        }
+        assert!(Input::from(format!("{root}/nowhere")).listed().await.is_err());
     }
 
     #[tokio::test]

@@ -135,7 +135,13 @@ impl LineParser for JsonParser {
         if line.len() > MAX_LINE {
             return too_long(OBJECT);
         }
-        let bad = |reason, found, expected: &str| BadRow { reason, column: None, found, expected: expected.to_owned() };
+        let bad = |reason, found, expected: &str| BadRow {
+            reason,
+            column: None,
+            found,
+            expected: expected.to_owned(),
+            other_format: false,
+        };
         let (reason, place, raw) = match Self::new(&self.head, 1).line(line) {
             Err(Defect::Value(reason, place, raw)) => (reason, place, raw),
             Err(Defect::NewKey(key)) => {

@@ -306,6 +306,20 @@ mod tests {
         check(&Folder::from(dir.path().join("below/checkpoints")).open().unwrap());
     }
 
+    #[tokio::test]
+    async fn a_file_to_read_is_named_by_its_folder_held_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("model")).unwrap();
+        fs::write(dir.path().join("model/a.parquet"), "x").unwrap();
+        let folder = Folder::from(dir.path().join("model")).open().unwrap();
+        for folder in [folder.clone(), folder.held()] {
+            let (input, name) = (folder.input("a.parquet").unwrap(), folder.name("a.parquet"));
+            assert_eq!((input.to_string(), &input.list().await.unwrap()[0].name), (name.clone(), &name));
+            let said = folder.input("b.parquet").unwrap().list().await.unwrap_err().to_string();
+            assert!(said.contains(&folder.name("b.parquet")) && !said.contains("/proc/"), "{said}");
+        }
+    }
+
     #[test]
     fn files_of_a_store() {
         check(&Folder::in_store(Arc::new(InMemory::new()), "checkpoints".into()).open().unwrap());

@@ -300,15 +300,16 @@ impl OpenFolder {
         Ok(bytes)
     }
 
-    /// A file of the folder as something that a source reads.
+    /// A file of the folder as something that a source reads, under its [`name`](Self::name).
     pub fn input(&self, file: &str) -> Result<Input, Fault> {
-        Ok(match &self.at {
+        let input = match &self.at {
             Opened::Local(path) => Input::from(self.path_to_read(path, file)),
             Opened::Store(StoreFolder { url: Some(url), stores, .. }) => {
                 Input::from(format!("{url}/{file}")).with_stores(stores)
             }
             Opened::Store(folder) => Input::in_store(Arc::clone(&folder.store), folder.file(file)?),
-        })
+        };
+        Ok(input.named(&self.name(file)))
     }
 }
 

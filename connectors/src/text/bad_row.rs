@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +112,19 @@ pub struct BadRow {
     pub(crate) column: Option<(usize, String)>,
     pub(crate) found: String,
     pub(crate) expected: String,
+    /// Whether the line looks like one of another format.
+    pub(crate) other_format: bool,
+}
+
+impl BadRow {
+    /// The kind of a fault because of this row.
+    pub(crate) fn kind(&self) -> FaultKind {
+        match self.reason {
+            _ if self.other_format => FaultKind::OtherFormat,
+            Reason::NotANumber | Reason::NotAnInteger | Reason::LosesDigits | Reason::NotHex => FaultKind::OtherType,
+            _ => FaultKind::BadData,
+        }
+    }
 }
 
 impl fmt::Display for BadRow {
@@ -126,7 +139,7 @@ impl fmt::Display for BadRow {
 /// What is wrong with a line of more than [`MAX_LINE`] bytes.
 pub(crate) fn too_long(expected: &str) -> BadRow {
     let found = format!("more than {MAX_LINE} bytes without a line end");
-    BadRow { reason: Reason::TooLong, column: None, found, expected: expected.to_owned() }
+    BadRow { reason: Reason::TooLong, column: None, found, expected: expected.to_owned(), other_format: false }
 }
 
 /// At most 40 bytes of a field, in backquotes: the text as it is, but control characters and bytes that are no text are escaped.

@@ -225,6 +225,7 @@ impl<F: LineFormat> TextSource<F> {
             "`{}`{place} (byte {}): {}; correct the row, or set on_bad_row to \"skip\" or {{ write_to = DIR }}",
             file.name, failed.offset, failed.bad
         ))
+        .kind(failed.bad.kind())
     }
 }
 

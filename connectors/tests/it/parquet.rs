@@ -9,7 +9,7 @@ use arrow::array::{
     Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Int8Array, Int32Array,
     Int64Array, ListArray, StringArray, StructArray,
 };
-use arrow::datatypes::{DataType, Date32Type, Field, Int8Type, Int32Type, Int64Type, Schema};
+use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
@@ -359,6 +359,31 @@ async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
             assert_eq!((&found.slice(0, 100), &found.slice(100, 100)), (&plain[name], &plain[name]), "{name}");
         }
     }
+}
+
+/// Arrow has a type for vectors, and Parquet none, so other writers make lists of them.
+#[tokio::test]
+async fn lists_of_a_fixed_size_are_read_together_with_others() {
+    fn lists(rows: &[&[f32]]) -> ArrayRef {
+        let rows = rows.iter().map(|row| Some(row.iter().map(|value| Some(*value)).collect::<Vec<_>>()));
+        Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(rows))
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let write_as = |name: &str, lists: &ArrayRef, kind: DataType| {
+        let column = arrow::compute::cast(lists, &kind).unwrap();
+        write(&dir.path().join(name), &RecordBatch::try_from_iter([("v", column)]).unwrap(), 100);
+    };
+    let item = |kind| Arc::new(Field::new_list_field(kind, true));
+    let fixed = |n| DataType::FixedSizeList(item(DataType::Float32), n);
+    write_as("a.parquet", &lists(&[&[1.0, 2.0], &[3.0, 4.0]]), fixed(2));
+    let alone = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
+    assert!(matches!(alone["v"].data_type(), DataType::FixedSizeList(_, 2)), "{}", alone["v"].data_type());
+    write_as("b.parquet", &lists(&[&[5.0], &[]]), DataType::List(item(DataType::Float64)));
+    write_as("c.parquet", &lists(&[&[6.0, 7.0, 8.0]]), fixed(3));
+    let all = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
+    let all = all["v"].as_list::<i32>();
+    assert_eq!((0..5).map(|row| all.value_length(row)).collect::<Vec<_>>(), [2, 2, 1, 0, 3]);
+    assert_eq!(all.values().as_primitive::<Float64Type>().values()[..], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
 }
 
 #[tokio::test]

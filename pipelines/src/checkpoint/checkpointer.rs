@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Control, Fault, FaultKind, counted};
+use forebay_actors::{Control, Fault, FaultKind, counted, size};
 use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
@@ -216,10 +216,10 @@ impl Worker {
         let newest = NewestCheckpoint { number, seconds, bytes, age: 0.0 };
         *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
         tracing::info!(
-            "checkpoint {number} after {}: {}, {:.1} MB in {seconds:.1} s, cut in {} ms",
+            "checkpoint {number} after {}: {}, {} in {seconds:.1} s, cut in {} ms",
             counted(manifest.rows_trained(), "row"),
             counted(rows, what),
-            bytes as f64 / 1e6,
+            size(bytes),
             stood.as_millis()
         );
         if let Err(fault) = self.checkpoints.folder.prune(self.checkpoints.job.checkpoint.keep) {

@@ -198,11 +198,14 @@ pub struct Failure {
     /// The run was asked to end and left a checkpoint.
     #[serde(default)]
     pub drained: bool,
+    /// The training has ended, but its model could not be saved where it should be.
+    #[serde(default)]
+    pub unsaved: bool,
 }
 
 impl Failure {
     pub(crate) fn new(domain: Domain, message: impl Into<String>) -> Self {
-        Self { domain, message: message.into(), rolled_back: false, drained: false }
+        Self { domain, message: message.into(), rolled_back: false, drained: false, unsaved: false }
     }
 
     /// The failure that a member reports or receives because of `fault`.
@@ -210,6 +213,7 @@ impl Failure {
         Self {
             drained: fault.kind == FaultKind::Drained,
             rolled_back: fault.kind == FaultKind::RolledBack,
+            unsaved: fault.kind == FaultKind::Unsaved,
             ..Self::new(fault.domain, fault.to_string())
         }
     }
@@ -222,9 +226,10 @@ impl Failure {
 
     /// The fault that every member ends with.
     pub fn fault(&self) -> Fault {
-        let kind = match (self.rolled_back, self.drained) {
-            (true, _) => FaultKind::RolledBack,
-            (_, true) => FaultKind::Drained,
+        let kind = match self {
+            Self { rolled_back: true, .. } => FaultKind::RolledBack,
+            Self { drained: true, .. } => FaultKind::Drained,
+            Self { unsaved: true, .. } => FaultKind::Unsaved,
             _ => FaultKind::Other,
         };
         match self.domain {

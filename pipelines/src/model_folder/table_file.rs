@@ -224,12 +224,7 @@ async fn pages(
     let names: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
     let mut source = ParquetSource::new(input, options).columns(names);
-    // A folder that is held is read by the number of its descriptor, which says nothing to a user.
-    let named = |fault: Fault| match fault.to_string().contains(name) {
-        true => fault,
-        false => fault.context(format!("cannot read {name}")),
-    };
-    source.open(&StageCx::detached("load")).await.map_err(named)?;
+    source.open(&StageCx::detached("load")).await?;
     let found = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
     for (there, field) in found.fields().iter().zip(expected.fields()) {
         if !table_columns::same_type(there.data_type(), field.data_type()) {
@@ -242,7 +237,7 @@ async fn pages(
         }
     }
     let (mut weights, mut lives, mut rows) = (Vec::new(), Vec::new(), 0);
-    while let Some(page) = source.next().await.map_err(named)? {
+    while let Some(page) = source.next().await? {
         let batch = page.batch;
         if batch.columns().iter().any(|column| column.null_count() > 0) {
             return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_actors::{Fault, counted};
+use forebay_actors::{Fault, counted, size};
 use forebay_job::{DenseAt, Job, LookupAt};
 use serde::Serialize;
 
@@ -230,7 +230,7 @@ fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead:
             true => Ok(given),
             false => Err(Fault::user(format!(
                 "the table of {} does not fit into the memory of {} ps: raise placement.ps, or --machine memory=",
-                size(costs.table_bytes),
+                size(costs.table_bytes as u64),
                 given.ps
             ))),
         };
@@ -424,7 +424,7 @@ fn assumed(
             "{}, network {} each way, memory {}",
             in_cores(costs.cores_of(at)),
             bits(kind.network),
-            size(kind.memory)
+            size(kind.memory as u64)
         );
         machines.entry(is).or_default().push(role);
     }
@@ -467,12 +467,12 @@ fn assumed(
         );
     }
     let store = match options.store {
-        Some(store) => format!("the store gives {}/s to all readers together", size(store)),
+        Some(store) => format!("the store gives {}/s to all readers together", size(store as u64)),
         None => "the store gives readers all that they ask for".into(),
     };
     assume(store, "--assume store=");
     let how = if measured_saving { "as measured" } else { "not measured" };
-    assume(format!("a machine writes {}/s to the store, {how}", size(save_speed)), "--assume save_speed=");
+    assume(format!("a machine writes {}/s to the store, {how}", size(save_speed as u64)), "--assume save_speed=");
     if options.deadline.is_some() {
         assume(format!("headroom: {:.2} times as fast as the deadline needs", options.headroom), "--assume headroom=");
     }
@@ -529,15 +529,15 @@ impl fmt::Display for RunPlan {
             "\ntable: {} rows of {bytes_per_key:.0} bytes in {}, {} a shard, {} a machine",
             count(keys),
             counted(shards, "shard"),
-            size(shard_bytes),
-            size(machine_bytes)
+            size(shard_bytes as u64),
+            size(machine_bytes as u64)
         )?;
         writeln!(
             f,
             "checkpoint: {}, {}; model folder: {}, {}",
-            size(checkpoint_bytes),
+            size(checkpoint_bytes as u64),
             time(checkpoint_seconds),
-            size(model_bytes),
+            size(model_bytes as u64),
             time(model_seconds)
         )?;
         write!(f, "\nassumed (and what changes it)")?;
@@ -550,15 +550,6 @@ impl fmt::Display for RunPlan {
 
 fn in_cores(cores: f64) -> String {
     format!("{cores} {}", if cores == 1.0 { "core" } else { "cores" })
-}
-
-fn size(bytes: f64) -> String {
-    match bytes {
-        b if b >= 1e12 => format!("{:.2} TB", b / 1e12),
-        b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
-        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
-        b => format!("{:.1} kB", b / 1e3),
-    }
 }
 
 fn bits(bytes_per_second: f64) -> String {

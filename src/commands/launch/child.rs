@@ -236,7 +236,7 @@ mod tests {
         for status in [killed(9), killed(11), code(101), code(3)] {
             assert!(may_start_again(status), "{status}");
         }
-        for status in [code(0), code(2), code(4), code(5), code(130), code(1)] {
+        for status in [code(0), code(2), code(4), code(5), code(7), code(130), code(1)] {
             assert!(!may_start_again(status), "{status}");
         }
     }

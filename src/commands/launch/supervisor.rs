@@ -235,6 +235,9 @@ fn fault(status: ExitStatus, ended: String) -> Fault {
     let what = format!("{ended}: its last lines say why");
     match status.code().map(|code| code as u8) {
         Some(exit::USER) => Fault::user(what),
+        Some(exit::UNSAVED) => Fault::external(format!(
+            "{ended}: the training has ended, but its model is not saved, its last lines say why"
+        )),
         Some(exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
         Some(_) => Fault::internal(what),
     }
@@ -274,6 +277,18 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(300));
         let failed = supervised(&[("ps", "exit 2"), ("trainer", "kill -9 $$")]).unwrap_err();
         assert!(failed.to_string().contains("ps 0 ended with exit code 2"), "{failed}");
+    }
+
+    /// A bug: a run whose model could not be saved began anew, and trained for hours to fail again.
+    #[test]
+    fn a_run_whose_model_cannot_be_saved_is_not_started_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let script = format!("echo x >>{}; exit 7", mark.display());
+        let failed = supervised(&[("ps", "sleep .2; exit 7"), ("trainer", &script)]).unwrap_err();
+        assert!(failed.to_string().contains("its model is not saved"), "{failed}");
+        assert_eq!(failed.domain, crate::actors::Domain::External);
+        assert_eq!(std::fs::read_to_string(&mark).unwrap(), "x\n");
     }
 
     #[test]

@@ -105,7 +105,7 @@ impl RunState {
     /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
-            RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
+            RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained || failure.unsaved => {
                 self.audience.wait(&self.members.present().collect())
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
@@ -266,7 +266,7 @@ mod tests {
             let address = Some("a:1".into());
             let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1 };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
-            let failure = Failure { domain, drained, message: "stopped".into(), rolled_back: false };
+            let failure = Failure { drained, ..Failure::new(domain, "stopped") };
             run.fail(FailRequest { member, failure }, now).unwrap();
             assert_eq!(run.notify_timeout(), Duration::ZERO, "{domain:?}, drained: {drained}");
         }
