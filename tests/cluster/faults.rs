@@ -25,7 +25,7 @@ fn until_both_read(run: &mut Run) {
     for reader in ["reader 0", "reader 1"] {
         run.until_said(reader, "trainer 0 is ");
     }
-    let done = run.until_status("the coordinator answers", |_| true).windows_done;
+    let done = run.until_windows(1).windows_done;
     run.until_windows(done + 8);
 }
 
@@ -224,7 +224,7 @@ fn a_resumed_reader_whose_rank_was_restarted_ends() {
         run.hold("reader 0");
         run.start(&["reader 0@again"]);
         run.until_said_times("ps 0", "reader 0 joined", 2);
-        let done = run.until_status("the coordinator answers", |_| true).windows_done;
+        let done = run.until_windows(1).windows_done;
         run.until_windows(done + 4);
         // The run cannot end meanwhile, because no other reader reads.
         let others = ["reader 0@again", "reader 1"];
@@ -246,7 +246,7 @@ fn a_resumed_trainer_whose_rank_was_restarted_ends() {
         run.until_windows(4);
         run.hold("trainer 0");
         run.start(&["trainer 0@again"]);
-        let done = run.until_status("the coordinator answers", |_| true).windows_done;
+        let done = run.until_windows(1).windows_done;
         run.until_windows(done + 4);
         // The run cannot end meanwhile, because no reader reads.
         let readers = ["reader 0", "reader 1"];
@@ -271,8 +271,7 @@ fn a_reader_told_to_end_leaves_and_the_others_go_on() {
         until_both_read(&mut run);
         run.signal("reader 1", Signal::TERM);
         let left = run.end_well(&["reader 1"]);
-        let status = run.until_status("the coordinator answers", |_| true);
-        if status.windows_done == status.windows_total {
+        if run.status().is_none_or(|status| status.windows_done == status.windows_total) {
             over_too_soon(&left[0]);
         }
         let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
