@@ -44,7 +44,7 @@ impl Child {
 }
 
 /// The children of `launch` that run now.
-pub(crate) fn children(run: &mut Run) -> Vec<Child> {
+fn children(run: &mut Run) -> Vec<Child> {
     children_of(run.id("launch"))
 }
 
