@@ -68,8 +68,8 @@ pub(crate) trait Cluster {
     }
 }
 
-/// Does one to four kinds of harm out of `kinds` at random times within `calm`, which an undisturbed run takes. A kind that is there twice is
-/// twice as likely.
+/// Does one to four kinds of harm out of `kinds` at random times within `calm`, the time of an undisturbed run. A kind that is there twice
+/// is twice as likely.
 pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, random: &mut SplitMix64) -> Vec<Done> {
     let mut done = Vec::new();
     // On a loaded machine they come late.
