@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::bits::Bits;
 use super::jobs::{one_process, rows};
-use super::processes::{Ledger, Run, in_time};
+use super::processes::{Ended, Ledger, Run, in_time};
 
 const ROWS: u64 = 200_000;
 
@@ -107,6 +107,7 @@ fn the_coordinator_may_be_started_again_after_the_last_row() {
         run.start(&["ps 0", "trainer 0", "reader 0"]);
         run.until_said("trainer 0", "saved ");
         run.kill("ps 0");
+        run.must_go_on("trainer 0");
         run.start(&["ps 0@again"]);
         let logs = run.end_well(&["ps 0@again", "trainer 0", "reader 0"]);
         assert!(logs[1].contains("begun a new attempt"), "{}", logs[1]);
@@ -135,7 +136,8 @@ fn a_trainer_that_is_told_to_end_while_the_first_one_saves_leaves_and_may_come_b
         let logs = run.end_well(&["trainer 0", "ps 0"]);
         assert!(!logs[0].contains("begun a new attempt") && logs[0].matches("saved ").count() == 1, "{}", logs[0]);
         assert!(!logs[1].contains("begins anew"), "{}", logs[1]);
-        run.end_with("trainer 1@again", 5, "trainer 1 was not needed any more");
+        let Ended { code, log } = run.ended_in_time("trainer 1@again");
+        assert!(code == Some(5) && log.contains("trainer 1 was not needed any more"), "{code:?} {log}");
     });
 }
 
