@@ -108,7 +108,7 @@ fn it_may_be_done_while_a_run_goes_on() {
     let mut running = job.start_with(&[], &[ENDLESS]);
     job.until_checkpoint(3, &mut running);
     // The run stands still meanwhile, perhaps within a checkpoint.
-    running.signal(Signal::STOP);
+    running.hold();
     let (code, said) = compact(&job, &["--keep", "1"]);
     assert_eq!(code, Some(0), "{said}");
     let compacted = job.newest();

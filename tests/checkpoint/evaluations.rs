@@ -332,7 +332,7 @@ fn misses_its_best_model(other: &Job, replace: bool) -> bool {
     let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
     let running = job.start(&[]);
     running.until_said("evaluation 4 after");
-    running.signal(Signal::STOP);
+    running.hold();
     let model = job.folder.path().join("model");
     for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)) {
         if place.exists() {

@@ -271,6 +271,16 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Stops the process (SIGSTOP), and waits until it stands still, or has ended.
+    pub(crate) fn hold(&self) {
+        self.signal(Signal::STOP);
+        let (begun, status) = (Instant::now(), format!("/proc/{}/stat", self.child.id()));
+        while !std::fs::read_to_string(&status).unwrap().rsplit(") ").next().unwrap().starts_with(['T', 'Z']) {
+            assert!(begun.elapsed() < LONG, "it does not stand still: {}", self.said());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     pub(crate) fn end(mut self) -> Ended {
         let begun = Instant::now();
         loop {

@@ -141,7 +141,7 @@ fn a_folder_that_vanishes_costs_checkpoints_and_not_the_run() {
         let job = Job::new("parquet", &[epochs]);
         let mut running = job.start(&[]);
         if job.has_checkpoint_while(1, &mut running) {
-            running.signal(Signal::STOP);
+            running.hold();
             std::fs::remove_dir_all(job.checkpoints()).unwrap();
             std::fs::write(job.checkpoints(), "a file stands in its place").unwrap();
             running.signal(Signal::CONT);
