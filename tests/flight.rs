@@ -46,7 +46,7 @@ fn run(folder: &Path) -> (Vec<Process>, String) {
         let mut command = forebay(folder);
         command.args(["role", role, "--token-file", "token", "--coordinator", &address]);
         for setting in
-            ["data.train=rows", "data.epochs=1000", "model.kind=lr", "placement.ps=1", "train.batch_rows=512"]
+            ["data.train=rows", "data.epochs=1000000", "model.kind=lr", "placement.ps=1", "train.batch_rows=512"]
         {
             command.args(["--set", setting]);
         }

@@ -82,18 +82,25 @@ fn tensorboard_reads_the_evaluations_and_the_end_of_a_run() {
 fn a_run_that_is_resumed_goes_on_in_the_same_folder() {
     let dir = tempfile::tempdir().unwrap();
     let (board, first, second) = (dir.path().join("board"), dir.path().join("first"), dir.path().join("second"));
-    // Long enough for a first checkpoint on any machine.
-    let sets = [settings(dir.path()), vec!["--set".into(), "data.epochs=10".into()]].concat();
+    let sets = settings(dir.path());
+    let of_epochs = |n: i64| [&sets[..], &["--set".to_owned(), format!("data.epochs={n}")]].concat();
     let to = |folder: &Path| format!("checkpoint.to={}", folder.display());
     let often = ["--set", "checkpoint.rows=5000", "--set", "checkpoint.keep=1000", "--set"];
     let flags = [&["--tensorboard", board.to_str().unwrap()], &often[..]].concat();
-    train("train", dir.path(), &sets, &[&flags[..], &[&to(&first)]].concat());
+    // On a fast machine it takes more epochs to a first checkpoint.
+    let has_checkpoint = |epochs: &i64| {
+        let _ = std::fs::remove_dir_all(&board);
+        train("train", dir.path(), &of_epochs(*epochs), &[&flags[..], &[&to(&first)]].concat());
+        first.join("checkpoint-000001.json").exists()
+    };
+    let epochs = [10, 100, 1000].into_iter().find(has_checkpoint).expect("one of these runs makes a checkpoint");
+    let sets = of_epochs(epochs);
     // From its first checkpoint again: what was written for later steps is void.
     let from = format!("{}#1", first.display());
     train("train", dir.path(), &sets, &[&flags[..], &[&to(&second), "--resume-from", &from]].concat());
     let events = read(&board);
     let steps: Vec<i64> = points(&events, "train/rows").iter().map(|point| point[0].as_i64().unwrap()).collect();
-    assert!(steps.is_sorted() && steps.last() == Some(&400), "{steps:?}");
+    assert!(steps.is_sorted() && steps.last() == Some(&(40 * epochs)), "{steps:?}");
     assert_eq!(points(&events, "evaluation/auc").len(), 1, "that of the first session is void: {events}");
 }
 

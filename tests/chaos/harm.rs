@@ -68,15 +68,19 @@ pub(crate) trait Cluster {
     }
 }
 
-/// Does one to four kinds of harm out of `kinds` at random times. A kind that is there twice is twice as likely.
-pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], random: &mut SplitMix64) -> Vec<Done> {
+/// Does one to four kinds of harm out of `kinds` at random times within `calm`, the time of an undisturbed run. A kind that is there twice
+/// is twice as likely.
+pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, random: &mut SplitMix64) -> Vec<Done> {
     let mut done = Vec::new();
     // On a loaded machine they come late.
     while cluster.victims().is_empty() && !cluster.is_over() {
         std::thread::sleep(Duration::from_millis(20));
     }
     for _ in 0..1 + random.next_u64() % 4 {
-        cluster.pause(Duration::from_millis(200 + random.next_u64() % 2000));
+        // On a fast machine a run is over sooner.
+        let most = calm.as_millis().clamp(2, 2200) as u64;
+        let least = most.min(400) / 2;
+        cluster.pause(Duration::from_millis(least + random.next_u64() % (most - least)));
         let victims = cluster.victims();
         if victims.is_empty() || cluster.is_over() {
             break;

@@ -111,7 +111,7 @@ fn whatever_dies_every_row_is_trained_on_once() {
     let rows = rows(folder.path());
     let rounds = number("FOREBAY_CHAOS_ROUNDS").map_or(ROUNDS, |rounds| rounds as usize);
     let first = number("FOREBAY_CHAOS_SEED").unwrap_or(1);
-    let mut undisturbed: HashMap<&[&str], Bits> = HashMap::new();
+    let mut undisturbed: HashMap<&[&str], (Bits, Duration)> = HashMap::new();
     let (mut harms, mut attempts, mut times): (Vec<Harm>, _, _) = (Vec::new(), 0, Times::new());
     for seed in first..first + rounds as u64 {
         let mut random = SplitMix64::new(seed);
@@ -120,8 +120,8 @@ fn whatever_dies_every_row_is_trained_on_once() {
         // Another scene for each placement with each turn.
         let scene = SCENES[(seed as usize / PLACEMENTS.len() + at) % SCENES.len()];
         let round = Round { seed, rows: &rows, placement, scene };
-        let ended = round.run(&mut random, &mut times);
-        let calm = undisturbed.entry(placement.settings).or_insert_with(|| round.undisturbed());
+        let (calm, time) = undisturbed.entry(placement.settings).or_insert_with(|| round.undisturbed());
+        let ended = round.run(*time, &mut random, &mut times);
         let difference = match placement.promises {
             Promise::Bits => ended.model.difference(calm),
             Promise::Rows => ended.model.difference_of_rows(calm),
@@ -138,6 +138,7 @@ fn whatever_dies_every_row_is_trained_on_once() {
         harms.extend(ended.done.iter().map(|done| done.harm));
         attempts += ended.attempts;
     }
+    assert!(rounds < ROUNDS || !harms.is_empty(), "all runs were over before any harm");
     let count = |of| harms.iter().filter(|harm| **harm == of).count();
     let [kills, stops, long, cuts] = [Harm::Kill, Harm::Stop, Harm::LongStop, Harm::Cut].map(count);
     progress::print(&times);

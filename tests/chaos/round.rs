@@ -1,7 +1,7 @@
 //! One round: a job in a placement, and what is done to its processes.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay::actors::commas;
 use forebay_base::SplitMix64;
@@ -76,31 +76,32 @@ pub(crate) struct Ended {
 }
 
 impl Round<'_> {
-    /// The model of a run in which nothing dies.
-    pub(crate) fn undisturbed(&self) -> Bits {
+    /// The model of a run in which nothing dies, and how long the run takes.
+    pub(crate) fn undisturbed(&self) -> (Bits, Duration) {
+        let begun = Instant::now();
         let folder = TempDir::new().unwrap();
         let settings = self.settings(folder.path(), false);
         let mut calm = Launched::start(folder, &settings);
         calm.until_ended(self.seed);
-        Bits::read(&calm.folder().join("model"))
+        (Bits::read(&calm.folder().join("model")), begun.elapsed())
     }
 
-    /// Runs, and does one to four kinds of harm at random times. How long the run stood still goes into `times`.
-    pub(crate) fn run(&self, random: &mut SplitMix64, times: &mut Times) -> Ended {
+    /// Runs, and does one to four kinds of harm at random times within `calm`. How long the run stood still goes into `times`.
+    pub(crate) fn run(&self, calm: Duration, random: &mut SplitMix64, times: &mut Times) -> Ended {
         let begun = Instant::now();
         let folder = TempDir::new().unwrap();
         let settings = self.settings(folder.path(), true);
         let (log, model, done) = if self.scene == Scene::Hosts {
             let mut run = OnHosts::start(folder, &settings, self.seed);
             let watch = run.watch();
-            let done = harm(&mut run, self.scene.kinds(), random);
+            let done = harm(&mut run, self.scene.kinds(), calm, random);
             let log = run.until_ended();
             watch.times(&done, times);
             (log, Bits::read(&run.folder().join("model")), done)
         } else {
             let mut run = Launched::start(folder, &settings);
             let watch = run.watch();
-            let done = harm(&mut run, self.scene.kinds(), random);
+            let done = harm(&mut run, self.scene.kinds(), calm, random);
             let log = run.until_ended(self.seed);
             watch.times(&done, times);
             (log, Bits::read(&run.folder().join("model")), done)

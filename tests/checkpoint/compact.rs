@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::jobs::Job;
+use super::jobs::{ENDLESS, Job};
 use super::resume::undisturbed;
 
 /// Runs `forebay checkpoint compact` on the job's checkpoints.
@@ -21,7 +21,8 @@ fn layers(job: &Job, number: u64) -> usize {
 
 /// Compacts a chain, removes all else, and goes on.
 fn compact_and_resume(more: &[&str]) {
-    let job = Job::new("parquet", more);
+    // Only the first one is full.
+    let job = Job::new("parquet", &[more, &["checkpoint.full_every=100000"]].concat());
     job.kill_after(5, &[]);
     let newest = job.newest();
     assert!(layers(&job, newest) > 2, "{:?}", job.files());
@@ -38,7 +39,7 @@ fn compact_and_resume(more: &[&str]) {
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(ended.said.contains(&format!("goes on from checkpoint {} in", newest + 1)), "{}", ended.said);
-    assert_eq!(job.model().difference(&undisturbed("parquet", more)), None, "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn an_older_one_goes_to_another_folder() {
     let ended = job.start_with(&["--resume-from", &best], &[&to]).end();
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(ended.said.contains(&format!("goes on from checkpoint {older} in {best}")), "{}", ended.said);
-    assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None, "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
     assert!(code == Some(2) && said.contains(&format!("has a checkpoint {older} already")), "{code:?} {said}");
 }
@@ -103,11 +104,11 @@ fn the_folder_itself_and_a_folder_of_something_else_are_no_places() {
 /// The files that the run's next checkpoint builds on are removed, so the run writes all rows again.
 #[test]
 fn it_may_be_done_while_a_run_goes_on() {
-    let job = Job::new("parquet", &["checkpoint.rows=100000", "data.epochs=8"]);
-    let mut running = job.start(&[]);
+    let job = Job::new("parquet", &["checkpoint.rows=100000"]);
+    let mut running = job.start_with(&[], &[ENDLESS]);
     job.until_checkpoint(3, &mut running);
-    // The run stands still meanwhile, perhaps within a checkpoint: it cannot end first, however fast the machine is.
-    running.signal(Signal::STOP);
+    // The run stands still meanwhile, perhaps within a checkpoint.
+    running.hold();
     let (code, said) = compact(&job, &["--keep", "1"]);
     assert_eq!(code, Some(0), "{said}");
     let compacted = job.newest();
@@ -115,8 +116,9 @@ fn it_may_be_done_while_a_run_goes_on() {
     job.until_checkpoint(compacted + 1, &mut running);
     running.signal(Signal::KILL);
     running.end();
+    job.go_beyond(&job.checkpoints());
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(!ended.said.contains("is not used"), "{}", ended.said);
-    assert_eq!(job.model().difference(&undisturbed("parquet", &["data.epochs=8"])), None, "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }

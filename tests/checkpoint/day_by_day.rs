@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::bits::Bits;
 use super::damage::flip;
-use super::jobs::{Ended, Job};
+use super::jobs::{ENDLESS, Ended, Job};
 
 /// Rows of a day: 64 batches.
 const DAY: u64 = 16_384;
@@ -112,17 +112,19 @@ fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
     let first = job(&rows.path().join("day-0"), &[]);
     ended_well(first.run(&[]));
     let from = model_of(&first).display().to_string();
-    let undisturbed = job(&rows.path().join("day-1"), &["data.epochs=20"]);
-    ended_well(undisturbed.run(&["--from", &from]));
     let folder = TempDir::new().unwrap();
-    let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
-    let killed = job(&rows.path().join("day-1"), &["data.epochs=20", &to, "checkpoint.rows=10000"]);
-    let running = killed.start(&["--from", &from]);
+    let checkpoints = folder.path().join("checkpoints");
+    let to = format!("checkpoint.to={}", checkpoints.display());
+    let killed = job(&rows.path().join("day-1"), &[&to, "checkpoint.rows=10000"]);
+    let running = killed.start_with(&["--from", &from], &[ENDLESS]);
     running.until_said("checkpoint 1 after");
     running.signal(rustix::process::Signal::KILL);
     assert_eq!(running.end().code, None);
+    killed.go_beyond(&checkpoints);
     let said = ended_well(killed.run(&["--from", &from, "--resume"]));
     assert!(said.contains("goes on from checkpoint") && !said.contains("goes on from the model"), "{said}");
+    let undisturbed = job(&rows.path().join("day-1"), &[&format!("data.epochs={}", killed.epochs())]);
+    ended_well(undisturbed.run(&["--from", &from]));
     assert_eq!(killed.model().difference(&undisturbed.model()), None);
 }
 

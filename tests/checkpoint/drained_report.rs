@@ -5,10 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::jobs::{Ended, Job};
-
-/// Far more epochs than any test waits for.
-const ENDLESS: &str = "data.epochs=10000";
+use super::jobs::{ENDLESS, Ended, Job};
 
 /// Starts the job, and tells it to end when it has `more` checkpoints. `meanwhile` is called before that.
 fn drained(job: &Job, flags: &[&str], more: u64, meanwhile: impl FnOnce()) -> Ended {

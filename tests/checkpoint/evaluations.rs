@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::bits::Bits;
 use super::damage::flip;
-use super::jobs::{Ended, Job, ROWS};
+use super::jobs::{ENDLESS, Ended, Job, ROWS};
 
 /// Few rows to train on, which a model learns by heart, and rows that the training does not see.
 fn few_rows() -> (PathBuf, PathBuf) {
@@ -129,7 +129,8 @@ fn the_training_stops_when_the_metric_no_longer_improves_and_the_best_model_is_s
         assert!(said.contains("stopped early, after "), "{said}");
         assert!(said.contains(&format!("was that of evaluation {}, ", best + 1)), "{said}");
         let (ledger, rows) = (&report["ledger"], 6000 * (stop as u64 + 1));
-        let rejected = ledger["rejected"]["read after the training had stopped early"].as_u64().unwrap();
+        // A reader that stood still meanwhile had read none.
+        let rejected = ledger["rejected"]["read after the training had stopped early"].as_u64().unwrap_or(0);
         assert_eq!((&ledger["delivered"], ledger["read"].as_u64()), (&rows.into(), Some(rows + rejected)), "{ledger}");
         nothing_beside(&job);
 
@@ -179,19 +180,16 @@ const EVERY: &str = "evaluation.every={ rows = 40000 }";
 /// A run with checkpoints is killed and goes on: the same evaluations, none twice, and the same best model.
 fn kill_and_resume(more: &[&str], kills: u64) {
     let more = [&[EVERY, "evaluation.keep=best"], more].concat();
-    let undisturbed = many(&[&more[..], &["checkpoint.rows=1000000000"]].concat());
-    let (_, expected) = run(&undisturbed, &[]);
     let job = many(&more);
     let mut flags: &[&str] = &[];
     let mut evaluated = 0;
     for kill in 0..kills {
-        let mut running = job.start(flags);
-        job.until_checkpoint(job.newest() + 3 + 2 * kill, &mut running);
-        running.signal(Signal::KILL);
-        evaluated += running.end().said.matches("evaluation ").count();
+        evaluated += job.kill_after(job.newest() + 3 + 2 * kill, flags).matches("evaluation ").count();
         flags = &["--resume"];
     }
     let (said, report) = run(&job, flags);
+    let undisturbed = job.undisturbed();
+    let (_, expected) = run(&undisturbed, &[]);
     assert_eq!(report["evaluations"], expected["evaluations"], "{said}");
     assert!(evaluated > 0, "it was killed before the first evaluation");
     assert_eq!(job.model().difference(&undisturbed.model()), None, "{said}");
@@ -208,22 +206,29 @@ fn a_run_that_was_killed_goes_on_with_its_history_and_its_best_model() {
 
 #[test]
 fn a_run_that_stopped_early_stops_again_when_it_is_resumed() {
-    let small = ["evaluation.patience=1", "evaluation.min_delta=0.5", EVERY, "checkpoint.rows=2000"];
-    let job = many(&small);
-    let (said, report) = run(&job, &[]);
+    let every = "evaluation.every={ rows = 100000 }";
+    let small = ["evaluation.patience=1", "evaluation.min_delta=0.5", every, "checkpoint.rows=2000"];
+    // A run of a fast machine may be over before its first checkpoint.
+    let mut runs = (0..20).map(|_| {
+        let job = many(&small);
+        let (said, report) = run(&job, &[]);
+        (job, said, report)
+    });
+    let (job, said, report) = runs.find(|(job, ..)| job.newest() > 0).expect("one of 20 runs makes a checkpoint");
     assert!(said.contains("did not improve by 0.5 in the last"), "{said}");
     assert_eq!(metrics(&report, "auc").len(), 2, "{said}");
     let model = job.model();
     std::fs::remove_dir_all(job.folder.path().join("model")).unwrap();
     // The newest checkpoint may be one of before the last evaluation, or of after it.
     let (said, again) = run(&job, &["--resume"]);
+    assert!(said.contains("goes on from checkpoint"), "{said}");
     assert_eq!(again["evaluations"]["points"], report["evaluations"]["points"], "{said}");
     if !said.contains("is gone") {
         assert_eq!(job.model().difference(&model), None, "{said}");
     }
     // With more patience it goes on to its last row.
     let (_, on) = run(&job, &["--resume", "--set", "evaluation.patience=100"]);
-    assert!(metrics(&on, "auc").len() as u64 >= 2 * ROWS / 40_000, "{}", on["evaluations"]);
+    assert!(metrics(&on, "auc").len() as u64 >= 2 * ROWS / 100_000, "{}", on["evaluations"]);
 }
 
 #[test]
@@ -234,14 +239,18 @@ fn a_kill_leaves_an_older_model_and_a_best_model_that_is_whole() {
     let model = job.folder.path().join("model");
     std::fs::rename(other.folder.path().join("model"), &model).unwrap();
     let older = job.model();
-    let running = job.start(&[]);
+    let running = job.start_with(&[], &[ENDLESS]);
     running.until_said("evaluation 2 after");
     running.signal(Signal::KILL);
     running.end();
     assert_eq!(job.model().difference(&older), None);
-    let best = job.folder.path().join("model.best-0");
-    assert_eq!(manifest(&best).training.unwrap().ended, RunEnd::StoppedEarly);
-    forebay::Model::load(best, 1).unwrap();
+    let mut best = ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)).to_vec();
+    best.retain(|place| place.exists());
+    assert!(!best.is_empty());
+    for best in best {
+        assert_eq!(manifest(&best).training.unwrap().ended, RunEnd::StoppedEarly);
+        forebay::Model::load(best, 1).unwrap();
+    }
 }
 
 fn refused(job: &Job, words: &[&str]) -> Ended {
@@ -284,12 +293,12 @@ fn a_full_disk_says_which_model_could_not_be_kept() {
 #[test]
 fn a_damaged_best_model_is_refused() {
     let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
-    let running = job.start(&[]);
+    let mut running = job.start_with(&[], &[ENDLESS]);
     running.until_said("evaluation 3 after");
-    let mut running = running;
     job.until_checkpoint(job.newest() + 1, &mut running);
     running.signal(Signal::KILL);
     running.end();
+    job.go_beyond(&job.checkpoints());
     for place in ["model.best-0", "model.best-1"] {
         let dense = job.folder.path().join(place).join("dense.safetensors");
         if dense.exists() {
@@ -312,31 +321,40 @@ fn a_best_model_that_is_gone_or_of_another_run_is_not_saved() {
     let other = few(&[EVERY, "seed=77"]);
     assert_eq!(other.run(&[]).code, Some(0));
     for replace in [false, true] {
-        let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
-        let running = job.start(&[]);
-        running.until_said("evaluation 4 after");
-        running.signal(Signal::STOP);
-        let model = job.folder.path().join("model");
-        for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)) {
-            if place.exists() {
-                std::fs::remove_dir_all(&place).unwrap();
-                if replace {
-                    let mut copy = Command::new("cp");
-                    let copied = copy.arg("-r").arg(other.folder.path().join("model")).arg(&place);
-                    assert!(copied.status().unwrap().success());
-                }
+        // The best one is early as a rule, and a run that is fast may be over before it stands still.
+        let tried = (0..20).any(|_| misses_its_best_model(&other, replace));
+        assert!(tried, "no run has missed its best model");
+    }
+}
+
+/// Removes the best model of a run, or replaces it by that of `other`. Returns whether the run needed it.
+fn misses_its_best_model(other: &Job, replace: bool) -> bool {
+    let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
+    let running = job.start(&[]);
+    running.until_said("evaluation 4 after");
+    running.hold();
+    let model = job.folder.path().join("model");
+    for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)) {
+        if place.exists() {
+            std::fs::remove_dir_all(&place).unwrap();
+            if replace {
+                let mut copy = Command::new("cp");
+                let copied = copy.arg("-r").arg(other.folder.path().join("model")).arg(&place);
+                assert!(copied.status().unwrap().success());
             }
         }
-        running.signal(Signal::CONT);
-        let ended = running.end();
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
-        if ended.said.contains("is not at ") {
-            assert!(ended.said.contains("The model after the last row is saved"), "{}", ended.said);
-            assert_eq!(Manifest::read(&model).unwrap().training.unwrap().ended, RunEnd::Complete, "{}", ended.said);
-        } else {
-            // A later evaluation was the best.
-            assert!(ended.said.contains("its model was saved"), "{}", ended.said);
-        }
-        assert!(Bits::read(&model).difference(&other.model()).is_some());
     }
+    running.signal(Signal::CONT);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let is_missed = ended.said.contains("is not at ");
+    if is_missed {
+        assert!(ended.said.contains("The model after the last row is saved"), "{}", ended.said);
+        assert_eq!(Manifest::read(&model).unwrap().training.unwrap().ended, RunEnd::Complete, "{}", ended.said);
+    } else {
+        // A later evaluation was the best.
+        assert!(ended.said.contains("its model was saved"), "{}", ended.said);
+    }
+    assert!(Bits::read(&model).difference(&other.model()).is_some());
+    is_missed
 }

@@ -1,12 +1,14 @@
 //! Jobs with checkpoints, and their processes.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bits::Bits;
@@ -15,6 +17,9 @@ use super::bits::Bits;
 const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) const ROWS: u64 = 250_000;
+
+/// A setting of a run that is over only when the test ends it, however fast the machine is.
+pub(crate) const ENDLESS: &str = "data.epochs=100000";
 
 /// Rows as Parquet or as text, made once.
 pub(crate) fn rows(format: &str) -> PathBuf {
@@ -39,6 +44,8 @@ pub(crate) fn rows(format: &str) -> PathBuf {
 pub(crate) struct Job {
     pub(crate) folder: TempDir,
     settings: Vec<String>,
+    /// The run has more epochs than the settings say if a run that was stopped had begun more.
+    least_epochs: Cell<u64>,
 }
 
 /// How a process ended.
@@ -62,8 +69,8 @@ impl Job {
     /// A small Wide & Deep job over rows that `more` names.
     pub(crate) fn without_checkpoints(more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut job =
-            Self { settings: vec![format!("output.model={}", folder.path().join("model").display())], folder };
+        let settings = vec![format!("output.model={}", folder.path().join("model").display())];
+        let mut job = Self { folder, settings, least_epochs: Cell::new(0) };
         job.set(&["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=256", "train.threads=1"]);
         job.set(more);
         job
@@ -73,11 +80,28 @@ impl Job {
         self.settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
     }
 
+    /// The same job in a folder of its own, without checkpoints.
+    pub(crate) fn undisturbed(&self) -> Self {
+        let (folder, settings) = (TempDir::new().unwrap(), self.settings.clone());
+        let mut job = Self { folder, settings, least_epochs: self.least_epochs.clone() };
+        let model = format!("output.model={}", job.folder.path().join("model").display());
+        let to = format!("checkpoint.to={}", job.checkpoints().display());
+        job.set(&[&model, &to, "checkpoint.rows=1000000000"]);
+        job
+    }
+
+    /// How often the run reads its rows.
+    pub(crate) fn epochs(&self) -> u64 {
+        let set = self.settings.iter().rev().find_map(|setting| setting.strip_prefix("data.epochs="));
+        set.map_or(1_u64, |epochs| epochs.parse().unwrap()).max(self.least_epochs.get())
+    }
+
     /// A command of the program with the settings of the job.
     pub(crate) fn command(&self, name: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
         command.arg(name);
-        for setting in &self.settings {
+        let epochs = format!("data.epochs={}", self.epochs());
+        for setting in self.settings.iter().chain([&epochs]) {
             command.args(["--set", setting]);
         }
         command
@@ -126,23 +150,40 @@ impl Job {
         self.spawn(command).end()
     }
 
-    /// Starts a run, and kills it once there is a checkpoint of this number. A first run that is over before, because the disk was
-    /// slow, is done again from nothing.
-    pub(crate) fn kill_after(&self, checkpoint: u64, flags: &[&str]) {
-        for _ in 0..5 {
-            let mut running = self.start(flags);
-            let has_it = self.has_checkpoint_while(checkpoint, &mut running);
-            if has_it {
-                running.signal(Signal::KILL);
-            }
-            let ended = running.end();
-            if has_it && ended.code.is_none() {
-                return;
-            }
-            assert!(ended.code == Some(0) && flags.is_empty(), "no checkpoint {checkpoint}: {}", ended.said);
-            std::fs::remove_dir_all(self.checkpoints()).unwrap();
-        }
-        panic!("five runs were over before checkpoint {checkpoint}");
+    /// Starts an endless run, and kills it once there is a checkpoint of this number. Returns what it said. See
+    /// [`go_beyond`](Self::go_beyond).
+    pub(crate) fn kill_after(&self, checkpoint: u64, flags: &[&str]) -> String {
+        self.stop_after(checkpoint, flags, &[], Signal::KILL, None)
+    }
+
+    /// The same with further settings, and the run is told to end.
+    pub(crate) fn drain_after(&self, checkpoint: u64, flags: &[&str], more: &[&str]) -> String {
+        self.stop_after(checkpoint, flags, more, Signal::TERM, Some(5))
+    }
+
+    fn stop_after(&self, checkpoint: u64, flags: &[&str], more: &[&str], by: Signal, code: Option<i32>) -> String {
+        let mut running = self.start_with(flags, &[more, &[ENDLESS]].concat());
+        self.until_checkpoint(checkpoint, &mut running);
+        running.signal(by);
+        let ended = running.end();
+        assert_eq!(ended.code, code, "{}", ended.said);
+        self.go_beyond(&self.checkpoints());
+        ended.said
+    }
+
+    /// Gives the job so many epochs that a run which goes on from the newest checkpoint of this folder has a whole one before it.
+    pub(crate) fn go_beyond(&self, checkpoints: &Path) {
+        let position = newest_position(checkpoints).expect("a checkpoint");
+        let batches = &position["batches"];
+        let whole = batches["windows"].as_object().unwrap().keys().map(|epoch| epoch.parse::<u64>().unwrap());
+        let open = batches["open"].as_array().unwrap().iter().map(|window| window["epoch"].as_u64().unwrap());
+        let newest = whole.chain(open).max().unwrap_or(0);
+        self.least_epochs.set(self.least_epochs.get().max(newest + 2));
+    }
+
+    /// The rows that the newest checkpoint has; 0: there is none.
+    pub(crate) fn rows_of_newest(&self) -> u64 {
+        newest_position(&self.checkpoints()).map_or(0, |position| position["rows"].as_u64().unwrap())
     }
 
     pub(crate) fn checkpoints(&self) -> PathBuf {
@@ -151,13 +192,7 @@ impl Job {
 
     /// The names of the checkpoints' files, sorted.
     pub(crate) fn files(&self) -> Vec<String> {
-        let Ok(files) = std::fs::read_dir(self.checkpoints()) else { return Vec::new() };
-        let mut names: Vec<String> = files
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .filter(|n| !n.starts_with('.'))
-            .collect();
-        names.sort();
-        names
+        names(&self.checkpoints())
     }
 
     /// The number of the newest checkpoint; 0: there is none.
@@ -173,7 +208,7 @@ impl Job {
     }
 
     /// Waits until there is a checkpoint of this number, or the run is over. Returns whether there was one first.
-    fn has_checkpoint_while(&self, number: u64, running: &mut Running) -> bool {
+    pub(crate) fn has_checkpoint_while(&self, number: u64, running: &mut Running) -> bool {
         let begun = Instant::now();
         while self.newest() < number {
             assert!(begun.elapsed() < LONG, "no checkpoint {number}: {}", running.said());
@@ -188,6 +223,22 @@ impl Job {
     pub(crate) fn model(&self) -> Bits {
         Bits::read(&self.folder.path().join("model"))
     }
+}
+
+/// The names of the files in a folder that are not hidden, sorted. Without the folder there are none.
+fn names(folder: &Path) -> Vec<String> {
+    let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut names: Vec<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).filter(|n| !n.starts_with('.')).collect();
+    names.sort();
+    names
+}
+
+/// The position of the newest checkpoint in a folder.
+fn newest_position(checkpoints: &Path) -> Option<Value> {
+    let newest = names(checkpoints).into_iter().rfind(|name| name.starts_with("checkpoint-"))?;
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(checkpoints.join(newest)).unwrap()).unwrap();
+    Some(manifest["position"].take())
 }
 
 pub(crate) struct Running {
@@ -218,6 +269,16 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Stops the process (SIGSTOP), and waits until it stands still, or has ended.
+    pub(crate) fn hold(&self) {
+        self.signal(Signal::STOP);
+        let (begun, status) = (Instant::now(), format!("/proc/{}/stat", self.child.id()));
+        while !std::fs::read_to_string(&status).unwrap().rsplit(") ").next().unwrap().starts_with(['T', 'Z']) {
+            assert!(begun.elapsed() < LONG, "it does not stand still: {}", self.said());
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     pub(crate) fn end(mut self) -> Ended {

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use rustix::process::Signal;
 use serde_json::Value;
 
 use super::jobs::Job;
@@ -25,15 +24,15 @@ fn report(job: &Job, flags: &[&str]) -> Value {
     progress(&report)
 }
 
-fn undisturbed(format: &str, more: &[&str]) -> Value {
-    report(&Job::new(format, &[more, &["checkpoint.rows=1000000000"]].concat()), &[])
+fn undisturbed(job: &Job) -> Value {
+    report(&job.undisturbed(), &[])
 }
 
 fn kill_and_resume(format: &str, more: &[&str]) {
     let job = Job::new(format, more);
     job.kill_after(1, &[]);
     job.kill_after(job.newest() + 2, &["--resume"]);
-    assert_eq!(report(&job, &["--resume"]), undisturbed(format, more));
+    assert_eq!(report(&job, &["--resume"]), undisturbed(&job));
 }
 
 #[test]
@@ -56,17 +55,14 @@ fn of_several_labels() {
 #[test]
 fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint() {
     let job = Job::new("parquet", &[]);
-    let mut running = job.start(&[]);
-    job.until_checkpoint(2, &mut running);
-    running.signal(Signal::TERM);
-    assert_eq!(running.end().code, Some(5));
+    job.drain_after(2, &[], &[]);
     let (from, best) = (job.checkpoints(), job.folder.path().join("best"));
     let mut compact = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
     let said = compact.args(["checkpoint", "compact"]).arg(&from).arg("--to").arg(&best).output().unwrap();
     assert!(said.status.success(), "{said:?}");
     std::fs::remove_dir_all(from).unwrap();
     let resumed = report(&job, &["--resume-from", best.to_str().unwrap()]);
-    assert_eq!(resumed, undisturbed("parquet", &[]));
+    assert_eq!(resumed, undisturbed(&job));
 }
 
 /// Checkpoints of earlier programs have no metrics: those of the run begin anew, and nothing else does.
@@ -80,7 +76,7 @@ fn a_checkpoint_without_them_is_gone_on_from() {
     // With the checksum of the text.
     assert!(fields.remove("metrics").is_some() && fields.remove("checksum").is_some());
     std::fs::write(&manifest, serde_json::to_vec(&json).unwrap()).unwrap();
-    let (resumed, undisturbed) = (report(&job, &["--resume"]), undisturbed("parquet", &[]));
+    let (resumed, undisturbed) = (report(&job, &["--resume"]), undisturbed(&job));
     assert_eq!((&resumed["rows"], &resumed["steps"]), (&undisturbed["rows"], &undisturbed["steps"]));
     assert_ne!(resumed["auc"], undisturbed["auc"]);
 }

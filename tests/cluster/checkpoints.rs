@@ -3,7 +3,7 @@
 
 use super::damage::flip;
 use super::jobs::{one_process, rows};
-use super::processes::{Ledger, Run};
+use super::processes::{Ledger, Run, in_time};
 
 const ROWS: u64 = 400_000;
 
@@ -37,7 +37,11 @@ fn killed(names: &[&str], victims: &[&str], placement: &[&str]) {
 
 /// How often a job reads its rows.
 fn epochs(settings: &[String]) -> u64 {
-    settings.iter().find_map(|setting| setting.strip_prefix("data.epochs=")).map_or(1, |epochs| epochs.parse().unwrap())
+    settings
+        .iter()
+        .rev()
+        .find_map(|setting| setting.strip_prefix("data.epochs="))
+        .map_or(1, |epochs| epochs.parse().unwrap())
 }
 
 /// The settings of an undisturbed run of one process that trains on the same rows.
@@ -46,27 +50,32 @@ fn calm(settings: &[String]) -> Vec<String> {
     settings.iter().filter(differs).cloned().collect()
 }
 
-/// Returns the run, its settings and the log of its first trainer.
+/// Returns the run, its settings and the log of its first trainer. If the run is over too soon, the next one has more epochs.
 fn killed_run(names: &[&str], victims: &[&str], placement: &[&str]) -> (Run, Vec<String>, String) {
-    let (_folder, settings) = settings("victims", placement);
-    let mut run = Run::local(&settings);
-    let mut running: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    run.start(names);
-    for (time, victim) in victims.iter().enumerate() {
-        let at = running.iter().position(|name| name.split('@').next() == Some(*victim)).unwrap();
-        let trainer = running.iter().find(|name| name.starts_with("trainer 0")).unwrap().clone();
-        run.until_said_times(&trainer, "INFO checkpoint ", 1 + time);
-        run.kill(&running[at].clone());
-        running[at] = format!("{victim}@{time}");
-        run.resume(&running[at].clone());
-    }
-    let names: Vec<&str> = running.iter().map(String::as_str).collect();
-    let logs = run.end_well(&names);
-    let trainer = &logs[names.iter().position(|name| name.starts_with("trainer 0")).unwrap()];
-    let ledger = Ledger::of(trainer);
-    assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{trainer}");
-    let trainer = trainer.clone();
-    (run, settings, trainer)
+    in_time(|number| {
+        let (_folder, mut settings) = settings("victims", placement);
+        if number > 0 {
+            settings.push(format!("data.epochs={}", epochs(&settings) * (1 + number)));
+        }
+        let mut run = Run::local(&settings);
+        let mut running: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        run.start(names);
+        for (time, victim) in victims.iter().enumerate() {
+            let at = running.iter().position(|name| name.split('@').next() == Some(*victim)).unwrap();
+            let trainer = running.iter().find(|name| name.starts_with("trainer 0")).unwrap().clone();
+            run.until_said_times(&trainer, "INFO checkpoint ", 1 + time);
+            run.kill(&running[at].clone());
+            running[at] = format!("{victim}@{time}");
+            run.resume(&running[at].clone());
+        }
+        let names: Vec<&str> = running.iter().map(String::as_str).collect();
+        let logs = run.end_well(&names);
+        let trainer = &logs[names.iter().position(|name| name.starts_with("trainer 0")).unwrap()];
+        let ledger = Ledger::of(trainer);
+        assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{trainer}");
+        let trainer = trainer.clone();
+        (run, settings, trainer)
+    })
 }
 
 const NAMES: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
@@ -194,197 +203,211 @@ fn readers_look_up_the_rows_for_two_trainers() {
 /// A checkpoint of two trainers goes on with three, and then with one.
 #[test]
 fn another_number_of_trainers_goes_on() {
-    let placement = ["placement.ps=1", "placement.dense=ps", "train.staleness=2"];
-    let (_folder, settings) = settings("numbers", &[&COUNTS[..], &placement].concat());
-    let names = ["ps 0", "trainer 0", "trainer 1", "trainer 2"];
-    for trainers in [2, 3, 1] {
-        let with = [&settings[..], &[format!("placement.trainers={trainers}")]].concat();
-        let (mut run, names) = (Run::local(&with), &names[..=trainers]);
-        names.iter().for_each(|name| run.resume(name));
-        if trainers > 1 {
-            run.until_said("trainer 0", "INFO checkpoint ");
-            names.iter().for_each(|name| run.kill(name));
-            continue;
+    in_time(|_| {
+        let placement = ["placement.ps=1", "placement.dense=ps", "train.staleness=2"];
+        let (_folder, settings) = settings("numbers", &[&COUNTS[..], &placement].concat());
+        let names = ["ps 0", "trainer 0", "trainer 1", "trainer 2"];
+        for trainers in [2, 3, 1] {
+            let with = [&settings[..], &[format!("placement.trainers={trainers}")]].concat();
+            let (mut run, names) = (Run::local(&with), &names[..=trainers]);
+            names.iter().for_each(|name| run.resume(name));
+            if trainers > 1 {
+                run.until_said("trainer 0", "INFO checkpoint ");
+                names.iter().for_each(|name| run.kill(name));
+                continue;
+            }
+            let logs = run.end_well(names);
+            assert!(logs[0].contains("goes on from checkpoint"), "{}", logs[0]);
+            assert_eq!(Ledger::of(&logs[1]).rows, ROWS * epochs(&settings), "{}", logs[1]);
+            let alone = one_process(&calm(&settings));
+            assert_eq!(run.model().difference_of_rows(&alone.0), None, "{}", logs[1]);
         }
-        let logs = run.end_well(names);
-        assert!(logs[0].contains("goes on from checkpoint"), "{}", logs[0]);
-        assert_eq!(Ledger::of(&logs[1]).rows, ROWS * epochs(&settings), "{}", logs[1]);
-        let alone = one_process(&calm(&settings));
-        assert_eq!(run.model().difference_of_rows(&alone.0), None, "{}", logs[1]);
-    }
+    });
 }
 
 #[test]
 fn another_number_of_trainers_in_step_is_refused() {
-    let placement = ["placement.readers=1", "placement.ps=1", "train.sync=true", "placement.trainers=2"];
-    let (_folder, mut settings) = settings("refused", &placement);
-    let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
-    let mut run = Run::local(&settings);
-    run.start(&names);
-    run.until_said("trainer 0", "INFO checkpoint ");
-    names.iter().for_each(|name| run.kill(name));
-    settings.push("placement.trainers=3".to_owned());
-    let mut run = Run::local(&settings);
-    run.resume("ps 0");
-    let words =
-        "trainers that take each step together (placement.trainers with train.sync, else 1) is 2 there and 3 here";
-    run.end_with("ps 0", 2, words);
+    in_time(|_| {
+        let placement = ["placement.readers=1", "placement.ps=1", "train.sync=true", "placement.trainers=2"];
+        let (_folder, mut settings) = settings("refused", &placement);
+        let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
+        let mut run = Run::local(&settings);
+        run.start(&names);
+        run.until_said("trainer 0", "INFO checkpoint ");
+        names.iter().for_each(|name| run.kill(name));
+        settings.push("placement.trainers=3".to_owned());
+        let mut run = Run::local(&settings);
+        run.resume("ps 0");
+        let words =
+            "trainers that take each step together (placement.trainers with train.sync, else 1) is 2 there and 3 here";
+        run.end_with("ps 0", 2, words);
+    });
 }
 
 /// A trainer stands still when the others are asked to stop: the checkpoint is given up, they go on, and a later one has all.
 #[test]
 fn a_trainer_that_stands_still_holds_up_no_other_for_long() {
-    let names = ["ps 0", "trainer 0", "trainer 1"];
-    let placement = ["placement.ps=1", "placement.trainers=2", "train.staleness=2"];
-    let (_folder, settings) = settings("still", &[&COUNTS[..], &placement].concat());
-    let mut run = Run::local(&settings);
-    run.start(&names);
-    run.until_said("trainer 0", "INFO checkpoint ");
-    run.hold("trainer 1");
-    run.until_said("ps 0", "a checkpoint is given up: trainer 1 did not stop in time");
-    let said = run.until_said("trainer 0", "a checkpoint failed, and the run goes on");
-    run.go_on("trainer 1");
-    run.until_said_times("trainer 0", "INFO checkpoint ", said.matches("INFO checkpoint ").count() + 1);
-    let logs = run.end_well(&["trainer 0", "trainer 1", "ps 0"]);
-    assert_eq!(Ledger::of(&logs[0]).rows, ROWS * epochs(&settings), "{}", logs[0]);
-    assert_eq!(run.model().difference_of_rows(&one_process(&calm(&settings)).0), None, "{}", logs[0]);
+    in_time(|_| {
+        let names = ["ps 0", "trainer 0", "trainer 1"];
+        let placement = ["placement.ps=1", "placement.trainers=2", "train.staleness=2"];
+        let (_folder, settings) = settings("still", &[&COUNTS[..], &placement].concat());
+        let mut run = Run::local(&settings);
+        run.start(&names);
+        run.until_said("trainer 0", "INFO checkpoint ");
+        run.hold("trainer 1");
+        run.until_said("ps 0", "a checkpoint is given up: trainer 1 did not stop in time");
+        let said = run.until_said("trainer 0", "a checkpoint failed, and the run goes on");
+        run.go_on("trainer 1");
+        run.until_said_times("trainer 0", "INFO checkpoint ", said.matches("INFO checkpoint ").count() + 1);
+        let logs = run.end_well(&["trainer 0", "trainer 1", "ps 0"]);
+        assert_eq!(Ledger::of(&logs[0]).rows, ROWS * epochs(&settings), "{}", logs[0]);
+        assert_eq!(run.model().difference_of_rows(&one_process(&calm(&settings)).0), None, "{}", logs[0]);
+    });
 }
 
 /// One trainer is told to end: the run makes one more checkpoint over all of them, ends with exit code 5, and goes on later.
 #[test]
 fn two_trainers_that_are_drained_leave_a_checkpoint() {
-    for (placement, names) in [
-        (&["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"][..], 4),
-        (&["placement.ps=1", "placement.trainers=2", "train.staleness=2"], 3),
-    ] {
-        let names = &["ps 0", "trainer 0", "trainer 1", "reader 0"][..names];
-        let (_folder, settings) =
-            settings("drained", &[&COUNTS[..], placement, &["checkpoint.rows=1000000000"]].concat());
-        let mut run = Run::local(&settings);
-        run.start(names);
-        run.until_windows(1);
-        run.signal("trainer 1", rustix::process::Signal::TERM);
-        run.end_with("trainer 0", 5, "checkpoint 1 in");
-        for name in names {
-            run.ended(name);
+    in_time(|_| {
+        for (placement, names) in [
+            (&["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"][..], 4),
+            (&["placement.ps=1", "placement.trainers=2", "train.staleness=2"], 3),
+        ] {
+            let names = &["ps 0", "trainer 0", "trainer 1", "reader 0"][..names];
+            let (_folder, settings) =
+                settings("drained", &[&COUNTS[..], placement, &["checkpoint.rows=1000000000"]].concat());
+            let mut run = Run::local(&settings);
+            run.start(names);
+            run.until_windows(1);
+            run.signal("trainer 1", rustix::process::Signal::TERM);
+            run.end_with("trainer 0", 5, "checkpoint 1 in");
+            for name in names {
+                run.ended(name);
+            }
+            let mut run = Run::local(&settings);
+            names.iter().for_each(|name| run.resume(name));
+            let logs = run.end_well(names);
+            let ledger = Ledger::of(&logs[1]);
+            assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{}", logs[1]);
         }
-        let mut run = Run::local(&settings);
-        names.iter().for_each(|name| run.resume(name));
-        let logs = run.end_well(names);
-        let ledger = Ledger::of(&logs[1]);
-        assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{}", logs[1]);
-    }
+    });
 }
 
 /// A ps cannot read its part of the checkpoint: all end at once with its fault, not after `placement.timeout_seconds`.
 #[test]
 fn a_checkpoint_that_cannot_be_loaded_ends_all_processes_with_one_fault() {
-    for broken in ["ps 0", "ps 1"] {
-        let (folder, settings) = settings("broken", &PLACEMENT);
-        let mut run = Run::local(&settings);
-        run.start(&NAMES);
-        run.until_said("trainer 0", "INFO checkpoint ");
-        NAMES.iter().for_each(|name| run.kill(name));
-        let manifests =
-            || std::fs::read_dir(folder.path().join("checkpoints")).unwrap().map(|file| file.unwrap().path());
-        let json = |path: &std::path::Path| path.extension().is_some_and(|kind| kind == "json");
-        let words = if broken == "ps 0" {
-            // The coordinator finds no checkpoint that is whole.
-            manifests().filter(|path| json(path)).for_each(|path| std::fs::write(path, "{").unwrap());
-            "no checkpoint in"
-        } else {
-            // A ps finds rows of another table.
-            for path in manifests().filter(|path| json(path)) {
-                let text = std::fs::read_to_string(&path).unwrap();
-                // Without its checksum, as an earlier program wrote it.
-                let (text, _) = text.split_once(",\n  \"checksum\"").unwrap();
-                let text = text.replace("\"dim\": 4", "\"dim\": 3");
-                std::fs::write(&path, format!("{text}\n}}\n")).unwrap();
+    in_time(|_| {
+        for broken in ["ps 0", "ps 1"] {
+            let (folder, settings) = settings("broken", &PLACEMENT);
+            let mut run = Run::local(&settings);
+            run.start(&NAMES);
+            run.until_said("trainer 0", "INFO checkpoint ");
+            NAMES.iter().for_each(|name| run.kill(name));
+            let manifests =
+                || std::fs::read_dir(folder.path().join("checkpoints")).unwrap().map(|file| file.unwrap().path());
+            let json = |path: &std::path::Path| path.extension().is_some_and(|kind| kind == "json");
+            let words = if broken == "ps 0" {
+                // The coordinator finds no checkpoint that is whole.
+                manifests().filter(|path| json(path)).for_each(|path| std::fs::write(path, "{").unwrap());
+                "no checkpoint in"
+            } else {
+                // A ps finds rows of another table.
+                for path in manifests().filter(|path| json(path)) {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    // Without its checksum, as an earlier program wrote it.
+                    let (text, _) = text.split_once(",\n  \"checksum\"").unwrap();
+                    let text = text.replace("\"dim\": 4", "\"dim\": 3");
+                    std::fs::write(&path, format!("{text}\n}}\n")).unwrap();
+                }
+                "has a table"
+            };
+            let mut run = Run::local(&settings);
+            for name in NAMES {
+                run.resume(name);
             }
-            "has a table"
-        };
-        let mut run = Run::local(&settings);
-        for name in NAMES {
-            run.resume(name);
+            // `placement.timeout_seconds` is 600: a process that waits for it misses the deadline of `end_with`.
+            for name in NAMES {
+                run.end_with(name, 2, words);
+            }
         }
-        // `placement.timeout_seconds` is 600: a process that waits for it misses the deadline of `end_with`.
-        for name in NAMES {
-            run.end_with(name, 2, words);
-        }
-    }
+    });
 }
 
 /// Each process compares the files that it loads with their checksums. The newest checkpoint is no use if one of them is damaged.
 #[test]
 fn a_run_goes_on_from_an_older_checkpoint_when_a_process_finds_the_newest_damaged() {
-    let alone = ["placement.readers=1", "placement.ps=0"];
-    let in_ps = [&PLACEMENT[..], &["placement.dense=ps"]].concat();
-    let exact = [&PLACEMENT[..], &["train.staleness={ exactly = 2 }"]].concat();
-    let without_ps = ["trainer 0", "reader 0"];
-    for (names, placement, file, finder) in [
-        (&NAMES[..], &PLACEMENT[..], "embedding-0000.arrow", "ps 0"),
-        (&NAMES[..], &PLACEMENT[..], "embedding-0001.arrow", "ps 1"),
-        (&NAMES[..], &in_ps[..], "dense-0001.safetensors", "ps "),
-        (&NAMES[..], &PLACEMENT[..], "dense.safetensors", "trainer 0"),
-        (&NAMES[..], &exact[..], "kept-0000.safetensors", "trainer 0"),
-        (&without_ps[..], &alone[..], "embedding-0000.arrow", "trainer 0"),
-    ] {
-        let (folder, mut settings) = settings("damaged", placement);
-        settings.push("checkpoint.full_every=1".to_owned());
-        let mut run = Run::local(&settings);
-        run.start(names);
-        run.until_said_times("trainer 0", "INFO checkpoint ", 3);
-        names.iter().for_each(|name| run.kill(name));
-        let checkpoints = folder.path().join("checkpoints");
-        let mut files: Vec<_> = std::fs::read_dir(&checkpoints)
-            .unwrap()
-            .map(|file| file.unwrap().file_name().into_string().unwrap())
-            .collect();
-        files.sort();
-        let manifest = files.iter().rfind(|name| name.starts_with("checkpoint-")).unwrap();
-        let newest = &manifest["checkpoint-".len()..][..6];
-        let damaged = files.iter().find(|name| name.starts_with(newest) && name.ends_with(file)).unwrap();
-        flip(&checkpoints.join(damaged));
-        let mut run = Run::local(&settings);
-        names.iter().for_each(|name| run.resume(name));
-        let logs = run.end_well(names);
-        let number: u64 = newest.parse().unwrap();
-        let coordinator = &logs[0];
-        for said in [
-            format!("checkpoint {number} is not used: {finder}"),
-            format!("{damaged} is damaged"),
-            format!("goes on from checkpoint {} in", number - 1),
+    in_time(|_| {
+        let alone = ["placement.readers=1", "placement.ps=0"];
+        let in_ps = [&PLACEMENT[..], &["placement.dense=ps"]].concat();
+        let exact = [&PLACEMENT[..], &["train.staleness={ exactly = 2 }"]].concat();
+        let without_ps = ["trainer 0", "reader 0"];
+        for (names, placement, file, finder) in [
+            (&NAMES[..], &PLACEMENT[..], "embedding-0000.arrow", "ps 0"),
+            (&NAMES[..], &PLACEMENT[..], "embedding-0001.arrow", "ps 1"),
+            (&NAMES[..], &in_ps[..], "dense-0001.safetensors", "ps "),
+            (&NAMES[..], &PLACEMENT[..], "dense.safetensors", "trainer 0"),
+            (&NAMES[..], &exact[..], "kept-0000.safetensors", "trainer 0"),
+            (&without_ps[..], &alone[..], "embedding-0000.arrow", "trainer 0"),
         ] {
-            assert!(coordinator.contains(&said), "{said:?} is not in:\n{coordinator}");
+            let (folder, mut settings) = settings("damaged", placement);
+            settings.push("checkpoint.full_every=1".to_owned());
+            let mut run = Run::local(&settings);
+            run.start(names);
+            run.until_said_times("trainer 0", "INFO checkpoint ", 3);
+            names.iter().for_each(|name| run.kill(name));
+            let checkpoints = folder.path().join("checkpoints");
+            let mut files: Vec<_> = std::fs::read_dir(&checkpoints)
+                .unwrap()
+                .map(|file| file.unwrap().file_name().into_string().unwrap())
+                .collect();
+            files.sort();
+            let manifest = files.iter().rfind(|name| name.starts_with("checkpoint-")).unwrap();
+            let newest = &manifest["checkpoint-".len()..][..6];
+            let damaged = files.iter().find(|name| name.starts_with(newest) && name.ends_with(file)).unwrap();
+            flip(&checkpoints.join(damaged));
+            let mut run = Run::local(&settings);
+            names.iter().for_each(|name| run.resume(name));
+            let logs = run.end_well(names);
+            let number: u64 = newest.parse().unwrap();
+            let coordinator = &logs[0];
+            for said in [
+                format!("checkpoint {number} is not used: {finder}"),
+                format!("{damaged} is damaged"),
+                format!("goes on from checkpoint {} in", number - 1),
+            ] {
+                assert!(coordinator.contains(&said), "{said:?} is not in:\n{coordinator}");
+            }
+            settings.retain(|setting| !setting.starts_with("checkpoint."));
+            assert_eq!(run.model().difference(&one_process(&settings).0), None, "{damaged}");
         }
-        settings.retain(|setting| !setting.starts_with("checkpoint."));
-        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{damaged}");
-    }
+    });
 }
 
 /// A ps dies while the run drains: the drain is not forgotten, and the run ends as drained when all are back.
 #[test]
 fn a_drain_outlives_a_new_attempt() {
-    let (_folder, settings) = settings("drain", &[&PLACEMENT[..], &["placement.timeout_seconds=60"]].concat());
-    let mut run = Run::local(&settings);
-    run.start(&NAMES);
-    run.until_said("trainer 0", "INFO checkpoint ");
-    // The ps stands still, so that the last checkpoint cannot be made, and the process that was told to end dies.
-    run.hold("ps 1");
-    run.signal("reader 0", rustix::process::Signal::STOP);
-    run.signal("trainer 0", rustix::process::Signal::TERM);
-    run.until_status("the run drains", |status| status.phase == forebay::pipelines::cluster::RunPhase::Draining);
-    run.kill("trainer 0");
-    run.kill("ps 1");
-    run.go_on("reader 0");
-    run.resume("trainer 0@again");
-    run.resume("ps 1@again");
-    for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
-        run.end_with(name, 5, "has all rows that are trained on: --resume goes on");
-    }
-    let mut run = Run::local(&settings);
-    NAMES.iter().for_each(|name| run.resume(name));
-    let logs = run.end_well(&NAMES);
-    assert_eq!(Ledger::of(&logs[2]).rows, ROWS, "{}", logs[2]);
-    assert_eq!(run.model().difference(&one_process(&calm(&settings)).0), None, "{}", logs[2]);
+    in_time(|_| {
+        let (_folder, settings) = settings("drain", &[&PLACEMENT[..], &["placement.timeout_seconds=60"]].concat());
+        let mut run = Run::local(&settings);
+        run.start(&NAMES);
+        run.until_said("trainer 0", "INFO checkpoint ");
+        // The ps stands still, so that the last checkpoint cannot be made, and the process that was told to end dies.
+        run.hold("ps 1");
+        run.signal("reader 0", rustix::process::Signal::STOP);
+        run.signal("trainer 0", rustix::process::Signal::TERM);
+        run.until_status("the run drains", |status| status.phase == forebay::pipelines::cluster::RunPhase::Draining);
+        run.kill("trainer 0");
+        run.kill("ps 1");
+        run.go_on("reader 0");
+        run.resume("trainer 0@again");
+        run.resume("ps 1@again");
+        for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
+            run.end_with(name, 5, "has all rows that are trained on: --resume goes on");
+        }
+        let mut run = Run::local(&settings);
+        NAMES.iter().for_each(|name| run.resume(name));
+        let logs = run.end_well(&NAMES);
+        assert_eq!(Ledger::of(&logs[2]).rows, ROWS, "{}", logs[2]);
+        assert_eq!(run.model().difference(&one_process(&calm(&settings)).0), None, "{}", logs[2]);
+    });
 }

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use forebay::actors::commas;
 use forebay::pipelines::RunReport;
-use rustix::process::{Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 
 use super::jobs::{one_process, rows};
 use super::launch::start;
-use super::processes::{Ended, Ledger, Run};
-use super::supervise::children;
+use super::processes::{Ended, Ledger, Run, in_time, over_too_soon};
+use super::supervise::child;
 
 const ROWS: u64 = 400_000;
 
@@ -29,6 +29,9 @@ pub(crate) fn settings(folder: &Path, placement: &[&str]) -> Vec<String> {
 
 fn ends_as_drained(mut run: Run, victim: &str, settings: &[String]) {
     let Ended { code, log } = run.ended("launch");
+    if code == Some(0) {
+        over_too_soon(&log);
+    }
     assert_eq!(code, Some(5), "{victim}: {log}");
     assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
     assert!(log.contains("has all rows that are trained on: --resume goes on"), "{log}");
@@ -44,34 +47,38 @@ const TWO: [&str; 2] = ["placement.readers=1", "placement.ps=2"];
 /// A stopped process does not receive the signal. It dies afterwards.
 #[test]
 fn a_process_that_dies_while_a_launch_drains_is_started_again_and_the_run_ends_as_drained() {
-    for (victim, placement) in
-        [("ps 1", &TWO[..]), ("ps 0", &TWO), ("trainer 0", &TWO), ("trainer 0", &["placement.readers=1"])]
-    {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = settings(folder.path(), placement);
-        let mut run = start(&settings, &[]);
-        run.until_said("launch", "INFO checkpoint ");
-        let dies = children(&mut run).into_iter().find(|child| child.name == victim).unwrap();
-        kill_process(dies.id, Signal::STOP).unwrap();
-        run.signal("launch", Signal::TERM);
-        run.until_said("launch", "stopping: ");
-        dies.kill();
-        ends_as_drained(run, victim, &settings);
-    }
+    in_time(|_| {
+        for (victim, placement) in
+            [("ps 1", &TWO[..]), ("ps 0", &TWO), ("trainer 0", &TWO), ("trainer 0", &["placement.readers=1"])]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = settings(folder.path(), placement);
+            let mut run = start(&settings, &[]);
+            run.until_said("launch", "INFO checkpoint ");
+            let dies = child(&mut run, victim);
+            dies.signal(Signal::STOP);
+            run.signal("launch", Signal::TERM);
+            run.until_said("launch", "stopping: ");
+            dies.kill();
+            ends_as_drained(run, victim, &settings);
+        }
+    });
 }
 
 #[test]
 fn a_launch_that_drains_while_a_process_waits_to_be_started_again_starts_it() {
-    for victim in ["ps 1", "ps 0"] {
-        let folder = tempfile::tempdir().unwrap();
-        let settings = settings(folder.path(), &TWO);
-        let mut run = start(&settings, &[]);
-        run.until_said("launch", "INFO checkpoint ");
-        children(&mut run).into_iter().find(|child| child.name == victim).unwrap().kill();
-        run.until_said("launch", "starts it again in 0.5 s");
-        run.signal("launch", Signal::TERM);
-        ends_as_drained(run, victim, &settings);
-    }
+    in_time(|_| {
+        for victim in ["ps 1", "ps 0"] {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = settings(folder.path(), &TWO);
+            let mut run = start(&settings, &[]);
+            run.until_said("launch", "INFO checkpoint ");
+            child(&mut run, victim).kill();
+            run.until_said("launch", "starts it again in 0.5 s");
+            run.signal("launch", Signal::TERM);
+            ends_as_drained(run, victim, &settings);
+        }
+    });
 }
 
 #[test]

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::bits::Bits;
 use super::jobs::{job, one_process};
-use super::processes::{Ended, Ledger, Run, rows_read};
+use super::processes::{Ended, Ledger, Run, in_time, rows_read};
 
 const ROWS: u64 = 262_144;
 
@@ -18,18 +18,21 @@ fn settings(placement: &[&str]) -> Vec<String> {
 
 /// Tells `process` to end, and checks that the run ended within its first lease and that the counts agree.
 fn drained(names: &[&str], process: &str, placement: &[&str]) {
-    let mut run = Run::local(&settings(placement));
-    run.start(names);
-    run.until_windows(1);
-    run.signal(process, Signal::TERM);
-    let ended: Vec<Ended> = names.iter().map(|name| run.ended(name)).collect();
-    let Ended { code, log: trainer } = &ended[names.iter().position(|name| *name == "trainer 0").unwrap()];
-    assert_eq!(*code, Some(5), "{trainer}");
-    assert!(ended.iter().all(|ended| matches!(ended.code, Some(0 | 5))), "{trainer}");
-    let ledger = Ledger::of(trainer);
-    assert!(ledger.windows.0 > 0 && ledger.windows.0 < LEASE, "{ledger:?} {trainer}");
-    assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ledger.windows.0 * 1024, 0, 0), "{trainer}");
-    assert!(Bits::read(&run.folder().join("model.partial")).keys() > 100);
+    in_time(|_| {
+        // No process is lost, also if one stands still for a while.
+        let mut run = Run::local(&settings(&[placement, &["placement.lease_seconds=30"]].concat()));
+        run.start(names);
+        run.until_windows(1);
+        run.signal(process, Signal::TERM);
+        let ended: Vec<Ended> = names.iter().map(|name| run.ended(name)).collect();
+        let Ended { code, log: trainer } = &ended[names.iter().position(|name| *name == "trainer 0").unwrap()];
+        assert_eq!(*code, Some(5), "{trainer}");
+        assert!(ended.iter().all(|ended| matches!(ended.code, Some(0 | 5))), "{trainer}");
+        let ledger = Ledger::of(trainer);
+        assert!(ledger.windows.0 > 0 && ledger.windows.0 < LEASE, "{ledger:?} {trainer}");
+        assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ledger.windows.0 * 1024, 0, 0), "{trainer}");
+        assert!(Bits::read(&run.folder().join("model.partial")).keys() > 100);
+    });
 }
 
 #[test]
@@ -44,43 +47,49 @@ fn a_drain_ends_after_the_windows_that_a_trainer_which_reads_has_begun() {
 
 #[test]
 fn a_reader_told_to_end_gives_the_rest_of_its_lease_to_another() {
-    let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.readers=2", "placement.ps=1"]);
-    let mut run = Run::local(&settings);
-    run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
-    run.until_said("reader 1", "trainer 0 is ");
-    run.until_windows(1);
-    run.signal("reader 1", Signal::TERM);
-    let left = run.end_well(&["reader 1"]);
-    let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
-    let ledger = Ledger::of(&logs[0]);
-    assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS / 8, 0, 0), "{}", logs[0]);
-    assert!(rows_read(&left[0]) < ROWS / 8, "{}", left[0]);
-    assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    in_time(|_| {
+        let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.readers=2", "placement.ps=1"]);
+        let mut run = Run::local(&settings);
+        run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
+        run.until_said("reader 1", "trainer 0 is ");
+        run.until_windows(1);
+        run.signal("reader 1", Signal::TERM);
+        let left = run.end_well(&["reader 1"]);
+        let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
+        let ledger = Ledger::of(&logs[0]);
+        assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS / 8, 0, 0), "{}", logs[0]);
+        assert!(rows_read(&left[0]) < ROWS / 8, "{}", left[0]);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    });
 }
 
 #[test]
 fn a_run_without_readers_ends_after_the_timeout() {
-    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=1", "placement.timeout_seconds=4"]));
-    run.start(&["ps 0", "trainer 0", "reader 0"]);
-    run.until_windows(1);
-    run.kill("reader 0");
-    for name in ["ps 0", "trainer 0"] {
-        run.end_with(name, 3, "there has been no reader for");
-    }
+    in_time(|_| {
+        let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=1", "placement.timeout_seconds=4"]));
+        run.start(&["ps 0", "trainer 0", "reader 0"]);
+        run.until_windows(1);
+        run.kill("reader 0");
+        for name in ["ps 0", "trainer 0"] {
+            run.end_with(name, 3, "there has been no reader for");
+        }
+    });
 }
 
 /// The push of a synchronous step waits for the other trainer, which stands still.
 #[test]
 fn a_trainer_that_waits_for_the_others_of_its_step_hears_that_the_run_has_failed() {
-    let placement = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
-    let mut run = Run::local(&settings(&[&placement[..], &["placement.timeout_seconds=4"]].concat()));
-    run.start(&["ps 0", "trainer 0", "trainer 1", "reader 0"]);
-    run.until_windows(1);
-    run.hold("trainer 1");
-    for name in ["trainer 0", "reader 0", "ps 0"] {
-        let Ended { code, log } = run.ended(name);
-        assert!(code == Some(3) && log.contains("trainer 1 sent no heartbeat for 4 s"), "{name} {code:?} {log}");
-    }
+    in_time(|_| {
+        let placement = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
+        let mut run = Run::local(&settings(&[&placement[..], &["placement.timeout_seconds=4"]].concat()));
+        run.start(&["ps 0", "trainer 0", "trainer 1", "reader 0"]);
+        run.until_windows(1);
+        run.hold("trainer 1");
+        for name in ["trainer 0", "reader 0", "ps 0"] {
+            let Ended { code, log } = run.ended(name);
+            assert!(code == Some(3) && log.contains("trainer 1 sent no heartbeat for 4 s"), "{name} {code:?} {log}");
+        }
+    });
 }
 
 /// Otherwise a process that waits would end only after `placement.timeout_seconds`, or at the second signal.

@@ -9,7 +9,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::hosts::Hosts;
 use super::jobs::{job, one_process, rows};
-use super::processes::{Ledger, Run, rows_read};
+use super::processes::{Ledger, Run, in_time, rows_read};
 
 const ROWS: u64 = 12_000;
 
@@ -49,10 +49,12 @@ const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "trainer1", "reader0", "read
 
 /// Runs these processes, each on its host. Returns the run and the processes' output.
 fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run, Vec<String>) {
-    let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", settings);
-    run.start(processes);
-    let logs = run.end_well(processes);
-    (run, logs)
+    in_time(|_| {
+        let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", settings);
+        run.start(processes);
+        let logs = run.end_well(processes);
+        (run, logs)
+    })
 }
 
 /// Tables of three widths, with rules of their own.

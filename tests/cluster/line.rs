@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::hosts::{Hosts, Line};
 use super::jobs::{job, one_process};
-use super::processes::{Ledger, Run};
+use super::processes::{Ledger, Run, in_time};
 
 pub(super) const LONG_LINE: Line = Line { rate_mbit: Some(1000), delay_ms: Some(25) };
 
@@ -19,22 +19,24 @@ pub(super) fn hosts() -> Arc<Hosts> {
 
 #[test]
 fn the_model_does_not_depend_on_the_round_trip() {
-    const ROWS: u64 = 6000;
-    let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024"]);
-    let mut run = Run::on_hosts(&hosts(), &HOSTS, "ps0", &settings);
-    let all = ["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"];
-    run.start(&all);
-    let logs = run.end_well(&all);
-    let ledger = Ledger::of(&logs[0]);
-    assert_eq!((ledger.rows, ledger.again), (ROWS, 0), "{}", logs[0]);
-    for log in &logs[3..] {
-        let streams =
-            log.lines().find_map(|line| line.strip_suffix(" streams")?.rsplit(' ').next()?.parse::<u32>().ok());
-        assert!(streams.is_some_and(|streams| (4..=8).contains(&streams)), "50 ms ask for several: {log}");
-    }
-    assert!(logs[0].contains("away: rows are asked for 8 batches ahead"), "{}", logs[0]);
-    assert!(logs[0].contains("looked up to 8 batches ahead: pulled "), "{}", logs[0]);
-    assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    in_time(|_| {
+        const ROWS: u64 = 6000;
+        let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024"]);
+        let mut run = Run::on_hosts(&hosts(), &HOSTS, "ps0", &settings);
+        let all = ["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"];
+        run.start(&all);
+        let logs = run.end_well(&all);
+        let ledger = Ledger::of(&logs[0]);
+        assert_eq!((ledger.rows, ledger.again), (ROWS, 0), "{}", logs[0]);
+        for log in &logs[3..] {
+            let streams =
+                log.lines().find_map(|line| line.strip_suffix(" streams")?.rsplit(' ').next()?.parse::<u32>().ok());
+            assert!(streams.is_some_and(|streams| (4..=8).contains(&streams)), "50 ms ask for several: {log}");
+        }
+        assert!(logs[0].contains("away: rows are asked for 8 batches ahead"), "{}", logs[0]);
+        assert!(logs[0].contains("looked up to 8 batches ahead: pulled "), "{}", logs[0]);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    });
 }
 
 /// Bytes that a host has sent, with the headers of all layers.

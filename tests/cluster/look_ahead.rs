@@ -6,7 +6,7 @@ use forebay::actors::counted;
 
 use super::hosts::Hosts;
 use super::jobs::{job, one_process};
-use super::processes::{Ledger, Run};
+use super::processes::{Ledger, Run, in_time};
 
 const ROWS: u64 = 12_000;
 
@@ -14,14 +14,17 @@ const HOSTS: [&str; 5] = ["ps0", "ps1", "trainer0", "reader0", "reader1"];
 
 /// The finished run of a job with two ps, and the trainer's output.
 fn finished(hosts: &Arc<Hosts>, settings: &[&str]) -> (Run, Vec<String>, String) {
-    let settings = job(ROWS, &[&["placement.ps=2"], settings].concat());
-    let readers = settings.iter().find_map(|s| s.strip_prefix("placement.readers=")).map_or(0, |n| n.parse().unwrap());
-    let processes = &["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"][..3 + readers];
-    let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", &settings);
-    run.start(processes);
-    let trainer = run.end_well(processes).swap_remove(0);
-    assert_eq!(Ledger::of(&trainer).rows, ROWS, "{trainer}");
-    (run, settings, trainer)
+    in_time(|_| {
+        let settings = job(ROWS, &[&["placement.ps=2"], settings].concat());
+        let readers =
+            settings.iter().find_map(|s| s.strip_prefix("placement.readers=")).map_or(0, |n| n.parse().unwrap());
+        let processes = &["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"][..3 + readers];
+        let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", &settings);
+        run.start(processes);
+        let trainer = run.end_well(processes).swap_remove(0);
+        assert_eq!(Ledger::of(&trainer).rows, ROWS, "{trainer}");
+        (run, settings, trainer)
+    })
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::jobs::job;
-use super::processes::Run;
+use super::processes::{Run, in_time};
 
 const ROWS: u64 = 61_440;
 
@@ -22,28 +22,30 @@ fn progress(report: &Path) -> Value {
 
 /// Runs these processes. After two checkpoints each of `victims` is killed and started again.
 fn run(names: &[&str], victims: &[&str], placement: &[&str]) -> Value {
-    let folder = tempfile::tempdir().unwrap();
-    let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
-    let rows = if victims.is_empty() { "checkpoint.rows=1000000000" } else { "checkpoint.rows=4000" };
-    let settings = job(ROWS, &[&[to.as_str(), rows, "train.batch_rows=32"], placement].concat());
-    let mut run = Run::local(&settings);
-    let report = run.folder().join("report.json");
-    let flags = ["--report", report.to_str().unwrap()];
-    let mut running: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
-    for name in names {
-        run.start_with(name, if *name == "trainer 0" { &flags } else { &[] });
-    }
-    for (time, victim) in victims.iter().enumerate() {
-        let trainer = running.iter().find(|name| name.starts_with("trainer 0")).unwrap().clone();
-        run.until_said_times(&trainer, "INFO checkpoint ", 2);
-        let at = running.iter().position(|name| name.split('@').next() == Some(*victim)).unwrap();
-        run.kill(&running[at].clone());
-        running[at] = format!("{victim}@{time}");
-        run.resume_with(&running[at].clone(), if *victim == "trainer 0" { &flags } else { &[] });
-    }
-    let names: Vec<&str> = running.iter().map(String::as_str).collect();
-    run.end_well(&names);
-    progress(&report)
+    in_time(|_| {
+        let folder = tempfile::tempdir().unwrap();
+        let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
+        let rows = if victims.is_empty() { "checkpoint.rows=1000000000" } else { "checkpoint.rows=4000" };
+        let settings = job(ROWS, &[&[to.as_str(), rows, "train.batch_rows=32"], placement].concat());
+        let mut run = Run::local(&settings);
+        let report = run.folder().join("report.json");
+        let flags = ["--report", report.to_str().unwrap()];
+        let mut running: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        for name in names {
+            run.start_with(name, if *name == "trainer 0" { &flags } else { &[] });
+        }
+        for (time, victim) in victims.iter().enumerate() {
+            let trainer = running.iter().find(|name| name.starts_with("trainer 0")).unwrap().clone();
+            run.until_said_times(&trainer, "INFO checkpoint ", 2);
+            let at = running.iter().position(|name| name.split('@').next() == Some(*victim)).unwrap();
+            run.kill(&running[at].clone());
+            running[at] = format!("{victim}@{time}");
+            run.resume_with(&running[at].clone(), if *victim == "trainer 0" { &flags } else { &[] });
+        }
+        let names: Vec<&str> = running.iter().map(String::as_str).collect();
+        run.end_well(&names);
+        progress(&report)
+    })
 }
 
 fn compare(names: &[&str], victims: &[&str], placement: &[&str]) {

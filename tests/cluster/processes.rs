@@ -4,6 +4,7 @@
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -27,8 +28,33 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 const MOMENT: Duration = Duration::from_millis(20);
 
+/// What a process says that has waited for others for `placement.timeout_seconds`.
+const LATE: &str = "did not join within";
+
 /// The coordinator's port on a host.
 const PORT: u16 = 7600;
+
+/// What a panic says if a run was over, or had not begun in time, before a test did to it what the test is about.
+const OVER: &str = "the run was over too soon";
+
+/// Does a test again if the run was over too soon: the machine may be fast, or the test may have stood still. `test` gets the number of
+/// the try, from 0.
+pub(crate) fn in_time<T>(test: impl Fn(u64) -> T) -> T {
+    const TRIES: u64 = 20;
+    for number in 0..TRIES - 1 {
+        match catch_unwind(AssertUnwindSafe(|| test(number))) {
+            Ok(done) => return done,
+            Err(panic) if panic.downcast_ref::<String>().is_some_and(|said| said.contains(OVER)) => {}
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+    test(TRIES - 1)
+}
+
+/// Ends a try of [`in_time`].
+pub(crate) fn over_too_soon(log: &str) -> ! {
+    panic!("{OVER}: {log}")
+}
 
 /// A run of processes.
 pub(crate) struct Run {
@@ -204,11 +230,24 @@ impl Run {
         self.until(what, |run| run.status().filter(|status| holds(status)))
     }
 
-    /// Waits until `done` windows are done.
+    /// Waits until `done` windows are done. Fails with [`over_too_soon`] if that are all.
     pub(crate) fn until_windows(&mut self, done: u64) -> RunStatus {
-        let status = self.until_status(&format!("{done} windows are done"), |status| status.windows_done >= done);
-        assert!(status.windows_done < status.windows_total, "the run must not be at its end yet: {:?}", status);
+        let status = self.until(&format!("{done} windows are done"), |run| {
+            let names: Vec<String> = run.processes.iter().map(|process| process.name.clone()).collect();
+            names.iter().for_each(|name| run.must_go_on(name));
+            run.status().filter(|status| status.windows_done >= done)
+        });
+        if status.windows_done == status.windows_total {
+            self.fail(OVER);
+        }
         status
+    }
+
+    /// Fails if a process has ended by itself; with [`over_too_soon`] if the run is over or has not begun in time.
+    pub(crate) fn must_go_on(&mut self, name: &str) {
+        let Some(Ended { code: Some(code), log }) = self.process(name).ended() else { return };
+        let why = if code == 0 || log.contains(LATE) { OVER } else { "it must go on" };
+        self.fail(&format!("{name} has ended: {why}"));
     }
 
     /// Waits until the output of a process contains this. Returns all its output.
@@ -219,7 +258,12 @@ impl Run {
     /// Waits until the output of a process contains this `times` times. Returns all its output.
     pub(crate) fn until_said_times(&mut self, name: &str, words: &str, times: usize) -> String {
         self.until(&format!("{name} says {words:?} {times} times"), |run| {
-            Some(run.process(name).said()).filter(|said| said.matches(words).count() >= times)
+            let has_ended = run.process(name).ended().is_some();
+            let said = Some(run.process(name).said()).filter(|said| said.matches(words).count() >= times);
+            if has_ended && said.is_none() {
+                run.must_go_on(name);
+            }
+            said
         })
     }
 
@@ -228,11 +272,30 @@ impl Run {
         self.until(&format!("{name} has ended"), |run| run.process(name).ended())
     }
 
+    /// The same, if it may be a process that has started so late that the run is over: then it fails with [`over_too_soon`].
+    pub(crate) fn ended_in_time(&mut self, name: &str) -> Ended {
+        let first = if self.is_first("ps 0") { "ps 0" } else { "trainer 0" };
+        self.until(&format!("{name} has ended"), |run| {
+            let is_first = |process: &&mut Process| process.name.split('@').next() == Some(first);
+            let coordinator = run.processes.iter_mut().rfind(is_first);
+            let is_over = coordinator.and_then(Process::ended).is_some_and(|ended| ended.code.is_some());
+            let ended = run.process(name).ended();
+            let last = run.process(name).said().lines().next_back().map(str::to_owned).unwrap_or_default();
+            if is_over && ended.is_none() && last.contains("waiting for the coordinator at") {
+                run.fail(&format!("{name} came too late: {OVER}"));
+            }
+            ended
+        })
+    }
+
     /// Waits until these have ended with exit code 0. Returns their output.
     pub(crate) fn end_well(&mut self, names: &[&str]) -> Vec<String> {
         let mut logs = Vec::new();
         for name in names {
-            let Ended { code, log } = self.ended(name);
+            let Ended { code, log } = self.ended_in_time(name);
+            if code == Some(5) && log.contains("was not needed any more") {
+                self.fail(&format!("{name} came too late: {OVER}"));
+            }
             if code != Some(0) {
                 self.fail(&format!("{name} ended with {code:?}"));
             }
@@ -245,7 +308,8 @@ impl Run {
     pub(crate) fn end_with(&mut self, name: &str, code: i32, words: &str) {
         let ended = self.ended(name);
         if ended.code != Some(code) || !ended.log.contains(words) {
-            self.fail(&format!("{name} ended with {:?}, expected {code} and {words:?}", ended.code));
+            let why = if ended.code == Some(0) || ended.log.contains(LATE) { OVER } else { "a fault" };
+            self.fail(&format!("{name} ended with {:?}, expected {code} and {words:?}: {why}", ended.code));
         }
     }
 
@@ -263,6 +327,7 @@ impl Run {
     pub(crate) fn kill(&mut self, name: &str) {
         self.process(name).signal(Signal::KILL);
         self.ended(name);
+        self.must_go_on(name);
     }
 
     /// Sends a signal to a process.
@@ -273,7 +338,10 @@ impl Run {
     /// Stops a process (SIGSTOP): its connections stay.
     pub(crate) fn hold(&mut self, name: &str) {
         self.process(name).signal(Signal::STOP);
-        self.until(&format!("{name} stands still"), |run| run.process(name).stands_still().then_some(()));
+        self.until(&format!("{name} stands still"), |run| {
+            run.must_go_on(name);
+            run.process(name).stands_still().then_some(())
+        });
     }
 
     /// Lets a stopped process continue.
@@ -340,7 +408,10 @@ impl Process {
     }
 
     fn signal(&mut self, signal: Signal) {
-        assert!(self.ended().is_none(), "{} has ended: {}", self.name, self.said());
+        if let Some(Ended { code, log }) = self.ended() {
+            let why = if code == Some(0) { OVER } else { "it must go on" };
+            panic!("{} has ended with {code:?}, {why}: {log}", self.name);
+        }
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use super::jobs::job;
-use super::processes::{Ledger, Run};
+use super::processes::{Ledger, Run, in_time};
 use super::trust::{Trust, flags};
 
 const ROWS: u64 = 4096;
@@ -96,16 +96,18 @@ fn a_process_whose_address_is_taken_waits_for_it() {
 
 #[test]
 fn missing_members_are_named() {
-    let placement = ["placement.readers=2", "placement.ps=2", "placement.timeout_seconds=4"];
-    let mut run = Run::local(&job(ROWS, &placement));
-    // There is no coordinator.
-    run.start(&["reader 1@alone"]);
-    run.end_with("reader 1@alone", 3, "gave up waiting for the coordinator at 127.0.0.1:");
-    run.start(&["ps 0", "trainer 0"]);
-    for name in ["ps 0", "trainer 0"] {
-        run.until_said(name, "waiting for ps 1, any reader");
-        run.end_with(name, 3, "ps 1, any reader did not join within 4 s (placement.timeout_seconds)");
-    }
+    in_time(|_| {
+        let placement = ["placement.readers=2", "placement.ps=2", "placement.timeout_seconds=4"];
+        let mut run = Run::local(&job(ROWS, &placement));
+        // There is no coordinator.
+        run.start(&["reader 1@alone"]);
+        run.end_with("reader 1@alone", 3, "gave up waiting for the coordinator at 127.0.0.1:");
+        run.start(&["ps 0", "trainer 0"]);
+        for name in ["ps 0", "trainer 0"] {
+            run.until_said(name, "waiting for ps 1, any reader");
+            run.end_with(name, 3, "ps 1, any reader did not join within 4 s (placement.timeout_seconds)");
+        }
+    });
 }
 
 #[test]

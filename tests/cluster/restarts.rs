@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use super::bits::Bits;
 use super::jobs::{one_process, rows};
-use super::processes::{Ledger, Run};
+use super::processes::{Ended, Ledger, Run, in_time};
 
 const ROWS: u64 = 200_000;
 
@@ -26,18 +26,20 @@ fn restarted(names: &[&str], victim: &str, settings: &[String]) -> (Bits, String
 
 /// The same after more windows, in a job that trains on so many `rows`.
 fn restarted_after(windows: u64, rows: u64, names: &[&str], victim: &str, settings: &[String]) -> (Bits, String) {
-    let mut run = Run::local(settings);
-    run.start(names);
-    run.until_windows(windows);
-    run.kill(victim);
-    let again = format!("{victim}@again");
-    run.start(&[&again]);
-    let names: Vec<&str> = names.iter().map(|name| if *name == victim { again.as_str() } else { name }).collect();
-    let first = names.iter().position(|name| name.starts_with("trainer 0")).unwrap();
-    let logs = run.end_well(&names);
-    let ledger = Ledger::of(&logs[first]);
-    assert_eq!((ledger.rows, ledger.rejected), (rows, 0), "{}", logs[first]);
-    (run.model(), logs[first].clone())
+    in_time(|_| {
+        let mut run = Run::local(settings);
+        run.start(names);
+        run.until_windows(windows);
+        run.kill(victim);
+        let again = format!("{victim}@again");
+        run.start(&[&again]);
+        let names: Vec<&str> = names.iter().map(|name| if *name == victim { again.as_str() } else { name }).collect();
+        let first = names.iter().position(|name| name.starts_with("trainer 0")).unwrap();
+        let logs = run.end_well(&names);
+        let ledger = Ledger::of(&logs[first]);
+        assert_eq!((ledger.rows, ledger.rejected), (rows, 0), "{}", logs[first]);
+        (run.model(), logs[first].clone())
+    })
 }
 
 /// After 33, 49 and 83% of the rows: in the middle of leases, and at the ends of epochs and leases.
@@ -94,42 +96,49 @@ fn the_coordinator_that_is_started_again_begins_the_run_anew() {
 /// Schedulers do not restart a process that ended without a fault, so the reader must stay, although it has read all rows.
 #[test]
 fn the_coordinator_may_be_started_again_after_the_last_row() {
-    let (train, eval) =
-        (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
-    // The evaluation of a wide model lasts.
-    let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.readers=1", "placement.ps=1"];
-    let settings: Vec<String> = [&*train, &*eval].iter().chain(&wide).map(|setting| (*setting).to_owned()).collect();
-    let mut run = Run::local(&settings);
-    run.start(&["ps 0", "trainer 0", "reader 0"]);
-    run.until_said("trainer 0", "saved ");
-    run.kill("ps 0");
-    run.start(&["ps 0@again"]);
-    let logs = run.end_well(&["ps 0@again", "trainer 0", "reader 0"]);
-    assert!(logs[1].contains("begun a new attempt"), "{}", logs[1]);
-    assert_eq!(logs[1].matches("saved ").count(), 2, "{}", logs[1]);
-    assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[1]);
+    in_time(|_| {
+        let (train, eval) =
+            (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
+        // The evaluation of a wide model lasts.
+        let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.readers=1", "placement.ps=1"];
+        let settings: Vec<String> =
+            [&*train, &*eval].iter().chain(&wide).map(|setting| (*setting).to_owned()).collect();
+        let mut run = Run::local(&settings);
+        run.start(&["ps 0", "trainer 0", "reader 0"]);
+        run.until_said("trainer 0", "saved ");
+        run.kill("ps 0");
+        run.must_go_on("trainer 0");
+        run.start(&["ps 0@again"]);
+        let logs = run.end_well(&["ps 0@again", "trainer 0", "reader 0"]);
+        assert!(logs[1].contains("begun a new attempt"), "{}", logs[1]);
+        assert_eq!(logs[1].matches("saved ").count(), 2, "{}", logs[1]);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[1]);
+    });
 }
 
 /// A bug: the trainer ignored the signal until it was killed, and when it was started again, all rows were trained on again.
 #[test]
 fn a_trainer_that_is_told_to_end_while_the_first_one_saves_leaves_and_may_come_back() {
-    let (train, eval) =
-        (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
-    let folder = tempfile::tempdir().unwrap();
-    let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
-    // The evaluation of a wide model lasts.
-    let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.ps=1", "placement.trainers=2"];
-    let settings = [&*train, &*eval, &*to, "train.staleness=2"].into_iter().chain(wide).map(str::to_owned);
-    let mut run = Run::local(&settings.collect::<Vec<_>>());
-    run.start(&["ps 0", "trainer 0", "trainer 1"]);
-    run.until_said("trainer 0", "saved ");
-    run.signal("trainer 1", Signal::TERM);
-    run.end_with("trainer 1", 0, "");
-    run.resume("trainer 1@again");
-    let logs = run.end_well(&["trainer 0", "ps 0"]);
-    assert!(!logs[0].contains("begun a new attempt") && logs[0].matches("saved ").count() == 1, "{}", logs[0]);
-    assert!(!logs[1].contains("begins anew"), "{}", logs[1]);
-    run.end_with("trainer 1@again", 5, "trainer 1 was not needed any more");
+    in_time(|_| {
+        let (train, eval) =
+            (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
+        let folder = tempfile::tempdir().unwrap();
+        let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
+        // The evaluation of a wide model lasts.
+        let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.ps=1", "placement.trainers=2"];
+        let settings = [&*train, &*eval, &*to, "train.staleness=2"].into_iter().chain(wide).map(str::to_owned);
+        let mut run = Run::local(&settings.collect::<Vec<_>>());
+        run.start(&["ps 0", "trainer 0", "trainer 1"]);
+        run.until_said("trainer 0", "saved ");
+        run.signal("trainer 1", Signal::TERM);
+        run.end_with("trainer 1", 0, "");
+        run.resume("trainer 1@again");
+        let logs = run.end_well(&["trainer 0", "ps 0"]);
+        assert!(!logs[0].contains("begun a new attempt") && logs[0].matches("saved ").count() == 1, "{}", logs[0]);
+        assert!(!logs[1].contains("begins anew"), "{}", logs[1]);
+        let Ended { code, log } = run.ended_in_time("trainer 1@again");
+        assert!(code == Some(5) && log.contains("trainer 1 was not needed any more"), "{code:?} {log}");
+    });
 }
 
 #[test]

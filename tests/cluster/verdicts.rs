@@ -8,7 +8,7 @@ use forebay::pipelines::{LimitKind, RunReport};
 
 use super::hosts::{Hosts, Line};
 use super::jobs::job;
-use super::processes::Run;
+use super::processes::{Ledger, Run, in_time, over_too_soon};
 
 /// Batches of 256 rows: 47.
 const ROWS: u64 = 12_000;
@@ -122,16 +122,23 @@ fn a_reader_whose_batches_are_long_on_their_way_is_named() {
 
 #[test]
 fn leases_of_a_lost_reader_that_have_not_run_out_are_the_limit() {
-    let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=30"];
-    let names = ["ps 0", "trainer 0", "reader 0", "reader 1"];
-    // So many epochs that the run is not over before the reader is held.
-    let mut run = Run::local(&job(ROWS, &[&more[..], &["data.epochs=30"]].concat()));
-    start(&mut run, &names);
-    // It holds a lease until that runs out, and trainers take batches in the order of the data.
-    run.until_windows(1);
-    run.hold("reader 1");
-    let report = report(&mut run, &names[..3]);
-    let limit = report.analysis.limit.as_ref().unwrap();
-    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "lost leases"), "{report}");
-    assert_eq!(advised(&report), None, "{report}");
+    in_time(|_| {
+        let more = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=1024", "placement.lease_seconds=30"];
+        let names = ["ps 0", "trainer 0", "reader 0", "reader 1"];
+        // So many epochs that the run is not over before the reader is held.
+        let mut run = Run::local(&job(ROWS, &[&more[..], &["data.epochs=30"]].concat()));
+        start(&mut run, &names);
+        // It holds a lease until that runs out, and trainers take batches in the order of the data.
+        run.until_said("reader 1", "trainer 0 is ");
+        run.until_windows(1);
+        run.hold("reader 1");
+        let logs = run.end_well(&names[..3]);
+        if Ledger::of(&logs[1]).again == 0 {
+            over_too_soon(&logs[1]);
+        }
+        let report = report(&mut run, &names[..3]);
+        let limit = report.analysis.limit.as_ref().unwrap();
+        assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Lease, "lost leases"), "{report}");
+        assert_eq!(advised(&report), None, "{report}");
+    });
 }

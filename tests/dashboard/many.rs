@@ -38,9 +38,9 @@ impl Stand {
             "--set",
             "train.batch_rows=256",
             "--set",
-            "data.epochs=3",
+            "data.epochs=30",
             "--set",
-            "evaluation.every={ rows = 10000 }",
+            "evaluation.every={ rows = 100000 }",
         ]);
         assert_eq!(code, Some(0), "{text}");
         let html = std::fs::read_to_string(report.join("report.html")).unwrap();

@@ -1,6 +1,6 @@
 //! Inputs on a disk that fails: rows, the model of `predict`, checkpoints of `--resume`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::common;
@@ -10,9 +10,6 @@ use super::sweep::{Case, names_the_file, sweep};
 const READS: &[&str] = &["o", "r"];
 
 const ROWS: u64 = 2000;
-
-/// How often the run reads its rows whose checkpoints another run goes on from: long enough for several, on a fast machine too.
-const EPOCHS: u64 = 100;
 
 fn settings(command: &mut Command, of: &[&str]) {
     command.args(of.iter().flat_map(|setting| ["--set", setting]));
@@ -78,23 +75,40 @@ impl Resumes {
         settings(&mut command, &[&rest[..], &[&data, &to, &model, &format!("data.epochs={epochs}")]].concat());
         command
     }
+
+    /// The manifest of the newest checkpoint.
+    fn newest(folder: &Path) -> Option<PathBuf> {
+        let files = std::fs::read_dir(folder.join("disk")).ok()?.map(|file| file.unwrap().path());
+        files.filter(|file| file.file_name().unwrap().to_str().unwrap().starts_with("checkpoint-")).max()
+    }
 }
 
 impl Case for Resumes {
     fn prepare(&self, folder: &Path) -> Command {
         common::parquet(folder, 0, ROWS);
-        let (code, text) = common::code_and_output(&Self::train(folder, EPOCHS).output().unwrap());
-        assert_eq!(code, Some(0), "{text}");
-        let mut made = std::fs::read_dir(folder.join("disk")).unwrap().map(|file| file.unwrap().file_name());
-        assert!(made.any(|name| name.to_str().unwrap().starts_with("checkpoint-")), "no checkpoint: {text}");
-        let mut command = Self::train(folder, EPOCHS + 1);
+        // The run is told to end once it has a checkpoint, however fast the machine is.
+        let mut run = common::Background::start(&mut Self::train(folder, 100_000));
+        common::until("the run makes a checkpoint", || {
+            assert!(run.is_running(), "{}", run.output());
+            Self::newest(folder).is_some()
+        });
+        run.signal("-TERM");
+        let (code, text) = run.wait();
+        assert_eq!(code, Some(5), "{text}");
+        let manifest = std::fs::read(Self::newest(folder).unwrap()).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let epochs = manifest["position"]["rows"].as_u64().unwrap() / ROWS + 1;
+        std::fs::write(folder.join("epochs"), epochs.to_string()).unwrap();
+        let mut command = Self::train(folder, epochs);
         // Reads of its own checkpoints are no reads of the first one.
         command.args(["--resume", "--set", "checkpoint.rows=1000000000"]);
         command
     }
 
-    fn check(&self, _: &Path, ended: &Ended, fails: Fails) {
-        whole_or_named(ended, fails, "trained on 202,000 rows");
+    fn check(&self, folder: &Path, ended: &Ended, fails: Fails) {
+        let epochs: u64 = std::fs::read_to_string(folder.join("epochs")).unwrap().parse().unwrap();
+        let whole = format!("trained on {} rows", forebay::actors::commas(epochs * ROWS));
+        whole_or_named(ended, fails, &whole);
         // It never goes on from an older checkpoint, nor from none.
         assert!(!ended.text.contains("damaged"), "{fails:?}: {}", ended.text);
     }
