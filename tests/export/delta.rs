@@ -169,6 +169,7 @@ fn a_server_applies_deltas_one_after_the_other_while_it_answers() {
     let version = server.model()["version"].clone();
     let mut server = server;
     server.process.wait_for("changed.parquet is damaged", 1);
+    server.process.wait_for("back is left out: it leads back to version", 1);
     assert_eq!(server.model()["version"], version);
     drop(server);
     fs::remove_dir_all(&broken).unwrap();

@@ -111,6 +111,10 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
                 // For instance, the footer has text that is not UTF-8.
                 Err(e) => cut().because(e),
             },
+            // Its last four bytes are PARE instead of PAR1.
+            e if e.to_string().contains("encrypted footer") => Fault::user(format!(
+                "`{name}` is encrypted, which Forebay does not read: write the file again without encryption"
+            )),
             e => cut().because(e),
         })?;
     let metadata = Arc::new(metadata);

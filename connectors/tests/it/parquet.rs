@@ -249,6 +249,12 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
         said.to_string().contains("text.parquet` is not a whole Parquet file") && said.domain == Domain::User,
         "{said}"
     );
+    let mut encrypted = std::fs::read(at("a.parquet")).unwrap();
+    let magic = encrypted.len() - 4;
+    encrypted[magic..].copy_from_slice(b"PARE");
+    std::fs::write(at("text.parquet"), encrypted).unwrap();
+    let said = refused(ParquetSource::new(at("text.parquet"), options())).await.to_string();
+    assert!(said.contains("text.parquet` is encrypted"), "{said}");
     let other: ArrayRef = Arc::new(Float32Array::from(vec![1.0]));
     write(&at("d.parquet"), &RecordBatch::try_from_iter([("row", other)]).unwrap(), 10);
     let said = refused(

@@ -28,8 +28,9 @@ pub struct Follower {
     passed: HashSet<ModelVersion>,
     /// Deltas that could not be applied, and when each is tried again.
     broken: HashMap<PathBuf, Failed>,
-    /// Deltas whose manifest cannot be read: each is reported once, and read again, because it may be on its way.
-    unreadable: HashSet<PathBuf>,
+    /// Deltas that are left out, because their manifest cannot be read or they lead back. Each is reported once, and read again, because it
+    /// may be on its way.
+    left_out: HashSet<PathBuf>,
 }
 
 /// What [`Follower::look`] found.
@@ -55,7 +56,7 @@ impl Follower {
             failed: None,
             passed: HashSet::new(),
             broken: HashMap::new(),
-            unreadable: HashSet::new(),
+            left_out: HashSet::new(),
         }
     }
 
@@ -171,12 +172,23 @@ impl Follower {
         folders.retain(|path| self.broken.get_mut(path).is_none_or(Failed::is_due));
         for path in folders {
             match DeltaManifest::read(path.as_path(), &self.context) {
-                Ok(manifest) if self.leads_on(&manifest, current) => return Ok(Some(path)),
-                Ok(_) => {}
+                Ok(manifest) if !current.has(manifest.from) => {}
+                Ok(manifest) if !self.leads_back(&manifest, current) => return Ok(Some(path)),
+                Ok(manifest) => {
+                    let changes = manifest.to != current.version;
+                    if changes && self.left_out.insert(path.clone()) {
+                        tracing::warn!(
+                            "delta {} is left out: it leads back to version {}, which was served since the model folder was read; \
+                             replace the model folder to go back",
+                            path.display(),
+                            manifest.to
+                        );
+                    }
+                }
                 // A folder without a manifest may be another program's, or be copied at the moment.
                 Err(_) if !path.join("manifest.json").exists() => {}
                 Err(fault) => {
-                    if self.unreadable.insert(path.clone()) {
+                    if self.left_out.insert(path.clone()) {
                         tracing::warn!("delta {} is left out: {fault}", path.display());
                     }
                 }
@@ -185,12 +197,12 @@ impl Follower {
         Ok(None)
     }
 
-    /// Whether a delta applies to a model of these versions and does not lead back.
-    fn leads_on(&self, delta: &DeltaManifest, current: ModelVersions) -> bool {
+    /// Whether a delta leads from a model of these versions to one that was served before, so that a circle of deltas would not end.
+    fn leads_back(&self, delta: &DeltaManifest, current: ModelVersions) -> bool {
         // An exact delta from the rounded content itself makes the model the exact one.
         let makes_exact =
             delta.from == current.version && delta.gives.is_none() && current.approximates == Some(delta.to);
-        current.has(delta.from) && (makes_exact || !self.passed.contains(&delta.to))
+        !makes_exact && self.passed.contains(&delta.to)
     }
 
     fn apply(&self, model: &ServingModel, path: &Path) -> Result<ServingModel, Fault> {
@@ -215,7 +227,7 @@ mod tests {
         for _ in 0..2 {
             let current = ModelVersions { version: "0".repeat(32).parse().unwrap(), approximates: None };
             assert!(follower.next_delta(current).unwrap().is_none());
-            assert_eq!(follower.unreadable, HashSet::from([bad.clone()]));
+            assert_eq!(follower.left_out, HashSet::from([bad.clone()]));
         }
     }
 }
