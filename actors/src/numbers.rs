@@ -18,7 +18,7 @@ pub fn counted(n: impl TryInto<u64>, noun: &str) -> String {
     let n = n.try_into().unwrap_or(u64::MAX);
     let ending = match n {
         1 => "",
-        _ if noun.ends_with("ch") && noun != "epoch" => "es",
+        _ if noun.ends_with("ch") && !noun.ends_with("epoch") => "es",
         _ => "s",
     };
     format!("{} {noun}{ending}", commas(n))
@@ -71,6 +71,9 @@ mod tests {
             [0u64, 1, 12_345].map(|n| counted(n, "row group")),
             ["0 row groups", "1 row group", "12,345 row groups"]
         );
-        assert_eq!([counted(3usize, "record batch"), counted(3, "epoch")], ["3 record batches", "3 epochs"]);
+        assert_eq!(
+            [counted(3usize, "record batch"), counted(3, "epoch"), counted(3, "whole epoch")],
+            ["3 record batches", "3 epochs", "3 whole epochs"]
+        );
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Domain, Fault, FaultKind};
 
 const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
@@ -66,6 +66,8 @@ impl Switch {
             match fault.kind {
                 // Nothing went wrong here.
                 FaultKind::Drained | FaultKind::RolledBack => tracing::debug!(%fault, "the run is stopped"),
+                // The caller no longer wants the run.
+                FaultKind::Stopped if fault.domain != Domain::Internal => tracing::debug!(%fault, "the run is stopped"),
                 _ => tracing::error!(%fault, "the run is stopped"),
             }
             let _ = self.inner.reason.set(fault.to_string());

@@ -5,7 +5,6 @@
 //! bytes received.
 
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::array::ArrayRef;
@@ -17,6 +16,7 @@ use arrow::ipc::reader::{read_dictionary, read_record_batch};
 use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_message_with_opts};
 use flatbuffers::VerifierOptions;
 use forebay_actors::Fault;
+use forebay_base::catch_expected;
 
 use crate::compression::{self, Compression};
 use crate::message::{Message, refused};
@@ -65,7 +65,7 @@ impl Decoder {
             return Ok(Some(Message::metadata(flight.metadata)).filter(|message| !message.metadata.is_empty()));
         }
         // Arrow's reader panics on some damaged messages.
-        match catch_unwind(AssertUnwindSafe(|| self.columns(flight))) {
+        match catch_expected(|| self.columns(flight)) {
             Ok(message) => message,
             Err(_) => Err(refused("Arrow's reader panicked on it")),
         }
