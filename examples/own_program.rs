@@ -1,9 +1,14 @@
 //! A program of your own: `forebay` with a filter, two stages, a source and a model that job files can name, in one process and in a
 //! cluster.
 //!
-//! On the default job, without a job file: `cargo run --release --example own_program -- train --set data.source=clicks --set
-//! 'pipeline.after_read=["drop_large_i3"]' --set model.kind=own --set model.name=tiny`. `launch`, `role` and `eval` take the same settings.
-//! `pipeline.after_parse` and `pipeline.after_batch` take the names of the stages.
+//! On the default job, without a job file:
+//!
+//! ```sh
+//! cargo run --release --example own_program -- train --set data.source=clicks --set model.kind=own --set model.name=tiny \
+//!     --set 'pipeline.after_read=["drop_large_i3"]'
+//! ```
+//!
+//! `launch`, `role` and `eval` take the same settings. `pipeline.after_parse` and `pipeline.after_batch` take the names of the stages.
 
 use std::process::ExitCode;
 

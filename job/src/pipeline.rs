@@ -25,8 +25,8 @@ pub struct PipelineOptions {
     pub batch_replicas: Knob,
     /// Capacity of the link in front of each stage.
     pub links: Links,
-    /// Custom stages over rows as they are read, in this order. An entry is a name in the program's
-    /// `Registry`, or a table. They run in training and in evaluation.
+    /// Custom stages over rows as they are read, such as row filters, in this order. An entry is a name that your program registers
+    /// ([how](in-rust.md#a-row-filter-or-a-stage-of-your-own)), or a table. They run in training and in evaluation.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_read: Vec<OwnStage>,
     /// Custom stages over parsed rows.

@@ -192,7 +192,7 @@ impl DenseOptimizer {
         own.and(at_least_0("l2", self.l2()))
     }
 
-    /// Names of the state buffers, at most two. Each is as long as the parameters.
+    /// Names of the state buffers, at most two. Each is as long as the parameters. Saved state has these names.
     pub(crate) fn state_names(&self) -> &'static [&'static str] {
         match self {
             DenseOptimizer::Sgd { .. } => &[],
@@ -213,8 +213,8 @@ impl DenseOptimizer {
         }
     }
 
-    /// The step size and second-moment correction of Adam and AdamW at `step` (from 1), in f64 as PyTorch computes them; else the
-    /// rate and 1.
+    /// (step size, correction) at `step` (from 1), in f64 as PyTorch computes them. Adam and AdamW divide the root of the second moment
+    /// by the correction. For the others the step size is the learning rate, and the correction, which they do not use, is 1.
     pub(crate) fn step_size(&self, step: u64) -> (f64, f64) {
         match *self {
             DenseOptimizer::Sgd { lr, .. }

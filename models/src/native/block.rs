@@ -50,7 +50,7 @@ fn layout_of(len: usize, parameters: &[NamedTensor]) -> Result<Vec<Param>, Model
 pub struct ParamBlock {
     optimizer: DenseOptimizer,
     values: Vec<f32>,
-    /// One buffer for each name in the optimizer's `state()`, each as long as `values`.
+    /// One buffer for each of the optimizer's `state_names()`, each as long as `values`.
     state: Vec<Vec<f32>>,
     steps: u64,
 }

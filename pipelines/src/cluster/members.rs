@@ -52,9 +52,9 @@ struct Member {
     last_heartbeat: Instant,
     /// It has joined the current attempt.
     joined: bool,
-    /// It has not left, and if it is a reader, it sent a heartbeat recently.
+    /// The run counts on it. False once it has left and, for a [`Role::Reader`], while it is lost.
     present: bool,
-    /// It reads and sent no heartbeat recently: it has lost its leases.
+    /// [`Members::newly_lost`] has returned it, and no heartbeat came since. A trainer that reads may be lost and present.
     lost: bool,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct Joined {
 pub(crate) struct MemberState {
     pub(crate) role: Role,
     pub(crate) rank: u32,
-    /// It has not left, and if it is a reader, it sent a heartbeat recently.
+    /// The run counts on it: it has not left, and is no lost reader.
     pub(crate) present: bool,
     /// The time since its last heartbeat.
     pub(crate) silence: Duration,

@@ -24,21 +24,30 @@
 //! # Where do the rows of a lost reader go, and why is none lost and none applied twice?
 //!
 //! The rows of an epoch are cut into windows, and every batch has an id (epoch, window, index) that only the data determines.
+//! Several processes may make and compute the same batch. That every row is trained on exactly once means that its gradients are
+//! applied exactly once.
 //!
-//! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost; at once, if it is started again, leaves, or
-//!    reports a fault of its disk or network.
-//! 2. `leases.rs`: its leases go back into the book (`return_leases_of`) and to the next reader that asks, with a higher term.
-//!    Readers wait for that in `lease_client.rs`.
+//! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost (`Members::newly_lost`, called by
+//!    `RunState::tick` in `run_state.rs`). It is lost at once if it reports a fault of its disk or network (`RunState::fail`), leaves
+//!    (`RunState::leave`), or is started again (`RunState::join` in `run_state/attempts.rs`).
+//! 2. `leases.rs`: its leases go back into the book (`LeaseBook::return_leases_of`) and to the next reader that asks, with a higher
+//!    term. Readers wait for that in `lease_client.rs` (`LostLeases::wait`).
 //! 3. `connectors/src/window.rs`, `stages/batch/cutter.rs`: the new reader makes the same batches again.
 //!    `batches/send_queue.rs`: every reader keeps a batch until a trainer reports it done, so if a trainer dies, readers send
 //!    its batches to the others or to the process that takes over its rank. `batches/lease_progress.rs`: when all batches of a
 //!    window are done, the reader reports its rows.
-//! 4. `batches/receive_queue.rs`: batches that came whole before the loss stay. A trainer takes a batch id once: it answers a
-//!    batch that is done with `Done`, and a batch of an older term with `Stale`; then the reader that seemed lost forgets the
-//!    window. But the copy may come to another trainer, one that has credit (with `sync`, `stages/ship.rs` fixes the trainer).
-//! 5. `ps/src/exactly_once.rs`: a push carries the batch id, and each shard and each dense block applies each id once. So even
-//!    a batch that two trainers computed changes each row once. `acknowledge.rs` lets shards forget the ids of windows that are
-//!    done.
+//! 4. `batches/receive_queue.rs`: batches that came whole before the loss stay in the trainer, so it may receive a batch from both
+//!    readers. The coordinator tells neither a trainer the terms nor a reader its loss: a trainer knows the terms of the batches that it
+//!    received, and a reader that was cut off learns of its loss from the trainer's answer. `ReceiveQueue::put` does with a batch:
+//!    - If it is done, the trainer answers `Done`.
+//!    - If a batch of the same window came with a higher term, the trainer answers `Stale`, and the reader forgets the window.
+//!    - If it came before and is not done (the usual case), the trainer keeps the first copy only. When that is done, it answers `Done`
+//!      to each reader that sent the batch.
+//!    - Else the trainer keeps it, to train on it.
+//! 5. `ps/src/exactly_once.rs`: with several trainers the two readers may send a batch to two of them, and both compute it (not with
+//!    `sync`: `stages/ship.rs` fixes the trainer of a batch). Both pushes carry the batch id, and `ExactlyOnce::offer` lets each shard
+//!    and each dense block apply an id once. `acknowledge.rs` lets them forget the ids of windows that are done. Dense parameters in
+//!    the trainer need no such check: then there is only one trainer, and its receive queue takes each batch id once.
 //!
 //! `LeaseBook::complete` then counts each window once, the windows of a lease in their order, and checks that its rows were trained on or
 //! rejected (not of text, whose rows are unknown until they are read).
