@@ -62,6 +62,7 @@ impl Logs {
             Format::Text => tell,
             Format::Json => Box::new(|panic| tracing::error!("{panic}")),
         };
+        out::as_json(self.is_json());
         std::panic::set_hook(Box::new(move |panic| {
             if !panic_is_expected() {
                 tell(panic)

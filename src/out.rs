@@ -1,16 +1,22 @@
 //! Standard output and standard error. Everything that the program prints passes here.
 //!
-//! A run drops its messages if it cannot write them: a closed terminal, a full disk behind `>` or a `| head -1` never changes the
-//! trained model. Only a command whose result is its output fails if it cannot write the output.
+//! A run drops its messages if it cannot write them: a closed terminal, a full disk behind `>`, a `| head -1` or a pipe that nobody reads
+//! never changes the trained model, and never stops a server. Only a command whose result is its output fails if it cannot write the output,
+//! or waits for its reader.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 
 use indicatif::ProgressBar;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
+use serde_json::json;
 
 use crate::Fault;
+use crate::actors::counted;
 
 /// Prints a line of a command's result. A closed standard output (`| head -1`) is not an error: the reader has what it wanted.
 pub(crate) fn print(line: impl Display) -> Result<(), Fault> {
@@ -40,14 +46,89 @@ fn taken(written: io::Result<()>) -> Result<bool, Fault> {
     }
 }
 
-/// Prints a line about a run to standard output. The line is dropped if it cannot be written.
+/// Prints a line about a run to standard output. The line is dropped if it cannot be written, or is not read.
 pub(crate) fn print_or_drop(line: impl Display) {
+    OUT.write(&mut io::stdout().lock(), format!("{line}\n").as_bytes());
+}
+
+/// Prints a line for people to standard error. The line is dropped if it cannot be written, or is not read.
+pub(crate) fn eprint_or_drop(line: impl Display) {
+    over_bar(|| ERR.write(&mut io::stderr().lock(), format!("{line}\n").as_bytes()));
+}
+
+/// As [`print_or_drop`], but waits for the reader of a pipe.
+pub(crate) fn print_or_wait(line: impl Display) {
     let _ = writeln!(io::stdout().lock(), "{line}");
 }
 
-/// Prints a line for people to standard error. The line is dropped if it cannot be written.
-pub(crate) fn eprint_or_drop(line: impl Display) {
+/// As [`eprint_or_drop`], but waits for the reader of a pipe.
+pub(crate) fn eprint_or_wait(line: impl Display) {
     over_bar(|| drop(writeln!(io::stderr().lock(), "{line}")));
+}
+
+/// Whether lines about dropped lines are JSON.
+static JSON: AtomicBool = AtomicBool::new(false);
+
+/// From here on, what this module itself prints is JSON.
+pub(crate) fn as_json(yes: bool) {
+    JSON.store(yes, Relaxed);
+}
+
+static OUT: Reader = Reader::new();
+static ERR: Reader = Reader::new();
+
+/// The reader of an output that may be a pipe or a socket, whose other end may be open and not read.
+struct Reader {
+    /// It did not take a line in time: the next one does not wait.
+    is_late: AtomicBool,
+    dropped: AtomicU64,
+}
+
+impl Reader {
+    /// How long a line waits if the reader has taken the one before it.
+    const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+    /// So many bytes are taken at once by a pipe that takes any (PIPE_BUF).
+    const AT_ONCE: usize = 4096;
+
+    const fn new() -> Self {
+        Self { is_late: AtomicBool::new(false), dropped: AtomicU64::new(0) }
+    }
+
+    /// Writes a line, or drops and counts it.
+    fn write(&self, out: &mut (impl Write + AsFd), line: &[u8]) {
+        if !self.takes(out) {
+            self.dropped.fetch_add(1, Relaxed);
+            return;
+        }
+        let dropped = self.dropped.swap(0, Relaxed);
+        if dropped > 0 {
+            let verb = if dropped == 1 { "was" } else { "were" };
+            let text = format!("{} {verb} dropped: the output was not read", counted(dropped, "line"));
+            let _ = match JSON.load(Relaxed) {
+                true => writeln!(out, "{}", json!({ "level": "WARN", "message": text })),
+                false => writeln!(out, "{text}"),
+            };
+        }
+        for piece in line.chunks(Self::AT_ONCE) {
+            if !self.takes(out) || out.write_all(piece).and_then(|()| out.flush()).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the next bytes are taken at once, or their loss is known at once. A terminal that a person has stopped is waited for.
+    fn takes(&self, out: &impl AsFd) -> bool {
+        let kind = fstat(out).map(|stat| FileType::from_raw_mode(stat.st_mode));
+        if !matches!(kind, Ok(FileType::Fifo | FileType::Socket)) {
+            return true;
+        }
+        let patience = if self.is_late.load(Relaxed) { Timespec::default() } else { Self::PATIENCE };
+        let mut polled = [PollFd::new(out, PollFlags::OUT)];
+        // A signal ends the wait early, and then the line is dropped.
+        let late = !poll(&mut polled, Some(&patience)).is_ok_and(|ready| ready > 0);
+        self.is_late.store(late, Relaxed);
+        !late
+    }
 }
 
 /// The line of progress that is on the terminal.
@@ -89,19 +170,51 @@ impl Drop for LogElsewhere {
     }
 }
 
-/// The writer of the logs, a whole line with each call: standard error, or nowhere if it cannot be written.
+/// The writer of the logs, a whole line with each call: standard error, or nowhere if it cannot be written or is not read.
 pub(crate) struct Logs;
 
 impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
             Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),
-            None => over_bar(|| drop(io::stderr().lock().write_all(bytes))),
+            None => over_bar(|| ERR.write(&mut io::stderr().lock(), bytes)),
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use std::fs::File;
+    use std::io::Read as _;
+    use std::os::fd::OwnedFd;
+
+    use super::*;
+
+    #[test]
+    fn lines_that_nobody_reads_are_dropped_and_counted_and_long_lines_are_whole() {
+        let (mut read, write) = io::pipe().unwrap();
+        let (mut file, reader) = (File::from(OwnedFd::from(write)), Reader::new());
+        let mut taken = 0;
+        while reader.dropped.load(Relaxed) < 3 {
+            reader.write(&mut file, &[b'x'; 1024]);
+            taken += 1024;
+        }
+        taken -= 3 * 1024;
+        let mut before = vec![0; taken];
+        read.read_exact(&mut before).unwrap();
+        let long = [&[b'y'; 10_000][..], b"\n"].concat();
+        reader.write(&mut file, &long);
+        drop(file);
+        let mut rest = String::new();
+        read.read_to_string(&mut rest).unwrap();
+        let (note, line) = rest.split_once('\n').unwrap();
+        assert_eq!(note, "3 lines were dropped: the output was not read");
+        assert_eq!(line.as_bytes(), long);
     }
 }

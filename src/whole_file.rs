@@ -1,9 +1,12 @@
 //! Writes a file whole or not at all.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 /// Writes the bytes to a temporary file, then renames it to `path`: if the disk is full, the old content stays. A link stays a link, and a
 /// file keeps its mode. For a pipe or a device, writes the bytes directly.
@@ -13,6 +16,7 @@ use std::path::Path;
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = match fs::metadata(&place) {
+        Ok(old) if old.file_type().is_fifo() => return write_to_pipe(&place, bytes),
         Ok(old) if !old.is_file() => return fs::write(&place, bytes),
         Ok(old) => Some(old.permissions()),
         Err(_) => None,
@@ -29,4 +33,16 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         file.as_file().set_permissions(mode)?;
     }
     file.persist(&place).map(drop).map_err(|e| e.error)
+}
+
+/// To open a named pipe that no process reads would wait for one, with the signals of the user unheard.
+fn write_to_pipe(pipe: &Path, bytes: &[u8]) -> io::Result<()> {
+    let no_wait = OFlags::NONBLOCK;
+    let opened = OpenOptions::new().write(true).custom_flags(no_wait.bits().cast_signed()).open(pipe);
+    let mut file = opened.map_err(|e| match e.raw_os_error() == Some(Errno::NXIO.raw_os_error()) {
+        true => io::Error::new(ErrorKind::BrokenPipe, "no process reads the pipe"),
+        false => e,
+    })?;
+    fcntl_setfl(&file, fcntl_getfl(&file)? - no_wait)?;
+    file.write_all(bytes)
 }

@@ -26,7 +26,7 @@ fn wrong_processes_are_refused_and_the_run_goes_on() {
     // A name, what is wrong, the flags that the process is started with, and what its message must contain.
     let (token, ca) = (&other[..2], &other[6..]);
     let (token, ca) = (refs(token), refs(ca));
-    let strangers: [(&str, &str, Vec<&str>, &str); 7] = [
+    let strangers: [(&str, &str, Vec<&str>, &str); 8] = [
         ("reader 0", "token", [&refs(&all)[2..], &token].concat(), "the caller's token is not the one of this server"),
         (
             "reader 0",
@@ -37,6 +37,7 @@ fn wrong_processes_are_refused_and_the_run_goes_on() {
         ("reader 0", "run", with(["--run", "monday"]), "this is run `forebay`, and the caller belongs to run `monday`"),
         ("reader 0", "job", with(["--set", "train.staleness=3"]), "has another job than the coordinator"),
         ("trainer 1", "rank", refs(&all), "trainer 1 wants to join, but the job has 1 of this role"),
+        ("ps 5", "rank", refs(&all), "ps 5 wants to join, but the job has 1 of this role"),
         (
             "reader 0",
             "ca",

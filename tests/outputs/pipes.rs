@@ -1,6 +1,7 @@
 //! Named pipes in the place of files and folders: a job may come through one, nothing else does, and none is waited for for ever.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -117,4 +118,29 @@ fn a_model_folder_with_a_pipe_in_it_is_refused() {
         }
         fs::remove_dir_all(&model).unwrap();
     }
+}
+
+/// A bug: the log of a training, or of a server, waited for ever for the reader of a pipe, and with it the model.
+#[test]
+fn a_run_whose_output_nobody_reads_saves_its_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    writer.write_all(&[b'x'; 1 << 16]).unwrap();
+    let mut run = common::forebay(&["train"]);
+    run.arg(job(dir.path(), "")).stdout(writer.try_clone().unwrap()).stderr(writer);
+    assert!(run.status().unwrap().success());
+    assert_eq!(forebay::Model::load(dir.path().join("model"), 1).unwrap().training.unwrap().rows, 2000);
+    drop(reader);
+}
+
+/// A bug: it waited for ever to open the pipe.
+#[test]
+fn a_report_to_a_named_pipe_that_nobody_reads_is_an_error_after_the_model_is_saved() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = pipe(dir.path(), "report.json");
+    let mut run = common::forebay(&["train"]);
+    let (code, text) =
+        common::code_and_output(&run.arg(job(dir.path(), "")).arg("--report").arg(&report).output().unwrap());
+    assert!(code == Some(6) && text.contains("no process reads the pipe"), "{code:?}: {text}");
+    assert_eq!(forebay::Model::load(dir.path().join("model"), 1).unwrap().training.unwrap().rows, 2000);
 }

@@ -133,12 +133,7 @@ impl Members {
         nonce: u64,
         now: Instant,
     ) -> Result<Joined, Fault> {
-        let places = self.places(role);
-        if rank >= places {
-            return Err(Fault::user(format!(
-                "{role} {rank} wants to join, but the job has {places} of this role, numbered from 0"
-            )));
-        }
+        check_rank(role, rank, self.places(role))?;
         self.hears_of(role, rank, nonce, now);
         if let Some(before) = self.members.get(&(role, rank))
             && before.nonce != nonce
@@ -334,6 +329,19 @@ fn started_again(role: Role, rank: u32) -> Fault {
     Fault::user(format!(
         "{role} {rank} was started again elsewhere: only the newest process of a rank takes part, so this one ends"
     ))
+}
+
+/// Fails if a job with `places` processes of a role has none of this rank.
+///
+/// # Errors
+/// A user fault.
+pub(crate) fn check_rank(role: Role, rank: u32, places: u32) -> Result<(), Fault> {
+    let has = match places {
+        0 => "no process of this role".to_owned(),
+        _ if rank < places => return Ok(()),
+        _ => format!("{places} of this role, numbered from 0"),
+    };
+    Err(Fault::user(format!("{role} {rank} wants to join, but the job has {has}")))
 }
 
 #[cfg(test)]

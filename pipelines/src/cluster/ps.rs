@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::TICK;
 use super::acknowledge::Acknowledger;
 use super::dense;
+use super::members::{Role, check_rank};
 use super::messages::{RunPhase, RunStatus};
 use super::meters::MeterSender;
 use super::session::{ClusterProcess, ClusterSession};
@@ -33,10 +34,11 @@ impl Ps {
     /// Starts the shards and joins.
     ///
     /// # Errors
-    /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
+    /// The job does not fit together or has no ps of this rank, the address cannot be listened on, or the coordinator refuses.
     pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(job)?;
+        check_rank(Role::Ps, process.config().rank, job.placement.ps as u32)?;
         let config = JobModel::of(job, &context.registry)?.table_config(job);
         let host = Host::start("ps")?;
         let (each, rank) = (job.shards(), process.config().rank as usize);

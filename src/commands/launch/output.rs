@@ -101,8 +101,8 @@ fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 
 fn print(stream: Stream, line: &str) {
     match stream {
-        Stream::Out => out::print_or_drop(line),
-        Stream::Err => out::eprint_or_drop(line),
+        Stream::Out => out::print_or_wait(line),
+        Stream::Err => out::eprint_or_wait(line),
     }
 }
 

@@ -147,19 +147,20 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
         match follower.look(&current) {
             Followed::Nothing => last.clear(),
             Followed::Newer(model) => {
-                let (versions, deltas) = (model.versions(), model.deltas());
+                let (versions, deltas, rows) = (model.versions(), model.deltas(), model.table_rows());
+                let warning = other_columns(&current, &model);
+                metrics.changed();
+                scoring.replace(*model);
                 tracing::info!(
                     version = %versions.version,
                     deltas,
                     "serving {versions}: {}, {} since the folder",
-                    counted(model.table_rows(), "row"),
+                    counted(rows, "row"),
                     counted(deltas, "delta")
                 );
-                if let Some(warning) = other_columns(&current, &model) {
+                if let Some(warning) = warning {
                     tracing::warn!("{warning}");
                 }
-                metrics.changed();
-                scoring.replace(*model);
                 last.clear();
             }
             Followed::Broken(fault) => {

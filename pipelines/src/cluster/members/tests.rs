@@ -14,6 +14,8 @@ fn missing_members_are_named_and_one_reader_is_enough() {
     assert_eq!(members.addresses(Role::Ps), [None, Some((1, "b:1".into()))]);
     let said = members.join(Role::Trainer, 1, None, 3, now).unwrap_err().to_string();
     assert!(said.contains("trainer 1 wants to join, but the job has 1"), "{said}");
+    let said = check_rank(Role::Ps, 0, 0).unwrap_err().to_string();
+    assert!(said.contains("ps 0 wants to join, but the job has no process of this role"), "{said}");
 }
 
 #[test]
