@@ -78,8 +78,8 @@
 //! Read the files in this order:
 //!
 //! 1. `message`, `metadata`, `handler`, `identity`: what travels, who answers, who calls.
-//! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: the same for
-//!    hostile bytes.
+//! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `column_bytes`: the same within a column.
+//!    `fuzzing`: the same for hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
 //! 4. `listener`, `connections`, `gate`, `attempt`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket
 //!    inwards. `descriptors`: how many sockets a process may have.
@@ -102,6 +102,7 @@
 
 mod answer_in_order;
 mod attempt;
+mod column_bytes;
 mod compression;
 mod connections;
 mod decode;
@@ -137,6 +138,7 @@ mod wire;
 pub use answer_in_order::{PendingAnswer, answer_in_order};
 pub use arrow_flight::FlightInfo;
 pub use attempt::Attempt;
+pub use column_bytes::{columns_from_bytes, columns_to_bytes};
 pub use compression::Compression;
 pub use descriptors::raise_descriptor_limit;
 pub use dial::Dialer;
