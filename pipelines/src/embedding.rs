@@ -4,6 +4,7 @@ use forebay_actors::Fault;
 use forebay_job::Paths;
 use forebay_models::{ModelSpec, TowerSide};
 
+use crate::kept_columns::check_kept;
 use crate::model::Model;
 use crate::prediction::Predictions;
 use crate::stages::VECTOR;
@@ -19,7 +20,7 @@ impl Model {
     /// A user fault if the model has no two towers, `keep` names a column twice or one called `vector`, or nothing is at `paths`.
     pub fn embed(&self, paths: impl Into<Paths>, side: TowerSide, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
         let spec = self.two_towers()?;
-        let keep = Predictions::checked(keep, &[VECTOR.to_owned()])?;
+        let keep = check_kept(keep, &[VECTOR.to_owned()])?;
         let mut job = self.job_as_trained().for_tower(spec, side).for_evaluation();
         job.data.filter = None;
         let read = sources::to_predict(&job, &self.context, &paths.into(), &keep)?;

@@ -48,6 +48,7 @@ pub mod flow;
 pub mod fuzzing;
 mod headspace;
 mod job_model;
+mod kept_columns;
 mod key_sample;
 mod labels_seen;
 mod look_ahead;

@@ -8,7 +8,7 @@ use forebay_ps::TableClient;
 use crate::context::Context;
 use crate::job_model::JobModel;
 use crate::model_version::ModelVersion;
-use crate::trained_types::TrainedTypes;
+use crate::trained_types::{TrainedTypes, job_as_trained};
 use crate::training_summary::TrainingSummary;
 
 /// A trained model. [`Model::save`] writes it to a folder, [`Model::load`] reads it back, [`Model::evaluate`] scores rows.
@@ -68,9 +68,6 @@ impl Model {
 
     /// Its job, with columns that are read as in training.
     pub(crate) fn job_as_trained(&self) -> Job {
-        let mut job = self.types().pinned(&self.job);
-        let single = self.training.iter().flat_map(TrainingSummary::single_columns);
-        job.columns.single = single.cloned().collect();
-        job
+        job_as_trained(&self.job, self.training.as_ref())
     }
 }

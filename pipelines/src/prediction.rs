@@ -3,13 +3,20 @@
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use forebay_actors::{Control, Fault, FaultKind, Outcome, Pipeline, Report, Running, Source};
+use forebay_actors::{Control, Fault, FaultKind, IoRuntime, Outcome, Pipeline, Report, Running, Source};
 use forebay_connectors::Rows;
 use forebay_job::Paths;
+use forebay_net::Handler;
 use tokio::sync::mpsc;
 
+use crate::cluster::batches::handler::BatchHandler;
+use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
+use crate::cluster::prediction_run::PredictionRun;
+use crate::cluster::{ClusterProcess, PredictionPlan};
+use crate::kept_columns::check_kept;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::score_columns::ScoreColumns;
@@ -48,12 +55,35 @@ impl Model {
         self.start_prediction(read_from(make), self.checked(keep)?)
     }
 
+    /// Predicts the rows of `plan`, which readers in other processes read, parse and batch: see [`predict`](Self::predict) for the result.
+    /// This process listens as `process` says, which is trainer 0, and readers join there. Must not be called inside a runtime, because it
+    /// waits until it listens. Dropping the predictions ends the readers.
+    ///
+    /// # Errors
+    /// A user fault: the address cannot be listened at, or `process` is not trainer 0.
+    pub fn predict_from_readers(
+        &self,
+        plan: &PredictionPlan,
+        process: ClusterProcess,
+    ) -> Result<Predictions<'_>, Fault> {
+        let receive_queue = Arc::new(ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, Credits::of(&plan.job)));
+        let handler: Arc<dyn Handler> = Arc::new(BatchHandler::new(Arc::clone(&receive_queue)));
+        let run = PredictionRun::join(&self.context, process, &plan.job, handler)?;
+        let started = Predictions::start(self, "predict", |scores| {
+            Ok(wiring::prediction_of_received(self, plan.keep.clone(), receive_queue, run.member(), scores))
+        });
+        match started {
+            Ok(predictions) => Ok(predictions.of_run(run)),
+            Err(fault) => Err(run.fail(fault)),
+        }
+    }
+
     fn start_prediction(&self, read: Read, keep: Vec<String>) -> Result<Predictions<'_>, Fault> {
         Predictions::start(self, "predict", |batches| wiring::prediction(self, read, keep, batches))
     }
 
     fn checked(&self, keep: &[&str]) -> Result<Vec<String>, Fault> {
-        Predictions::checked(keep, ScoreColumns::of(&self.job).names())
+        check_kept(keep, ScoreColumns::of(&self.job).names())
     }
 }
 
@@ -74,24 +104,20 @@ impl<'m> Predictions<'m> {
             ending: None,
             counts: None,
             sink,
+            run: None,
+            has_readers: false,
+            left_out: 0,
+            io: model.context.io.clone(),
             _model: PhantomData,
             _tuning: tuning,
         })
     }
 
-    /// The names of the columns to keep, beside those of the result.
-    pub(crate) fn checked(keep: &[&str], results: &[String]) -> Result<Vec<String>, Fault> {
-        for (at, name) in keep.iter().enumerate() {
-            if results.iter().any(|result| result == name) {
-                return Err(Fault::user(format!(
-                    "`{name}` is the name of the result: a column of this name cannot be kept"
-                )));
-            }
-            if keep[..at].contains(name) {
-                return Err(Fault::user(format!("column `{name}` is kept twice, name it once")));
-            }
-        }
-        Ok(keep.iter().map(|&name| name.to_owned()).collect())
+    /// The batches come from the readers of `run`.
+    pub(crate) fn of_run(mut self, run: PredictionRun) -> Self {
+        run.kill_when_failed(self.control.clone());
+        (self.run, self.has_readers) = (Some(run), true);
+        self
     }
 }
 
@@ -109,10 +135,17 @@ pub struct Predictions<'m> {
     batches: mpsc::Receiver<RecordBatch>,
     control: Control,
     running: Option<Running>,
-    ending: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
+    /// The outcome, and the rows that readers in other processes left out, once these know it.
+    ending: Option<Pin<Box<dyn Future<Output = (Outcome, u64)> + Send>>>,
     counts: Option<PredictedRows>,
     /// The name of the sink that leaves the counts.
     sink: &'static str,
+    /// Set while readers in other processes take part.
+    run: Option<PredictionRun>,
+    has_readers: bool,
+    /// Rows that these readers left out.
+    left_out: u64,
+    io: IoRuntime,
     /// The table of the model answers the look-ups.
     _model: PhantomData<&'m Model>,
     /// Changes the replicas of stages.
@@ -129,15 +162,53 @@ impl Predictions<'_> {
             return Ok(Some(batch));
         }
         if let Some(running) = self.running.take() {
-            self.ending = Some(Box::pin(running.outcome()));
+            let (run, io) = (self.run.take(), self.io.clone());
+            self.ending = Some(Box::pin(async move {
+                let mut outcome = running.outcome().await;
+                let Some(run) = run else { return (outcome, 0) };
+                // It blocks, and the caller may be in a runtime.
+                let result = std::mem::replace(&mut outcome.result, Ok(()));
+                let told = io.handle().spawn_blocking(move || run.ended(result)).await;
+                let told = told.unwrap_or_else(|e| Err(Fault::internal("the end of a prediction panicked").because(e)));
+                let left_out = told.unwrap_or_else(|fault| {
+                    outcome.result = Err(fault);
+                    0
+                });
+                (outcome, left_out)
+            }));
         }
         if let Some(ending) = &mut self.ending {
-            let outcome = ending.await;
+            let (outcome, left_out) = ending.await;
             self.ending = None;
             outcome.result?;
-            self.counts = outcome.results.take(self.sink);
+            (self.counts, self.left_out) = (outcome.results.take(self.sink), left_out);
         }
         Ok(None)
+    }
+
+    /// What tells the readers in other processes that the run has ended, if there are any that do not know it.
+    fn told_readers(&mut self) -> Option<Box<dyn FnOnce() + Send>> {
+        if let Some(run) = self.run.take() {
+            return Some(Box::new(move || run.give_up()));
+        }
+        let ending = self.ending.take().filter(|_| self.has_readers)?;
+        Some(Box::new(move || drop(futures::executor::block_on(ending))))
+    }
+
+    /// Ends the run with `fault`, which [`next_batch`](Self::next_batch) returns after the batches that are done.
+    pub fn fail(&self, fault: Fault) {
+        self.control.kill(fault);
+    }
+
+    /// Whether the run has ended. Batches that it has left may still wait.
+    pub fn ended(&self) -> bool {
+        self.control.ended()
+    }
+
+    /// Rows that readers in other processes left out, after the last batch; their reports say why. See
+    /// [`Model::predict_from_readers`].
+    pub fn left_out_by_readers(&self) -> u64 {
+        self.left_out
     }
 
     /// The meters of the run, and the rows that are missing in the result.
@@ -156,6 +227,9 @@ impl Drop for Predictions<'_> {
         if !self.control.ended() {
             self.control.kill(Fault::user("the rest of the result is not wanted").kind(FaultKind::Drained));
         }
+        let Some(told) = self.told_readers() else { return };
+        // On a thread of its own: it blocks, and the caller may be in a runtime.
+        std::thread::scope(|scope| drop(scope.spawn(told).join()));
     }
 }
 

@@ -27,6 +27,17 @@ pub(crate) fn to_predict(job: &Job, context: &Context, paths: &Paths, kept: &[St
     read(job, context, Some(paths), (job.columns.names_with(kept), kept), 0, Windows::All)
 }
 
+/// As [`to_predict`], the rows at `data.train`, in the windows that `leases` grants.
+pub(crate) fn windows_to_predict(
+    job: &Job,
+    context: &Context,
+    kept: &[String],
+    leases: Arc<dyn Leases>,
+) -> Result<Read, Fault> {
+    let columns = (job.columns.names_with(kept), kept);
+    read(job, context, train_paths(job)?, columns, window_rows(job, job.in_step()), Windows::Leased(leases))
+}
+
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let windows = leases.map_or(Windows::All, Windows::Leased);
@@ -94,7 +105,10 @@ pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
 }
 
 /// Rows of a window without shuffling. Skipped bad rows make the last batch of each window short.
-const UNSHUFFLED: usize = 65_536;
+pub(crate) const UNSHUFFLED: usize = 65_536;
+
+/// Rows of a batch in evaluation and prediction. The number does not change the result.
+pub(crate) const FORWARD_ROWS: usize = 4096;
 
 pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     ReadOptions {

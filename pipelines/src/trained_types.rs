@@ -18,6 +18,14 @@ use crate::training_summary::TrainingSummary;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TrainedTypes(pub(crate) BTreeMap<String, ColumnType>);
 
+/// The job of a model, with columns that are read as in its training.
+pub(crate) fn job_as_trained(job: &Job, training: Option<&TrainingSummary>) -> Job {
+    let mut job = TrainedTypes::of(training).pinned(job);
+    let single = training.into_iter().flat_map(TrainingSummary::single_columns);
+    job.columns.single = single.cloned().collect();
+    job
+}
+
 impl TrainedTypes {
     pub(crate) fn of(training: Option<&TrainingSummary>) -> Self {
         Self(training.map(|training| training.types.clone()).unwrap_or_default())

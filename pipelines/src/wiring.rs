@@ -14,6 +14,8 @@ use forebay_ps::TableClient;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::ModelState;
+use crate::cluster::PredictionPlan;
+use crate::cluster::batches::columns::Layout;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LeaseClient;
@@ -24,12 +26,13 @@ use crate::job_model::JobModel;
 use crate::labels_seen::LabelsSeen;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
+use crate::participation::Participation;
 use crate::progress::Progress;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::run_types::RunTypes;
 use crate::score_columns::ScoreColumns;
-use crate::sources::{self, window_rows};
+use crate::sources::{self, FORWARD_ROWS, window_rows};
 use crate::stages::{
     Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
     Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
@@ -69,19 +72,38 @@ pub(crate) fn reading(
     let topology = Topology::new("read").observed_by(context.observer.clone());
     let purpose = Purpose::Training(RunTypes::default(), LabelsSeen::default());
     let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
-    let weighted = job.columns.has_value_weights();
+    let layout = Layout { weighted: job.columns.has_value_weights(), kept: false };
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
         return Ok(flow.sink("ship", Place::Shared, move || {
-            Ship::<TrainBatch>::new(send_queue, progress, lost, trainers, weighted)
+            Ship::<TrainBatch>::new(send_queue, progress, lost, trainers, layout)
         }));
     };
     let replicas = requests_under_way(job, &staleness);
     Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.to_train()).sink(
         "ship",
         Place::Shared,
-        move || Ship::<ReadyBatch>::new(send_queue, progress, lost, 1, weighted),
+        move || Ship::<ReadyBatch>::new(send_queue, progress, lost, 1, layout),
     ))
+}
+
+/// A reader of a prediction: `source -8→ parse -8→ batch -4→ ship`.
+pub(crate) fn reading_to_predict(
+    plan: &PredictionPlan,
+    context: &Context,
+    send_queue: Arc<SendQueue>,
+    leases: LeaseClient,
+    read: Read,
+) -> Result<Pipeline, Fault> {
+    let PredictionPlan { job, keep, types } = plan;
+    let (progress, lost) = (Arc::clone(leases.progress()), leases.lost().clone());
+    let batcher =
+        Batcher::new(forward_plan(job)).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
+    let topology = Topology::new("read").observed_by(context.observer.clone());
+    let purpose = Purpose::Prediction(keep.clone(), types.clone());
+    let layout = Layout { weighted: job.columns.has_value_weights(), kept: true };
+    let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
+    Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, progress, lost, 1, layout)))
 }
 
 /// A trainer: `receive -4→ lookup -2→ train -2→ push`. With the look-up at the reader: `receive -2→ train -2→ push`.
@@ -131,6 +153,25 @@ pub(crate) fn prediction(
     Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
 }
 
+/// The process that scores, with readers apart: `receive -4→ lookup -2→ predict`. The scores of each batch go to `scores`.
+pub(crate) fn prediction_of_received(
+    model: &Model,
+    keep: Vec<String>,
+    receive_queue: Arc<ReceiveQueue>,
+    member: &Member,
+    scores: mpsc::Sender<RecordBatch>,
+) -> Pipeline {
+    let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
+    let (status, links) = (member.subscribe(), &model.job.pipeline.links);
+    let (lookup, received) = (Lookup::read_only(&model.table), Arc::clone(&receive_queue));
+    let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &Participation::default());
+    let topology = Topology::new("predict").attach(&model.host);
+    let flow = topology.source("receive", Place::Shared, receive).link(links.to_lookup());
+    flow.stage("lookup", Place::Shared, move || lookup).link(links.to_train()).sink("predict", Place::Own, move || {
+        Predict::new(maker, correction, scores).with_columns(columns).of_received(keep, received)
+    })
+}
+
 /// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to
 /// `vectors`, with the columns `keep`.
 pub(crate) fn embedding(
@@ -160,21 +201,16 @@ fn forward(
     read: Read,
 ) -> Result<Flow<ReadyBatch>, Fault> {
     let lookup = Lookup::read_only(&model.table);
-    let plan = BatchPlan {
-        rows: FORWARD_ROWS,
-        window: 0,
-        drop_last: false,
-        mark_window_ends: false,
-        missing: Vec::new(),
-        ..training_plan(job)
-    };
+    let plan = BatchPlan { mark_window_ends: false, ..forward_plan(job) };
     let batches =
         batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;
     Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.to_train()))
 }
 
-/// Rows of a batch in evaluation and prediction. The number does not change the result.
-const FORWARD_ROWS: usize = 4096;
+/// The batches of evaluation and prediction: all rows, in their order.
+fn forward_plan(job: &Job) -> BatchPlan {
+    BatchPlan { rows: FORWARD_ROWS, window: 0, drop_last: false, missing: Vec::new(), ..training_plan(job) }
+}
 
 /// What batches are made for.
 enum Purpose {

@@ -19,7 +19,7 @@
 //! 3. `batches/`: how batches get from readers to trainers.
 //! 4. `cuts/`: how a checkpoint is cut over several trainers.
 //! 5. `meters.rs`: how the meters of all processes come together.
-//! 6. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
+//! 6. `reader.rs`, `ps.rs`, `trainer.rs`: the processes. `prediction_plan.rs` and `prediction_run.rs`: a prediction with readers apart.
 //!
 //! # Where do the rows of a lost reader go, and why is none lost and none applied twice?
 //!
@@ -58,6 +58,8 @@ pub(crate) mod member;
 mod members;
 mod messages;
 pub(crate) mod meters;
+pub(crate) mod prediction_plan;
+pub(crate) mod prediction_run;
 mod ps;
 mod ps_snapshots;
 mod reader;
@@ -76,6 +78,7 @@ pub use crate::flow::RowCounts;
 pub(crate) use cuts::{CutLeader, Stopped};
 pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
+pub use prediction_plan::PredictionPlan;
 pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;
 pub use reader::Reader;

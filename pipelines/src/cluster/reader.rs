@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, FaultKind, Outcome, Report, Running, counted};
+use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
 use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
@@ -15,6 +15,7 @@ use super::batches::send_queue::SendQueue;
 use super::lease_client::LeaseClient;
 use super::messages::RunPhase;
 use super::meters::MeterSender;
+use super::prediction_plan::PredictionPlan;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job_model::JobModel;
@@ -33,6 +34,14 @@ pub struct Reader {
     tuning: Option<TuningThread>,
 }
 
+/// What a reader starts when it has joined.
+struct Begun {
+    running: Running,
+    send_queue: Arc<SendQueue>,
+    leases: LeaseClient,
+    streams: JoinSet<()>,
+}
+
 impl Reader {
     /// Joins, waits until all members have joined, and starts to read.
     ///
@@ -42,8 +51,33 @@ impl Reader {
         job.check()?;
         context.registry.check(job)?;
         let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
-        match Self::begin(job, context, &session) {
-            Ok((running, send_queue, leases, streams)) => {
+        let begun = Self::begin(job, &session, |send_queue, leases| {
+            let table = Self::table(job, context, &session)?;
+            let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
+            wiring::reading(job, context, send_queue, leases, table, read)
+        });
+        Self::begun(job, session, begun)
+    }
+
+    /// As [`start`](Self::start), for a prediction: the rows of `plan` go to the process that scores.
+    ///
+    /// # Errors
+    /// Its data is not there, or the process that scores refuses.
+    pub fn start_to_predict(plan: &PredictionPlan, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
+        let job = &plan.job;
+        job.check_saved()?;
+        context.registry.check(job)?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
+        let begun = Self::begin(job, &session, |send_queue, leases| {
+            let read = sources::windows_to_predict(job, context, &plan.keep, Arc::new(leases.clone()))?;
+            wiring::reading_to_predict(plan, context, send_queue, leases, read)
+        });
+        Self::begun(job, session, begun)
+    }
+
+    fn begun(job: &Job, session: ClusterSession, begun: Result<Begun, Fault>) -> Result<Self, Fault> {
+        match begun {
+            Ok(Begun { running, send_queue, leases, streams }) => {
                 let tuning = TuningThread::of(job, running.control());
                 Ok(Self { session, running, send_queue, leases, streams, tuning })
             }
@@ -56,18 +90,17 @@ impl Reader {
         }
     }
 
+    /// Starts the pipeline that `wire` makes around a send queue and leases, once all members have joined.
     fn begin(
         job: &Job,
-        context: &Context,
         session: &ClusterSession,
-    ) -> Result<(Running, Arc<SendQueue>, LeaseClient, JoinSet<()>), Fault> {
+        wire: impl FnOnce(Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
+    ) -> Result<Begun, Fault> {
         let trainers = job.placement.trainers;
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
         let leases = LeaseClient::new(session.member.clone(), job);
-        let table = Self::table(job, context, session)?;
-        let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
-        let pipeline = wiring::reading(job, context, Arc::clone(&send_queue), leases.clone(), table, read)?;
+        let pipeline = wire(Arc::clone(&send_queue), leases.clone())?;
         session.wait_until_started()?;
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
@@ -78,7 +111,7 @@ impl Reader {
             streams: job.placement.streams,
         };
         let streams = channel::open(&channels, trainers, queues);
-        Ok((pipeline.start()?, send_queue, leases, streams))
+        Ok(Begun { running: pipeline.start()?, send_queue, leases, streams })
     }
 
     /// A client of the shards and this reader's tickets, if readers look up rows.

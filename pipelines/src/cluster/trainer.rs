@@ -39,8 +39,8 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     job.check()?;
     context.registry.check(&job)?;
     let placement = &job.placement;
-    let receive_queue =
-        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.config().rank), credits(&job))));
+    let receive_queue = (placement.readers > 0)
+        .then(|| Arc::new(ReceiveQueue::new(order(&job, process.config().rank), Credits::of(&job))));
     let handlers = receive_queue
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
@@ -177,10 +177,4 @@ fn order(job: &Job, rank: u32) -> Order {
         1 => Order::Any,
         of => Order::Data { rank, of },
     }
-}
-
-/// The credits of a channel.
-fn credits(job: &Job) -> Credits {
-    let placement = &job.placement;
-    Credits { batches: placement.in_flight.min(u32::MAX as usize) as u32, bytes: placement.in_flight_bytes.0 as u64 }
 }

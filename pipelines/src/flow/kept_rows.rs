@@ -3,9 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::buffer::Buffer;
 use arrow::compute::{cast, interleave_record_batch};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::Fault;
+use forebay_net::{columns_from_bytes, columns_to_bytes};
+
+/// The name of the last column.
+const REASON: &str = "reason";
 
 /// For each of `n` rows the values of some columns of the input and, if the row is bad, the reason.
 ///
@@ -30,7 +35,7 @@ impl KeptRows {
             fields.push(Field::new(name, array.data_type().clone(), true));
             arrays.push(array);
         }
-        fields.push(Field::new("reason", DataType::Utf8, true));
+        fields.push(Field::new(REASON, DataType::Utf8, true));
         arrays.push(Arc::new(reasons));
         RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
             .map(|columns| Self { columns })
@@ -71,6 +76,23 @@ impl KeptRows {
         let places: Vec<_> = order.iter().map(|&row| place(row as usize)).collect();
         let columns = interleave_record_batch(&chunks, &places);
         Self { columns: columns.expect("batches of one source have the same columns") }
+    }
+
+    /// Pieces as bytes, for another process.
+    pub(crate) fn to_bytes(pieces: &[Self]) -> Result<Vec<u8>, Fault> {
+        columns_to_bytes(pieces.iter().map(|piece| &piece.columns))
+    }
+
+    /// The pieces of [`to_bytes`](Self::to_bytes).
+    ///
+    /// # Errors
+    /// A user fault: the bytes are no such pieces.
+    pub(crate) fn from_bytes(bytes: &Buffer) -> Result<Vec<Self>, Fault> {
+        let piece = |columns: RecordBatch| match columns.schema_ref().fields().last() {
+            Some(last) if last.name() == REASON && *last.data_type() == DataType::Utf8 => Ok(Self { columns }),
+            _ => Err(Fault::user(format!("kept columns end with `{REASON}`, a column of strings, and these do not"))),
+        };
+        columns_from_bytes(bytes)?.into_iter().map(piece).collect()
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -48,7 +48,7 @@ pub struct TrainBatch {
     pub slots: Vec<SlotCounts>,
     /// `[values]`: the weight of each value, in the order of `inverse`, 1 in slots without weights; empty if no slot has weights.
     pub value_weights: Vec<f32>,
-    /// What a prediction writes beside the scores: pieces that have `n` rows together. Empty in training, and not sent between processes.
+    /// What a prediction writes beside the scores: pieces that have `n` rows together. Empty in training.
     pub kept: Vec<KeptRows>,
 }
 

@@ -218,7 +218,7 @@ fn ship(trainers: u32) -> Ship<TrainBatch> {
         });
     }
     let (_, status) = watch::channel(RunStatus::gathering());
-    Ship::new(send_queue, progress, LostLeases(status), trainers, false)
+    Ship::new(send_queue, progress, LostLeases(status), trainers, Default::default())
 }
 
 #[test]
@@ -313,7 +313,7 @@ fn received() -> Receive<TrainBatch> {
         let Lineage { split, row, .. } = batch.lineage;
         let (id, term, closes) = (BatchId::of(&batch), batch.window.term, batch.closes);
         let header = Header { id, term, split, row, closes, done_before: 0, urgent: false, labels: 1 };
-        let columns = columns::write(batch, None, false).unwrap();
+        let columns = columns::write(batch, None, Default::default()).unwrap();
         let bytes = columns::bytes(&columns);
         queue.put(channel, header, columns, bytes).unwrap();
     }

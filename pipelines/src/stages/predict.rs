@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
 use super::train::ModelMaker;
-use crate::flow::{KeptRows, ReadyBatch};
+use crate::cluster::batches::receive_queue::ReceiveQueue;
+use crate::flow::{BatchId, KeptRows, ReadyBatch};
 use crate::score_columns::ScoreColumns;
 
 /// How many rows a prediction wrote.
@@ -30,6 +31,30 @@ pub struct Predict {
     columns: ScoreColumns,
     scores: mpsc::Sender<RecordBatch>,
     counts: PredictedRows,
+    received: Option<Received>,
+}
+
+/// Where the batches come from, if readers send them.
+struct Received {
+    /// The columns that must come with the rows.
+    keep: Vec<String>,
+    queue: Arc<ReceiveQueue>,
+}
+
+impl Received {
+    /// # Errors
+    /// A user fault: a reader was started with other columns to keep.
+    fn check(&self, rows: &KeptRows) -> Result<(), Fault> {
+        if rows.columns().map(|(field, _)| field.name()).eq(&self.keep) {
+            return Ok(());
+        }
+        let names = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        Err(Fault::user(format!(
+            "a reader sent the kept columns {}, expected {}: start all readers with the same --keep",
+            names(rows.columns().map(|(field, _)| field.name().as_str()).collect()),
+            names(self.keep.iter().map(String::as_str).collect())
+        )))
+    }
 }
 
 impl Predict {
@@ -38,13 +63,19 @@ impl Predict {
     /// and, last, `score`: the probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32, scores: mpsc::Sender<RecordBatch>) -> Self {
         let (scorer, columns) = (Scorer::new(maker, correction), ScoreColumns::default());
-        Self { scorer, columns, scores, counts: PredictedRows::default() }
+        Self { scorer, columns, scores, counts: PredictedRows::default(), received: None }
     }
 
     /// Sends these columns of scores instead of `score`.
     #[must_use]
     pub fn with_columns(self, columns: ScoreColumns) -> Self {
         Self { columns, ..self }
+    }
+
+    /// Expects batches of readers, with these kept columns, and tells `queue` that a batch is done when its scores are sent.
+    #[must_use]
+    pub(crate) fn of_received(self, keep: Vec<String>, queue: Arc<ReceiveQueue>) -> Self {
+        Self { received: Some(Received { keep, queue }), ..self }
     }
 }
 
@@ -93,12 +124,16 @@ impl Sink for Predict {
         let mut from = 0;
         for rows in &batch.train.kept {
             let to = from + rows.rows();
+            self.received.as_ref().map_or(Ok(()), |received| received.check(rows))?;
             let scored = scored(rows, &self.columns, &logits[from * labels..to * labels])?;
             self.counts.count(rows);
             from = to;
             if self.scores.send(scored).await.is_err() {
                 return Err(Fault::user("the rest of the scores is not wanted").kind(FaultKind::Drained));
             }
+        }
+        if let Some(Received { queue, .. }) = &self.received {
+            queue.batch_done(BatchId::of(&batch.train));
         }
         Ok(())
     }

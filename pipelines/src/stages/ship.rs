@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
 
-use crate::cluster::batches::columns;
+use crate::cluster::batches::columns::{self, Layout};
 use crate::cluster::batches::lease_progress::LeaseProgress;
 use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
@@ -48,8 +48,7 @@ pub(crate) struct Ship<T> {
     lost: LostLeases,
     /// The number of trainers that take each step together, each with its own queue; otherwise 1.
     trainers: u32,
-    /// Whether slots of the job have weights.
-    weighted: bool,
+    layout: Layout,
     /// With several trainers: the batches of the incomplete round.
     round: Vec<T>,
 }
@@ -60,9 +59,9 @@ impl<T: Sendable> Ship<T> {
         progress: Arc<LeaseProgress>,
         lost: LostLeases,
         trainers: u32,
-        weighted: bool,
+        layout: Layout,
     ) -> Self {
-        Self { send_queue, progress, lost, trainers, weighted, round: Vec::new() }
+        Self { send_queue, progress, lost, trainers, layout, round: Vec::new() }
     }
 
     async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
@@ -84,7 +83,7 @@ impl<T: Sendable> Ship<T> {
             labels: batch.labels.len().checked_div(batch.rows).unwrap_or(1) as u32,
         };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
-        let columns = columns::write(batch, rows, self.weighted)?;
+        let columns = columns::write(batch, rows, self.layout)?;
         // All trainers may wait for an earlier batch of a lost lease, which this reader will read after this batch. A blocked
         // source would never ask for that lease, so this batch stops waiting for room as soon as such a lease exists.
         let room = async {

@@ -11,6 +11,7 @@
 //!  slot:  list<u32>       [slots x 3] of each slot its values, the rows without any, and where its keys end; null if not counted
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
 //!  value_weight: list<f32> for each value its weight; null if the batch has no values. Only in jobs whose slots have weights
+//!  kept:  list<u8>     what a prediction writes beside the scores, as Arrow IPC streams; null without rows. Only in predictions
 //! ```
 //!
 //! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once, so that
@@ -20,47 +21,60 @@
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, ListArray, PrimitiveArray, RecordBatch};
-use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt16Type, UInt32Type, UInt64Type};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{
+    DataType, Field, Float32Type, Schema, SchemaRef, UInt8Type, UInt16Type, UInt32Type, UInt64Type,
+};
 use forebay_actors::{Fault, Lineage};
 use forebay_connectors::WindowMark;
 
 use super::metadata::Header;
-use crate::flow::{SlotCounts, TrainBatch};
+use crate::flow::{KeptRows, SlotCounts, TrainBatch};
 
 /// The most keys whose places fit into 16 bits.
 const NARROW: usize = 1 << 16;
 
 const VALUE_WEIGHT: &str = "value_weight";
+const KEPT: &str = "kept";
 
-/// The columns of a batch; `weighted`: of a job in which values have weights.
-pub(crate) fn schema(weighted: bool) -> SchemaRef {
-    static SCHEMAS: LazyLock<[SchemaRef; 2]> = LazyLock::new(|| {
+/// Which columns the batches of a run have beside those of every run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Layout {
+    /// Values have weights.
+    pub(crate) weighted: bool,
+    /// Rows have what a prediction writes beside the scores.
+    pub(crate) kept: bool,
+}
+
+/// The columns of a batch.
+pub(crate) fn schema(layout: Layout) -> SchemaRef {
+    static SCHEMAS: LazyLock<[SchemaRef; 4]> = LazyLock::new(|| {
         let list = |name: &str, of: DataType, nullable| {
             Field::new(name, DataType::List(Arc::new(Field::new("item", of, false))), nullable)
         };
-        let mut fields = vec![
-            list("label", DataType::Float32, false),
-            list("weight", DataType::Float32, true),
-            list("dense", DataType::Float32, false),
-            list("key", DataType::UInt64, false),
-            list("place", DataType::UInt16, true),
-            list("wide", DataType::UInt32, true),
-            list("bag", DataType::UInt32, true),
-            list("slot", DataType::UInt32, true),
-            list("row", DataType::Float32, true),
-        ];
-        let plain = Arc::new(Schema::new(fields.clone()));
-        fields.push(list(VALUE_WEIGHT, DataType::Float32, true));
-        [plain, Arc::new(Schema::new(fields))]
+        [(false, false), (false, true), (true, false), (true, true)].map(|(weighted, kept)| {
+            let mut fields = vec![
+                list("label", DataType::Float32, false),
+                list("weight", DataType::Float32, true),
+                list("dense", DataType::Float32, false),
+                list("key", DataType::UInt64, false),
+                list("place", DataType::UInt16, true),
+                list("wide", DataType::UInt32, true),
+                list("bag", DataType::UInt32, true),
+                list("slot", DataType::UInt32, true),
+                list("row", DataType::Float32, true),
+            ];
+            fields.extend(weighted.then(|| list(VALUE_WEIGHT, DataType::Float32, true)));
+            fields.extend(kept.then(|| list(KEPT, DataType::UInt8, true)));
+            Arc::new(Schema::new(fields))
+        })
     });
-    Arc::clone(&SCHEMAS[usize::from(weighted)])
+    Arc::clone(&SCHEMAS[2 * usize::from(layout.weighted) + usize::from(layout.kept)])
 }
 
-/// `batch` (and the rows of its keys) as columns; `weighted`: of a job in which values have weights. All batches of a job have one schema,
-/// as a stream has.
-pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>, weighted: bool) -> Result<RecordBatch, Fault> {
-    if !weighted && !batch.value_weights.is_empty() {
+/// `batch` (and the rows of its keys) as columns. All batches of a run have one layout, as a stream has one schema.
+pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>, layout: Layout) -> Result<RecordBatch, Fault> {
+    if !layout.weighted && !batch.value_weights.is_empty() {
         return Err(Fault::user(
             "a stage gave weights to values, and the job has no slot with weights: set `weights` of one, so that they are sent",
         ));
@@ -82,11 +96,15 @@ pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>, weighted: bool) -
         list::<UInt32Type>((!batch.slots.is_empty()).then(|| counts(&batch.slots))),
         list::<Float32Type>(rows),
     ];
-    if weighted {
+    if layout.weighted {
         columns.push(list::<Float32Type>(Some(batch.value_weights).filter(|weights| !weights.is_empty())));
     }
+    if layout.kept {
+        let kept = (!batch.kept.is_empty()).then(|| KeptRows::to_bytes(&batch.kept)).transpose()?;
+        columns.push(list::<UInt8Type>(kept));
+    }
     let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
-    RecordBatch::try_new(schema(weighted), columns)
+    RecordBatch::try_new(schema(layout), columns)
         .map_err(|e| Fault::internal("a batch does not fit its columns").because(e))
 }
 
@@ -175,8 +193,21 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
             Some(_) => floats(VALUE_WEIGHT)?.unwrap_or_default(),
             None => Vec::new(),
         },
-        kept: Vec::new(),
+        kept: match columns.column_by_name(KEPT) {
+            // Copied, so that the rows do not hold the whole message.
+            Some(_) => match values::<UInt8Type>(columns, KEPT).map_err(wrong)? {
+                Some(bytes) => KeptRows::from_bytes(&Buffer::from_slice_ref(&bytes[..]))?,
+                None => Vec::new(),
+            },
+            None => Vec::new(),
+        },
     };
+    if columns.column_by_name(KEPT).is_some() {
+        let kept = batch.kept.iter().map(KeptRows::rows).sum::<usize>();
+        if kept != batch.rows {
+            return Err(wrong(format!("kept columns of {kept} rows for {} rows", batch.rows)));
+        }
+    }
     if !batch.value_weights.is_empty() && batch.value_weights.len() != batch.inverse.len() {
         return Err(wrong(format!("{} weights for {} values", batch.value_weights.len(), batch.inverse.len())));
     }
@@ -247,7 +278,7 @@ mod tests {
                 kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
-            let columns = write(batch.clone(), rows.clone(), value_weights).unwrap();
+            let columns = write(batch.clone(), rows.clone(), Layout { weighted: value_weights, kept: false }).unwrap();
             prop_assert_eq!(columns.num_columns(), 9 + usize::from(value_weights), "no column more without weights");
             let values = batch.value_weights.len() + batch.labels.len() + batch.rows + batch.weights.len() + batch.unique.len() * 2
                 + batch.offsets.as_ref().map_or(0, Vec::len) + 3 * batch.slots.len() + rows.as_ref().map_or(0, Vec::len);
@@ -267,10 +298,44 @@ mod tests {
                 window: WindowMark { window: 7, term: 2, closes: false },
                 ..TrainBatch::default()
             };
-            let columns = write(batch.clone(), None, false).unwrap();
+            let columns = write(batch.clone(), None, Layout::default()).unwrap();
             assert_eq!(bytes(&columns), keys as u64 * 8 + 3 * bytes_of_a_place);
             assert_eq!(read(&header(0, None), &columns).unwrap().0, batch);
         }
+    }
+
+    #[test]
+    fn kept_columns_travel_with_their_rows_and_are_checked() {
+        let kept = |from: i64, to: i64| {
+            let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(from..to));
+            let reasons = (from..to).map(|row| (row == 1).then_some("too bad"));
+            KeptRows::new(vec![("id", &ids)], reasons.collect()).unwrap()
+        };
+        let batch = TrainBatch {
+            rows: 3,
+            labels: vec![0.0; 3],
+            unique: vec![9],
+            inverse: vec![0; 3],
+            lineage: Lineage { epoch: 1, split: 3, row: 4, seq: 0 },
+            window: WindowMark { window: 7, term: 2, closes: false },
+            kept: vec![kept(0, 2), kept(2, 3)],
+            ..TrainBatch::default()
+        };
+        let layout = Layout { weighted: false, kept: true };
+        let columns = write(batch.clone(), None, layout).unwrap();
+        let without = write(batch.clone(), None, Layout::default()).unwrap();
+        assert!(bytes(&columns) > bytes(&without), "credits count them");
+        assert_eq!(read(&header(0, None), &columns).unwrap().0, batch);
+        assert_eq!(read(&header(0, None), &without).unwrap().0, TrainBatch { kept: Vec::new(), ..batch.clone() });
+        let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
+        let fewer = write(TrainBatch { kept: vec![kept(0, 2)], ..batch.clone() }, None, layout).unwrap();
+        assert!(refused(&fewer).contains("kept columns of 2 rows for 3 rows"), "{}", refused(&fewer));
+        let none = write(TrainBatch { kept: Vec::new(), ..batch }, None, layout).unwrap();
+        assert!(refused(&none).contains("kept columns of 0 rows for 3 rows"), "{}", refused(&none));
+        let mut damaged = none.columns().to_vec();
+        *damaged.last_mut().unwrap() = list::<UInt8Type>(Some(vec![7; 40])).unwrap();
+        let damaged = RecordBatch::try_new(schema(layout), damaged).unwrap();
+        assert!(refused(&damaged).contains("no message of Arrow begins"), "{}", refused(&damaged));
     }
 
     #[test]
@@ -278,31 +343,34 @@ mod tests {
         let good =
             || TrainBatch { rows: 1, labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
         let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
-        let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None, false).unwrap();
+        let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None, Layout::default()).unwrap();
         assert!(
             refused(&beyond).contains("batch 0 of window 7 of epoch 1")
                 && refused(&beyond).contains("beyond its 1 keys")
         );
         for labels in [0, 2] {
             let header = Header { labels, ..header(0, None) };
-            let said = read(&header, &write(good(), None, false).unwrap()).unwrap_err().to_string();
+            let said = read(&header, &write(good(), None, Layout::default()).unwrap()).unwrap_err().to_string();
             assert!(said.contains(&format!("1 labels, and {labels} of them a row")), "{said}");
         }
-        let weighted = write(TrainBatch { weights: vec![1.0; 2], ..good() }, None, false).unwrap();
+        let weighted = write(TrainBatch { weights: vec![1.0; 2], ..good() }, None, Layout::default()).unwrap();
         assert!(refused(&weighted).contains("2 weights for 1 rows"), "{}", refused(&weighted));
-        let values = write(TrainBatch { value_weights: vec![1.0; 2], ..good() }, None, true).unwrap();
+        let values =
+            write(TrainBatch { value_weights: vec![1.0; 2], ..good() }, None, Layout { weighted: true, kept: false })
+                .unwrap();
         assert!(refused(&values).contains("2 weights for 1 values"), "{}", refused(&values));
-        let unexpected = write(TrainBatch { value_weights: vec![1.0], ..good() }, None, false).unwrap_err().to_string();
+        let unexpected =
+            write(TrainBatch { value_weights: vec![1.0], ..good() }, None, Layout::default()).unwrap_err().to_string();
         assert!(unexpected.contains("the job has no slot with weights"), "{unexpected}");
-        let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3]), false).unwrap();
+        let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3]), Layout::default()).unwrap();
         assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
         let keys: Vec<u64> = (0..=NARROW as u64).collect();
         let beyond = TrainBatch { inverse: vec![keys.len() as u32], unique: keys, ..good() };
-        let beyond = refused(&write(beyond, None, false).unwrap());
+        let beyond = refused(&write(beyond, None, Layout::default()).unwrap());
         assert!(beyond.contains("beyond its 65537 keys"), "{beyond}");
-        let none = write(TrainBatch { unique: vec![], ..good() }, None, false).unwrap();
+        let none = write(TrainBatch { unique: vec![], ..good() }, None, Layout::default()).unwrap();
         assert!(refused(&none).contains("beyond its 0 keys"), "{}", refused(&none));
-        let columns = write(good(), None, false).unwrap();
+        let columns = write(good(), None, Layout::default()).unwrap();
         let there = columns.project(&[0, 2, 4]).unwrap();
         assert!(refused(&there).contains("no column `key`, there are: label, dense, place"), "{}", refused(&there));
         for (places, word) in [(Some(vec![0]), "both columns"), (None, "both null")] {
@@ -311,12 +379,12 @@ mod tests {
                 list::<UInt16Type>(places.clone()).unwrap(),
                 list::<UInt32Type>(places.map(|p: Vec<u16>| p.into_iter().map(u32::from).collect())).unwrap(),
             );
-            let columns = RecordBatch::try_new(schema(false), columns).unwrap();
+            let columns = RecordBatch::try_new(schema(Layout::default()), columns).unwrap();
             assert!(refused(&columns).contains(word), "{}", refused(&columns));
         }
         let mut typed = columns.columns().to_vec();
         typed[3] = Arc::new(UInt64Array::from(vec![1]));
-        let mut fields: Vec<_> = schema(false).fields().iter().map(|f| f.as_ref().clone()).collect();
+        let mut fields: Vec<_> = schema(Layout::default()).fields().iter().map(|f| f.as_ref().clone()).collect();
         fields[3] = Field::new("key", DataType::UInt64, false);
         let typed = RecordBatch::try_new(Arc::new(Schema::new(fields)), typed).unwrap();
         assert!(refused(&typed).contains("column `key` is UInt64"), "{}", refused(&typed));
@@ -346,7 +414,7 @@ mod tests {
             value_weights: Vec::new(),
             kept: Vec::new(),
         };
-        let columns = write(batch, None, false).unwrap();
+        let columns = write(batch, None, Layout::default()).unwrap();
         let nanoseconds = |mut once: Box<dyn FnMut() -> usize + '_>| {
             let begun = std::time::Instant::now();
             let sum: usize = (0..2000).map(|_| once()).sum();

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
+use forebay_job::Job;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -24,6 +25,14 @@ const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 pub(crate) struct Credits {
     pub(crate) batches: u32,
     pub(crate) bytes: u64,
+}
+
+impl Credits {
+    /// Those of the runs of `job`.
+    pub(crate) fn of(job: &Job) -> Self {
+        let placement = &job.placement;
+        Self { batches: placement.in_flight.min(u32::MAX as usize) as u32, bytes: placement.in_flight_bytes.0 as u64 }
+    }
 }
 
 /// The order in which batches are taken.

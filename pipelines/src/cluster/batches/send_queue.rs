@@ -215,7 +215,7 @@ mod tests {
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 };
         QueuedBatch {
             header,
-            columns: RecordBatch::new_empty(super::super::columns::schema(false)),
+            columns: RecordBatch::new_empty(super::super::columns::schema(Default::default())),
             bytes,
             _ticket: None,
         }

@@ -21,7 +21,7 @@ fn last(id: BatchId) -> Header {
 }
 
 fn columns() -> RecordBatch {
-    RecordBatch::new_empty(super::super::columns::schema(false))
+    RecordBatch::new_empty(super::super::columns::schema(Default::default()))
 }
 
 struct Reader {
