@@ -8,13 +8,14 @@ use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::models::TowerSide;
-use crate::pipelines::{Context, Predictions, npy_header};
+use crate::pipelines::{Context, npy_header};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Float32Type;
 use clap::Args;
 
 use super::bar::Bar;
 use super::predict::{counts, next};
+use super::readers_apart::Predicting;
 use super::{job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
@@ -82,14 +83,14 @@ impl Embed {
         out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
-        let mut vectors = model.embed(&self.data, self.tower, &keep)?;
+        let mut vectors = Predicting::alone(model.embed(&self.data, self.tower, &keep)?);
         stop.begin()?;
         block_on(self.write(&mut vectors, folder, &stop, logs))
     }
 
     async fn write(
         &self,
-        vectors: &mut Predictions<'_>,
+        vectors: &mut Predicting<'_>,
         folder: Folder,
         stop: &Stop,
         logs: &Logs,
@@ -104,7 +105,9 @@ impl Embed {
             }
             bar.show(writer.progress());
         }
-        let Some(counts) = counts(vectors, &self.data, "embed", "vector")? else { return Ok(Ended::Drained) };
+        let Some(counts) = counts(&vectors.predictions, &self.data, "embed", "vector")? else {
+            return Ok(Ended::Drained);
+        };
         let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;
         out::print(bar.done(&self.out, &written))?;
         counts.iter().try_for_each(out::print)?;

@@ -12,6 +12,7 @@ mod launch;
 mod out_folder;
 mod plan;
 mod predict;
+mod readers_apart;
 mod role;
 mod save;
 mod security_args;
@@ -35,7 +36,7 @@ pub(crate) enum Command {
     Launch(launch::Launch),
     Role(Box<role::RoleCommand>),
     Eval(eval::Eval),
-    Predict(predict::Predict),
+    Predict(Box<predict::Predict>),
     Embed(embed::Embed),
     Export(export::Export),
     Serve(serve::Serve),

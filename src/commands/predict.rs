@@ -14,6 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::bar::Bar;
+use super::readers_apart::{Predicting, ReadersApart, ToPredict};
 use super::{job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
@@ -34,11 +35,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip the row stays in the output
 /// with a null score; a line of text that is not a row is left out. The end of the run counts both.
 ///
+/// With --readers N, N processes on this machine read, parse and batch the rows, and this one scores. With --listen it starts none, but
+/// waits for readers on any machine: start each with the same arguments, and --join and --rank in place of --out and --listen.
+///
 /// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay predict --model rows/model --data rows/test --out rows/scores
-  forebay predict --model rows/model --data rows/test --keep label,C1 --out - | head")]
+  forebay predict --model rows/model --data rows/test --keep label,C1 --out - | head
+  forebay predict --model rows/model --data rows/test --out rows/scores --readers 2")]
 pub(crate) struct Predict {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
@@ -47,8 +52,8 @@ pub(crate) struct Predict {
     #[arg(long, value_name = "PATH")]
     data: String,
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete. `-` writes CSV to standard output.
-    #[arg(long, value_name = "FOLDER|-")]
-    out: String,
+    #[arg(long, value_name = "FOLDER|-", required_unless_present = "join")]
+    out: Option<String>,
     /// Columns of the input to write beside the score, for instance user_id,item_id.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     keep: Vec<String>,
@@ -61,74 +66,89 @@ pub(crate) struct Predict {
     /// Print the run's report to standard error at the end.
     #[arg(long)]
     report: bool,
+    #[command(flatten)]
+    apart: ReadersApart,
 }
 
 impl Predict {
-    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
-        if self.out.ends_with(".csv") {
-            let out = &self.out;
+    pub(crate) fn run(&self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
+        let (model, data, settings) = (self.model.as_str(), self.data.as_str(), self.settings.as_slice());
+        let asked = ToPredict { model, data, settings, keep: &keep };
+        match &self.out {
+            Some(out) if !self.apart.is_reader() => self.score(out, &asked, logs, context),
+            _ => self.apart.read(&asked, self.report, logs, context),
+        }
+    }
+
+    fn score(&self, out: &str, asked: &ToPredict<'_>, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        if out.ends_with(".csv") {
             return Err(Fault::user(format!(
                 "--out {out} is the name of a CSV file, but a folder of Parquet files is written: name a folder, or write CSV with \
                  --out - > {out}"
             )));
         }
-        let folder = (self.out != STDOUT).then(|| Folder::from(&self.out).with_stores(&context.stores));
+        let folder = (out != STDOUT).then(|| Folder::from(out).with_stores(&context.stores));
         let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
         let stop = Stop::listen_and_say(logs.log_format, stopped, exit::DRAINED)?;
         if let Some(folder) = &folder {
             let data = Input::from(&self.data).with_stores(&context.stores);
             StagedFolder::probe(folder, self.replace)?;
             if self.replace {
-                out_folder::check_replaced(&self.out, &[&self.model], Some(&data))?;
+                out_folder::check_replaced(out, &[&self.model], Some(&data))?;
             }
-            out_folder::check_not_among_rows(&self.out, &data)?;
+            out_folder::check_not_among_rows(out, &data)?;
         }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
-        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
-        let mut predictions = model.predict(&self.data, &keep)?;
-        stop.begin()?;
-        let ended = block_on(async {
-            match folder {
-                Some(folder) => self.write(&mut predictions, folder, &stop, logs).await,
-                None => self.print(&mut predictions, &stop, logs).await,
-            }
+        let mut predicting = self.apart.start(asked, &model, logs)?;
+        let ended = stop.begin().and_then(|()| {
+            block_on(async {
+                match folder {
+                    Some(folder) => self.write(&mut predicting, folder, out, &stop, logs).await,
+                    None => self.print(&mut predicting, &stop, logs).await,
+                }
+            })
         });
         if self.report {
-            let report = predictions.report();
+            let report = predicting.predictions.report();
             match logs.is_json() {
                 true => out::eprint_or_drop(json!({ "report": report })),
                 false => out::eprint_or_drop(report),
             }
         }
-        ended
+        let readers = predicting.end(&stop);
+        ended.and_then(|ended| readers.map(|()| ended))
     }
 
     /// Writes all scores to a folder, and prints the counts.
     async fn write(
         &self,
-        predictions: &mut Predictions<'_>,
+        predicting: &mut Predicting<'_>,
         folder: Folder,
+        name: &str,
         stop: &Stop,
         logs: &Logs,
     ) -> Result<Ended, Fault> {
         let options = ParquetOptions { replace: self.replace, ..ParquetOptions::default() };
         let mut writer = ParquetWriter::begin(&StageCx::detached("scores"), folder, &options)?;
         let mut bar = Bar::new(None, logs);
-        while let Some(batch) = next(predictions, stop).await? {
+        while let Some(batch) = next(predicting, stop).await? {
             writer.write(&batch).await?;
             bar.show(writer.progress());
         }
-        let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
+        let Some(counts) = counts(&predicting.predictions, &self.data, "predict", "score")? else {
+            return Ok(Ended::Drained);
+        };
         let written = writer.finish().await?;
-        out::print(bar.done(&self.out, &written))?;
+        out::print(bar.done(name, &written))?;
         counts.iter().try_for_each(out::print)?;
         Ok(Ended::Done)
     }
 
     /// Prints all scores as CSV, and the counts to standard error. Ends early if standard output is closed.
-    async fn print(&self, predictions: &mut Predictions<'_>, stop: &Stop, logs: &Logs) -> Result<Ended, Fault> {
+    async fn print(&self, predicting: &mut Predicting<'_>, stop: &Stop, logs: &Logs) -> Result<Ended, Fault> {
         let (mut text, mut header) = (Vec::new(), true);
-        while let Some(batch) = next(predictions, stop).await? {
+        while let Some(batch) = next(predicting, stop).await? {
             text.clear();
             to_csv(&batch, header, &mut text)?;
             header = false;
@@ -136,7 +156,9 @@ impl Predict {
                 return Ok(Ended::Done);
             }
         }
-        let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
+        let Some(counts) = counts(&predicting.predictions, &self.data, "predict", "score")? else {
+            return Ok(Ended::Drained);
+        };
         if !logs.quiet {
             counts.iter().for_each(|line| logs.log_format.note(line));
         }
@@ -161,16 +183,19 @@ pub(super) fn counts(
     let null =
         counts.without_score.iter().map(|(why, &rows)| format!("{} without a {result}: {why}", counted(rows, "row")));
     let ledger = predictions.report().ledger;
-    Ok(Some(null.chain(left_out_lines(&ledger.rejected)).collect()))
+    let by_readers = Some(predictions.left_out_by_readers()).filter(|&rows| rows > 0);
+    let by_readers = by_readers.map(|rows| format!("left out {}: the readers say why", counted(rows, "row")));
+    Ok(Some(null.chain(left_out_lines(&ledger.rejected)).chain(by_readers).collect()))
 }
 
-/// The next batch; `None` after the last one, or when the user asked to stop.
-pub(super) async fn next(predictions: &mut Predictions<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
+/// The next batch; `None` after the last one, or when the user asked to stop. Looks after the readers meanwhile.
+pub(super) async fn next(predicting: &mut Predicting<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
     loop {
         if stop.asked() {
             return Ok(None);
         }
-        if let Ok(next) = timeout(LOOK_EVERY, predictions.next_batch()).await {
+        predicting.look();
+        if let Ok(next) = timeout(LOOK_EVERY, predicting.predictions.next_batch()).await {
             return next;
         }
     }

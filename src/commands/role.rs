@@ -177,7 +177,7 @@ impl RoleCommand {
 }
 
 /// The rank that a scheduler gave this process.
-fn scheduled_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, Fault> {
+pub(super) fn scheduled_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, Fault> {
     for name in ["SLURM_ARRAY_TASK_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX"] {
         if let Some(text) = variable(name) {
             let wrong = |e| Fault::user(format!("{name} is {text:?}, expected a rank of at least 0")).because(e);

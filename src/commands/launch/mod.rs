@@ -3,7 +3,7 @@
 //! `child.rs` starts a process and says how it ended, `supervisor.rs` decides what to do then, `restarts.rs` limits restarts, `output.rs`
 //! merges the output of all processes, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator, `token.rs`
 //! holds the token of the run, `memory_file.rs` the files of the token and the job, `nodes.rs` binds processes to NUMA nodes,
-//! `out_of_memory.rs` finds out whether the kernel killed a process.
+//! `out_of_memory.rs` finds out whether the kernel killed a process. `readers.rs` starts the readers of `forebay predict`.
 
 mod child;
 mod memory_file;
@@ -11,6 +11,7 @@ mod nodes;
 mod out_of_memory;
 mod output;
 mod port;
+mod readers;
 mod restarts;
 mod supervisor;
 mod token;
@@ -29,6 +30,7 @@ use self::memory_file::MemoryFile;
 use self::nodes::Nodes;
 use self::output::Output;
 use self::port::free_address;
+pub(super) use self::readers::Readers;
 use self::supervisor::Supervisor;
 use self::token::Token;
 use self::watch::Watch;

@@ -1,0 +1,125 @@
+//! The readers of a prediction, as child processes of the process that scores.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::Fault;
+use crate::logs::Logs;
+use crate::stop::Stop;
+
+use super::child::{Child, how, may_start_again};
+use super::output::{Output, pause};
+use super::port::free_address;
+use super::token::Token;
+
+/// The most restarts of readers that were killed, panicked or ended with exit code 3.
+const MOST_RESTARTS: u32 = 10;
+
+/// If the readers have ended because the run has failed, the process that scores hears why within this time.
+const HEARD: Duration = Duration::from_secs(3);
+
+/// How long readers may take to end by themselves.
+const BY_THEMSELVES: Duration = Duration::from_secs(2);
+
+/// The readers of a prediction on this machine. Dropping it kills them.
+pub(in crate::commands) struct Readers {
+    children: Vec<Child>,
+    /// Restarts so far, of all readers.
+    restarts: u32,
+    output: Output,
+    token: Token,
+    address: String,
+    /// How a reader ended that is not started again.
+    ended: Option<String>,
+    /// Since when all of them have ended.
+    all_ended: Option<Instant>,
+}
+
+impl Readers {
+    /// None yet. Chooses the address at which the process that scores listens, and a token.
+    pub(in crate::commands) fn new(logs: &Logs) -> Result<Self, Fault> {
+        Ok(Self {
+            children: Vec::new(),
+            restarts: 0,
+            output: Output::start(logs.is_json())?,
+            token: Token::new()?,
+            address: free_address()?,
+            ended: None,
+            all_ended: None,
+        })
+    }
+
+    /// The file of the token, for this process and the readers.
+    pub(in crate::commands) fn token_file(&self) -> PathBuf {
+        self.token.file()
+    }
+
+    /// The address that the readers join.
+    pub(in crate::commands) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Adds a reader with the arguments `arguments` of this program; [`look`](Self::look) starts it.
+    pub(in crate::commands) fn add(&mut self, rank: usize, arguments: &[String]) -> Result<(), Fault> {
+        let program = std::env::current_exe();
+        let program = program.map_err(|e| Fault::external("cannot find this program").because(e))?;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        // These processes talk to each other on this machine only, and the token is enough.
+        for certificate in ["FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"] {
+            command.env_remove(certificate);
+        }
+        self.children.push(Child::new("reader", rank, command));
+        Ok(())
+    }
+
+    /// Starts readers, also again. Called several times a second, by the program's main thread, while rows are left.
+    ///
+    /// # Errors
+    /// All readers have ended, and no more are started.
+    pub(in crate::commands) fn look(&mut self) -> Result<(), Fault> {
+        let now = Instant::now();
+        for child in &mut self.children {
+            child.start_if_due(now, &self.output)?;
+            let Some(status) = child.has_ended()? else { continue };
+            let ended = format!("{} {}", child.name, how(status));
+            if may_start_again(status) && self.restarts < MOST_RESTARTS {
+                self.restarts += 1;
+                let wait = child.start_again(now).as_secs_f64();
+                tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {MOST_RESTARTS})", self.restarts);
+            } else {
+                tracing::warn!("{ended}: does not start it again");
+                self.ended.get_or_insert(ended);
+            }
+        }
+        if !self.children.iter().all(Child::is_over) {
+            return Ok(());
+        }
+        if now.duration_since(*self.all_ended.get_or_insert(now)) < HEARD {
+            return Ok(());
+        }
+        let first = self.ended.as_deref().unwrap_or("none was started");
+        Err(Fault::external(format!("all readers have ended before the last row: {first}")))
+    }
+
+    /// Waits a little until the readers have ended, kills those that have not, and prints the rest of their logs.
+    pub(in crate::commands) fn end(mut self, stop: &Stop) -> Result<(), Fault> {
+        let until = Instant::now() + BY_THEMSELVES;
+        loop {
+            let mut run = false;
+            for child in &mut self.children {
+                child.give_up();
+                child.has_ended()?;
+                run |= !child.is_over();
+            }
+            if !run || Instant::now() >= until || stop.at_once() {
+                break;
+            }
+            pause();
+        }
+        drop(std::mem::take(&mut self.children));
+        self.output.finish(stop);
+        Ok(())
+    }
+}
