@@ -1,6 +1,8 @@
 //! Predictions: a row for each row of the input, in its order; published whole or not at all.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
+mod apart;
+#[path = "../common/mod.rs"]
 mod common;
 
 use std::collections::HashSet;

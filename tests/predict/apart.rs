@@ -1,0 +1,312 @@
+//! Predictions whose rows other processes read: the same rows in the same order as in one process, whichever reader is lost.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, Float32Array, Int32Array, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
+use forebay::connectors::convert::to_csv;
+use forebay::net::SecurityFiles;
+use forebay::pipelines::Context;
+use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
+
+use super::{arguments, common, model, names, predict, read, scores, small_model, write};
+
+/// A folder with `copies` files for each file of `rows`, with the same rows.
+fn copies(rows: &Path, copies: usize) -> PathBuf {
+    let many = rows.with_extension("many");
+    fs::create_dir(&many).unwrap();
+    for copy in 0..copies {
+        for file in names(rows) {
+            fs::hard_link(rows.join(&file), many.join(format!("{copy:03}-{file}"))).unwrap();
+        }
+    }
+    many
+}
+
+/// An address that nothing listens at.
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+/// The process ids of the processes that `parent` has started.
+fn children(parent: u32) -> Vec<u32> {
+    let listed = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    listed.split_whitespace().map(|id| id.parse().unwrap()).collect()
+}
+
+/// The place of the results, where nothing is yet, and a prediction into it that runs.
+struct Running {
+    results: PathBuf,
+    run: common::Background,
+}
+
+impl Running {
+    fn start(dir: &Path, model: &Path, data: &Path, more: &[&str]) -> Self {
+        let results = dir.join("results");
+        fs::create_dir(&results).unwrap();
+        let out = results.join("scores");
+        let run = common::Background::start(&mut common::forebay(&[&arguments(model, data, &out)[..], more].concat()));
+        Self { results, run }
+    }
+
+    /// Waits until scores of some rows are written.
+    fn wait_for_scores(&self) {
+        common::until("scores are staged", || {
+            let staged = names(&self.results).first().map(|staged| self.results.join(staged));
+            staged.is_some_and(|staged| fs::read_dir(staged).is_ok_and(|files| files.count() > 0))
+        });
+    }
+}
+
+/// A reader for the process that listens at `address`.
+fn reader(model: &Path, data: &Path, address: &str, rank: &str, more: &[&str]) -> common::Background {
+    let arguments = arguments(model, data, Path::new(""));
+    let arguments = [&arguments[..5], &["--readers", "2", "--join", address, "--rank", rank], more].concat();
+    common::Background::start(&mut common::forebay(&arguments))
+}
+
+fn kill(process: u32) {
+    assert!(Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap().success());
+}
+
+#[test]
+fn readers_apart_change_neither_the_rows_nor_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=deep_fm"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 10_000), 4);
+    let keep = ["--keep", "C3,label,I2"];
+    let (expected, _) = predict(&folder, &data, &keep);
+    assert_eq!(expected.num_rows(), 40_000);
+    for readers in ["1", "2"] {
+        let (rows, said) = predict(&folder, &data, &[&keep[..], &["--readers", readers]].concat());
+        assert!(said.contains("40,000 rows"), "{said}");
+        assert!(rows == expected, "{readers} readers");
+    }
+    let (rows, _) = predict(&folder, &data, &["--readers", "2"]);
+    assert_eq!(rows.num_columns(), 1, "nothing is kept");
+    assert_eq!(scores(&rows), scores(&expected));
+}
+
+#[test]
+fn text_and_output_as_csv_are_the_same_byte_by_byte() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let rows = read(&common::parquet(dir.path(), 4000, 12_000));
+    let csv = dir.path().join("csv");
+    fs::create_dir(&csv).unwrap();
+    for part in 0..6 {
+        let mut text = Vec::new();
+        to_csv(&rows.slice(part * 2000, 2000), true, &mut text).unwrap();
+        fs::write(csv.join(format!("part-{part}.csv")), text).unwrap();
+    }
+    for data in [csv, common::text(dir.path(), 4000, 12_000)] {
+        let printed = |more: &[&str]| {
+            let keep = ["--quiet", "--keep", "C1,I3"];
+            let arguments = [&arguments(&folder, &data, Path::new("-"))[..], &keep, more].concat();
+            let output = common::forebay(&arguments).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+            output.stdout
+        };
+        let expected = printed(&[]);
+        assert_eq!(expected.iter().filter(|&&byte| byte == b'\n').count(), 12_001);
+        assert!(printed(&["--readers", "2"]) == expected, "{}", data.display());
+    }
+}
+
+#[test]
+fn a_reader_that_is_killed_is_started_again_and_no_row_is_lost_or_doubled() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 20_000), 40);
+    let keep = ["--keep", "C1,I1"];
+    let (expected, _) = predict(&folder, &data, &keep);
+    let mut running = Running::start(dir.path(), &folder, &data, &[&keep[..], &["--readers", "2"]].concat());
+    running.run.wait_for("all members joined", 1);
+    running.wait_for_scores();
+    kill(children(running.run.id())[0]);
+    running.run.wait_for("was killed by signal 9 (SIGKILL): starts it again in 0.5 s (restart 1 of 10)", 1);
+    let Running { results, run } = running;
+    let (code, said) = run.wait();
+    assert_eq!(code, Some(0), "{said}");
+    assert!(read(&results.join("scores")) == expected, "{said}");
+}
+
+#[test]
+fn readers_join_from_elsewhere_and_one_reads_the_rows_of_a_lost_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 20_000), 40);
+    let (expected, _) = predict(&folder, &data, &["--keep", "C1"]);
+    let (address, both) = (free_address(), ["--keep", "C1", "--set", "placement.lease_seconds=1"]);
+    let listens = ["--readers", "2", "--listen", &address];
+    let running = Running::start(dir.path(), &folder, &data, &[&both[..], &listens].concat());
+    let [lost, stays] = ["0", "1"].map(|rank| reader(&folder, &data, &address, rank, &both));
+    running.wait_for_scores();
+    lost.signal("-KILL");
+    let Running { results, mut run } = running;
+    run.wait_for("reader 0 sent no heartbeat", 1);
+    let (code, said) = run.wait();
+    assert_eq!(code, Some(0), "{said}");
+    let (code, said_by_reader) = stays.wait();
+    assert_eq!(code, Some(0), "{said_by_reader}");
+    assert!(read(&results.join("scores")) == expected, "{said}");
+}
+
+#[test]
+fn without_any_reader_a_prediction_ends_with_a_fault_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 20_000), 100);
+    let address = free_address();
+    let both = ["--set", "placement.lease_seconds=1", "--set", "placement.timeout_seconds=10"];
+    let listens = ["--readers", "2", "--listen", &address];
+    let running = Running::start(dir.path(), &folder, &data, &[&both[..], &listens].concat());
+    let readers = ["0", "1"].map(|rank| reader(&folder, &data, &address, rank, &both));
+    running.wait_for_scores();
+    readers.iter().for_each(|reader| reader.signal("-KILL"));
+    let Running { results, run } = running;
+    let (code, said) = run.wait();
+    assert!(code == Some(3) && said.contains("there has been no reader for"), "{code:?} {said}");
+    assert_eq!(names(&results), Vec::<String>::new());
+}
+
+#[test]
+fn bad_rows_are_as_in_one_process_and_a_fault_of_a_reader_is_that_of_the_prediction() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let data = dir.path().join("data.parquet");
+    let list: ArrayRef = Arc::new(Int32Array::from(vec![1; 4]));
+    let ids: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), None, Some("c"), Some("e")]));
+    let x: ArrayRef = Arc::new(Float32Array::from(vec![Some(1.0), Some(f32::NAN), None, Some(0.5)]));
+    let c: ArrayRef = Arc::new(StringArray::from(vec!["1", "2", "3", "not hex"]));
+    write(&data, vec![("x", x), ("c", c), ("list", list), ("id", ids)]);
+    let skip = ["--set", "data.on_bad_row=skip", "--keep", "id"];
+    let (expected, _) = predict(&model, &data, &skip);
+    let (rows, said) = predict(&model, &data, &[&skip[..], &["--readers", "1"]].concat());
+    assert_eq!((&rows, scores(&rows).null_count()), (&expected, 2));
+    assert!(said.contains("1 row without a score: dense value is not finite"), "{said}");
+
+    let out = dir.path().join("scores");
+    let before = names(dir.path());
+    for (more, words) in [
+        (&["--readers", "1"][..], "row 1 (counted from 0): column `x` is NaN"),
+        (&["--readers", "1", "--keep", "idd"], "idd"),
+        (&["--readers", "1", "--keep", "score"], "name of the result"),
+        (&["--readers", "0"], "0 is not in"),
+        (&["--listen", "127.0.0.1:0"], "--readers"),
+        (&["--join", "127.0.0.1:1"], "cannot be used with"),
+    ] {
+        let (code, said) = common::run(&[&arguments(&model, &data, &out)[..], more].concat());
+        assert!(code == Some(2) && said.contains(words), "{words}: {code:?} {said}");
+        assert_eq!(names(dir.path()), before, "{words}");
+    }
+}
+
+#[test]
+fn lines_that_readers_leave_out_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let text = common::text(dir.path(), 4000, 100);
+    let file = text.join(&names(&text)[0]);
+    let lines = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{lines}1\tbroken\n{lines}")).unwrap();
+    let (rows, said) = predict(&folder, &file, &["--set", "data.on_bad_row=skip", "--readers", "1"]);
+    assert_eq!(rows.num_rows(), 200);
+    assert!(said.contains("left out 1 row: the readers say why"), "{said}");
+    assert!(said.contains("left out 1 row: too few fields"), "{said}");
+}
+
+#[test]
+fn a_reader_with_other_kept_columns_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = common::parquet(dir.path(), 4000, 3000);
+    let address = free_address();
+    let listens = ["--keep", "C1", "--readers", "2", "--listen", &address];
+    let running = Running::start(dir.path(), &folder, &data, &listens);
+    let readers = ["0", "1"].map(|rank| reader(&folder, &data, &address, rank, &["--keep", "C2,I1"]));
+    let Running { results, run } = running;
+    let (code, said) = run.wait();
+    let words = "a reader sent the kept columns C2, I1, expected C1: start all readers with the same --keep";
+    assert!(code == Some(2) && said.contains(words), "{code:?} {said}");
+    assert_eq!(names(&results), Vec::<String>::new());
+    for reader in readers {
+        let (code, said) = reader.wait();
+        assert!(code == Some(2) && said.contains(words), "{code:?} {said}");
+    }
+}
+
+#[test]
+fn a_signal_ends_the_prediction_and_its_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 20_000), 200);
+    let running = Running::start(dir.path(), &folder, &data, &["--readers", "2"]);
+    running.wait_for_scores();
+    let readers = children(running.run.id());
+    assert_eq!(readers.len(), 2);
+    running.run.signal("-TERM");
+    let Running { results, run } = running;
+    let (code, said) = run.wait();
+    assert!(code == Some(5) && said.contains("no scores are written"), "{code:?} {said}");
+    assert_eq!(names(&results), Vec::<String>::new());
+    assert!(readers.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists()), "{readers:?}");
+}
+
+/// A process of a run that listens, or joins, at `address`.
+fn process(role: Role, address: &str) -> ClusterProcess {
+    let own = if role == Role::Reader { "127.0.0.1:0" } else { address };
+    ClusterProcess::new(ProcessConfig {
+        role,
+        rank: 0,
+        listen: own.parse().unwrap(),
+        advertise: None,
+        coordinator: address.into(),
+        run: "predict".into(),
+        security: SecurityFiles::default(),
+        resume: false,
+        drains: false,
+        supervised: false,
+    })
+}
+
+#[test]
+fn a_program_reads_apart_and_may_drop_the_predictions() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = common::parquet(dir.path(), 4000, 20_000);
+    let path = data.to_str().unwrap();
+    let expected: Vec<RecordBatch> = model.predict(path, &["I1"]).unwrap().map(Result::unwrap).collect();
+    for whole in [true, false] {
+        let address = free_address();
+        let plan = PredictionPlan::of_model(&model, path, &["I1"], 1).unwrap();
+        let mut predictions = model.predict_from_readers(&plan, process(Role::Trainer, &address)).unwrap();
+        let (folder, path, at) = (folder.clone(), path.to_owned(), address.clone());
+        let reads = std::thread::spawn(move || {
+            let context = Context::default();
+            let plan = PredictionPlan::of_folder(&folder, &[], path, &["I1"], 1, &context).unwrap();
+            process(Role::Reader, &at)
+                .take_part(|process| Reader::start_to_predict(&plan, process, &context)?.run(|| false, |_| {}))
+        });
+        let first = predictions.next().unwrap().unwrap();
+        if whole {
+            let rest = predictions.by_ref().map(Result::unwrap);
+            let all: Vec<RecordBatch> = std::iter::once(first).chain(rest).collect();
+            let all = concat_batches(&all[0].schema(), &all).unwrap();
+            assert_eq!(all, concat_batches(&expected[0].schema(), &expected).unwrap());
+            assert_eq!((predictions.counts().unwrap().rows, predictions.left_out_by_readers()), (20_000, 0));
+            assert_eq!(reads.join().unwrap().unwrap().ledger.read, 20_000);
+        } else {
+            drop(predictions);
+            let fault = reads.join().unwrap().unwrap_err().to_string();
+            assert!(fault.contains("the rest of the scores is not wanted"), "{fault}");
+        }
+    }
+    let plan = PredictionPlan::of_model(&model, path, &[], 1).unwrap();
+    let fault = model.predict_from_readers(&plan, process(Role::Reader, "127.0.0.1:1")).err().unwrap();
+    assert!(fault.to_string().contains("reader 0 scores, expected trainer 0"), "{fault}");
+}
