@@ -88,9 +88,14 @@ impl KeptRows {
     /// # Errors
     /// A user fault: the bytes are no such pieces.
     pub(crate) fn from_bytes(bytes: &Buffer) -> Result<Vec<Self>, Fault> {
-        let piece = |columns: RecordBatch| match columns.schema_ref().fields().last() {
-            Some(last) if last.name() == REASON && *last.data_type() == DataType::Utf8 => Ok(Self { columns }),
-            _ => Err(Fault::user(format!("kept columns end with `{REASON}`, a column of strings, and these do not"))),
+        let piece = |columns: RecordBatch| {
+            let last = columns.schema_ref().fields().last();
+            match last.is_some_and(|last| last.name() == REASON && *last.data_type() == DataType::Utf8) {
+                true => Ok(Self { columns }),
+                false => {
+                    Err(Fault::user(format!("kept columns end with `{REASON}`, a column of strings, and these do not")))
+                }
+            }
         };
         columns_from_bytes(bytes)?.into_iter().map(piece).collect()
     }
