@@ -48,12 +48,28 @@ fn taken(written: io::Result<()>) -> Result<bool, Fault> {
 
 /// Prints a line about a run to standard output. The line is dropped if it cannot be written, or is not read.
 pub(crate) fn print_or_drop(line: impl Display) {
-    OUT.write(&mut io::stdout().lock(), format!("{line}\n").as_bytes());
+    if lines_are_written() {
+        OUT.write(&mut io::stdout().lock(), format!("{line}\n").as_bytes());
+    }
 }
 
 /// Prints a line for people to standard error. The line is dropped if it cannot be written, or is not read.
 pub(crate) fn eprint_or_drop(line: impl Display) {
-    over_bar(|| ERR.write(&mut io::stderr().lock(), format!("{line}\n").as_bytes()));
+    if lines_are_written() {
+        over_bar(|| ERR.write(&mut io::stderr().lock(), format!("{line}\n").as_bytes()));
+    }
+}
+
+/// Whether lines are dropped from now on.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// From here on, lines of a run are dropped: a thread may wait for the reader of an output for ever, and nobody else can write to it.
+pub(crate) fn give_up() {
+    GIVEN_UP.store(true, Relaxed);
+}
+
+fn lines_are_written() -> bool {
+    !GIVEN_UP.load(Relaxed)
 }
 
 /// As [`print_or_drop`], but waits for the reader of a pipe.
@@ -177,7 +193,8 @@ impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
             Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),
-            None => over_bar(|| ERR.write(&mut io::stderr().lock(), bytes)),
+            None if lines_are_written() => over_bar(|| ERR.write(&mut io::stderr().lock(), bytes)),
+            None => {}
         }
         Ok(bytes.len())
     }

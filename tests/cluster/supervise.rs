@@ -1,7 +1,7 @@
 //! `forebay launch` as a supervisor: processes that are killed are started again, and none outlives it.
 
 use std::fs::OpenOptions;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -295,17 +295,7 @@ fn a_launch_whose_output_is_full_and_not_read_starts_processes_again() {
 /// Kills the ps of a launch whose output is full, this long after its start. Returns false if the run was over before.
 fn starts_ps_again(wait: Duration) -> bool {
     let folder = tempfile::tempdir().unwrap();
-    let model = folder.path().join("model");
-    let (unread, full) = std::io::pipe().unwrap();
-    fill(&full);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(Stdio::null());
-    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=20"]) {
-        command.args(["--set", &setting]);
-    }
-    command.args(["--set", &format!("output.model={}", model.display())]);
-    let mut launch = command.stdout(full.try_clone().unwrap()).stderr(full).spawn().unwrap();
-    drop(command);
+    let (unread, mut launch, model) = launch_into_full_pipe(folder.path());
     let ps = |launch: u32| children_of(launch).into_iter().find(|child| child.name == "ps 0");
     let begun = Instant::now();
     let mut killed = false;
@@ -319,6 +309,37 @@ fn starts_ps_again(wait: Duration) -> bool {
     let log = std::io::read_to_string(unread).unwrap();
     assert_eq!(launch.wait().unwrap().code(), Some(0), "{log}");
     killed && log.contains("ps 0 was killed by signal 9 (SIGKILL): starts it again")
+}
+
+/// Starts a launch whose output is a full pipe. Returns the other end of the pipe, the process, and the place of the model.
+fn launch_into_full_pipe(folder: &Path) -> (std::io::PipeReader, std::process::Child, PathBuf) {
+    let model = folder.join("model");
+    let (unread, full) = std::io::pipe().unwrap();
+    fill(&full);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("launch").env("TMPDIR", folder).env_remove("FOREBAY_LOG").stdin(Stdio::null());
+    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=20"]) {
+        command.args(["--set", &setting]);
+    }
+    command.args(["--set", &format!("output.model={}", model.display())]);
+    let launch = command.stdout(full.try_clone().unwrap()).stderr(full).spawn().unwrap();
+    (unread, launch, model)
+}
+
+/// A bug: it waited for the reader of its log for ever, and only a second signal ended it.
+#[test]
+fn a_launch_that_has_saved_ends_at_a_signal_if_its_output_is_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let (unread, mut launch, model) = launch_into_full_pipe(folder.path());
+    let begun = Instant::now();
+    while !model.exists() {
+        assert!(begun.elapsed() < LONG, "no model while the output is full");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill_process(Pid::from_child(&launch), Signal::TERM).unwrap();
+    let code = launch.wait().unwrap().code();
+    assert!(matches!(code, Some(0 | 5)), "{code:?}");
+    drop(unread);
 }
 
 /// Writes until the pipe takes no more.

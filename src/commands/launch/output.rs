@@ -1,7 +1,8 @@
 //! One log of what all processes of a run print, each line with the name of its process.
 //!
 //! A thread per pipe reads lines into one queue, and one thread writes them. If standard output is not read, the queue fills
-//! and further lines are dropped and counted: neither the processes nor `launch`, whose own log takes the same way, wait for it.
+//! and further lines are dropped and counted: neither the processes nor `launch`, whose own log takes the same way, wait for it. At the end
+//! what is left is written if it is read.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,9 @@ const MOST_LINES: usize = 16_384;
 /// The pipes of processes that have ended are read for at most this long: another process may hold an end of them.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
+/// The lines that are left at the end are given up if none was read for so long, or for [`LAST_LINES`] after a signal.
+const UNREAD: Duration = Duration::from_secs(60);
+
 /// Where a line goes.
 #[derive(Clone, Copy)]
 pub(super) enum Stream {
@@ -35,6 +39,7 @@ type Line = (Stream, String);
 pub(super) struct Output {
     lines: SyncSender<Line>,
     dropped: Arc<AtomicU64>,
+    written: Arc<AtomicU64>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: JoinHandle<()>,
     json: bool,
@@ -46,9 +51,14 @@ impl Output {
     pub(super) fn start(json: bool) -> Result<Self, Fault> {
         let (lines, queue) = sync_channel(MOST_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
-        let counted = Arc::clone(&dropped);
-        let writer = start("write", move || write(&queue, &counted, json, |(stream, line)| print(stream, &line)))?;
-        Ok(Self { lines, dropped, readers: Mutex::default(), writer, json, own_log: None })
+        let written = Arc::new(AtomicU64::new(0));
+        let (counted, taken) = (Arc::clone(&dropped), Arc::clone(&written));
+        let print_and_count = move |(stream, line): Line| {
+            print(stream, &line);
+            taken.fetch_add(1, Ordering::Relaxed);
+        };
+        let writer = start("write", move || write(&queue, &counted, json, print_and_count))?;
+        Ok(Self { lines, dropped, written, readers: Mutex::default(), writer, json, own_log: None })
     }
 
     /// Merges the log of this process, too.
@@ -70,7 +80,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the lines that are left. Gives up at a second signal, if standard output is not read.
+    /// Writes the lines that are left. Gives up if standard output is not read.
     pub(super) fn finish(self, stop: &Stop) {
         let deadline = Instant::now() + LAST_LINES;
         let readers = self.readers.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +90,17 @@ impl Output {
         drop((self.lines, self.own_log));
         // A reader thread that still runs keeps the queue open.
         let open = readers.iter().any(|reader| !reader.is_finished());
+        let (mut taken, mut since) = (0, Instant::now());
         while !open && !self.writer.is_finished() && !stop.at_once() {
+            let written = self.written.load(Ordering::Relaxed);
+            if written != taken {
+                (taken, since) = (written, Instant::now());
+            }
+            let patience = if stop.asked() { LAST_LINES } else { UNREAD };
+            if since.elapsed() > patience {
+                out::give_up();
+                return;
+            }
             pause();
         }
     }
