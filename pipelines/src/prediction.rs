@@ -121,6 +121,9 @@ impl<'m> Predictions<'m> {
     }
 }
 
+/// The outcome, and the rows that readers in other processes left out, once these know it.
+type Ending = Pin<Box<dyn Future<Output = (Outcome, u64)> + Send>>;
+
 /// The scores of rows, in the order of the rows: record batches of at most a few thousand rows, with the kept columns and, last,
 /// `score`, a 32-bit float: the probability of label 1. A model of several labels gives a column for each ([`ScoreColumns`]). The rows
 /// are read, looked up and computed meanwhile, at most a few batches ahead.
@@ -135,8 +138,7 @@ pub struct Predictions<'m> {
     batches: mpsc::Receiver<RecordBatch>,
     control: Control,
     running: Option<Running>,
-    /// The outcome, and the rows that readers in other processes left out, once these know it.
-    ending: Option<Pin<Box<dyn Future<Output = (Outcome, u64)> + Send>>>,
+    ending: Option<Ending>,
     counts: Option<PredictedRows>,
     /// The name of the sink that leaves the counts.
     sink: &'static str,
