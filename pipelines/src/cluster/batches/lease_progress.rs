@@ -32,6 +32,8 @@ struct State {
     reporting: bool,
     /// The reader begins no more windows.
     closed: bool,
+    /// Trainers take the batches of all readers in the order of the data.
+    in_order: bool,
 }
 
 #[derive(Debug)]
@@ -98,7 +100,15 @@ impl State {
     }
 
     fn gives_back(&self) -> bool {
-        self.closed && !self.leases.is_empty() && !self.leases.iter().any(|h| h.windows.values().any(|w| w.begun))
+        let windows = || self.leases.iter().flat_map(|held| held.windows.iter().map(|at| (held.lease.epoch, at)));
+        if !self.closed || self.leases.is_empty() {
+            return false;
+        }
+        match self.in_order {
+            // Trainers wait for the first window, and get to no later one, begun or not, before another reader reads it.
+            true => windows().min_by_key(|(epoch, (number, _))| (*epoch, **number)).is_some_and(|(_, (_, w))| !w.begun),
+            false => !windows().any(|(_, (_, window))| window.begun),
+        }
     }
 
     /// Moves the windows at the front of the lease of `id` that are done to the next report.
@@ -125,6 +135,11 @@ impl State {
 }
 
 impl LeaseProgress {
+    /// `in_order`: trainers take the batches of all readers in the order of the data.
+    pub(crate) fn new(in_order: bool) -> Self {
+        Self { state: Mutex::new(State { in_order, ..State::default() }), changed: Notify::default() }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -150,7 +165,7 @@ impl LeaseProgress {
     }
 
     /// The reader takes no more leases and begins no more windows. It gives the others back when those that it has begun are
-    /// done.
+    /// done, or cannot be done before the others are.
     pub(crate) fn close(&self) {
         let closed = std::mem::replace(&mut self.state().closed, true);
         if !closed {

@@ -174,6 +174,24 @@ fn a_drain_finishes_the_windows_that_are_begun_and_gives_the_others_back() {
     assert_eq!(urgent(&progress), None);
 }
 
+/// Found by the simulation: a reader had sent batches when it got a lost lease before them, and was told to end. It waited for its batches,
+/// and the trainer for the window that the reader had not begun.
+#[test]
+fn in_order_a_window_that_is_not_begun_is_given_back_before_later_ones_are_done() {
+    for in_order in [true, false] {
+        let progress = LeaseProgress::new(in_order);
+        progress.add(&lease(4..6, 0));
+        assert!(progress.begin(0, 4, 0) && progress.batch_sent(id(4, 0), 0, 10, end(1, 10, 0)));
+        progress.add(&lease(1..3, 1));
+        assert!(progress.begin(0, 1, 1) && progress.batch_sent(id(1, 0), 1, 10, end(1, 10, 0)));
+        progress.close();
+        assert_eq!(urgent(&progress), None, "the first window is begun");
+        progress.batch_done(id(1, 0));
+        assert_eq!(urgent(&progress), Some(Report { done: done(1, &[(10, 0, 1)]), gives_back: in_order }));
+        assert_eq!(progress.is_empty(), in_order);
+    }
+}
+
 /// Found by the simulation: while the batch waited for room, the answer to its earlier term came. Then it was sent as if it came after
 /// itself. The trainer refused it, which ended the run.
 #[test]
