@@ -177,7 +177,8 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         disk.fill_but(LITTLE);
         let model = onto(&disk);
         let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
-        let (code, text) = common::code_and_output(&launch(dir.path(), &more).output().unwrap());
+        let mut launch = launch(dir.path(), &more);
+        let (code, text) = common::code_and_output(&launch.output().unwrap());
         assert_eq!(code, Some(3), "{placement:?}: {text}");
         for words in ["the disk is full", "checkpoint 1 in", "has all 2,000 rows: --resume saves the model"] {
             assert!(text.contains(words), "{placement:?}: no `{words}` in: {text}");
@@ -185,8 +186,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         assert!(!text.contains("starts it again"), "{placement:?}: {text}");
         assert_eq!(text.matches("all members joined").count(), 1, "{placement:?}: {text}");
         disk.empty();
-        let resumed = launch(dir.path(), &more).arg("--resume").output().unwrap();
-        let (code, text) = common::code_and_output(&resumed);
+        let (code, text) = common::code_and_output(&launch.arg("--resume").output().unwrap());
         assert_eq!(code, Some(0), "{placement:?}: {text}");
         assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
         assert_eq!(rows_of(&disk.0.join("model")), 2000);
