@@ -23,7 +23,7 @@ const HEARD: Duration = Duration::from_secs(3);
 const BY_THEMSELVES: Duration = Duration::from_secs(2);
 
 /// The readers of a prediction on this machine. Dropping it kills them.
-pub(in crate::commands) struct Readers {
+pub(crate) struct Readers {
     children: Vec<Child>,
     /// Restarts so far, of all readers.
     restarts: u32,
@@ -38,7 +38,7 @@ pub(in crate::commands) struct Readers {
 
 impl Readers {
     /// None yet. Chooses the address at which the process that scores listens, and a token.
-    pub(in crate::commands) fn new(logs: &Logs) -> Result<Self, Fault> {
+    pub(crate) fn new(logs: &Logs) -> Result<Self, Fault> {
         Ok(Self {
             children: Vec::new(),
             restarts: 0,
@@ -51,17 +51,17 @@ impl Readers {
     }
 
     /// The file of the token, for this process and the readers.
-    pub(in crate::commands) fn token_file(&self) -> PathBuf {
+    pub(crate) fn token_file(&self) -> PathBuf {
         self.token.file()
     }
 
     /// The address that the readers join.
-    pub(in crate::commands) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         &self.address
     }
 
     /// Adds a reader with the arguments `arguments` of this program; [`look`](Self::look) starts it.
-    pub(in crate::commands) fn add(&mut self, rank: usize, arguments: &[String]) -> Result<(), Fault> {
+    pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) -> Result<(), Fault> {
         let program = std::env::current_exe();
         let program = program.map_err(|e| Fault::external("cannot find this program").because(e))?;
         let mut command = Command::new(program);
@@ -78,7 +78,7 @@ impl Readers {
     ///
     /// # Errors
     /// All readers have ended, and no more are started.
-    pub(in crate::commands) fn look(&mut self) -> Result<(), Fault> {
+    pub(crate) fn look(&mut self) -> Result<(), Fault> {
         let now = Instant::now();
         for child in &mut self.children {
             child.start_if_due(now, &self.output)?;
@@ -104,7 +104,7 @@ impl Readers {
     }
 
     /// Waits a little until the readers have ended, kills those that have not, and prints the rest of their logs.
-    pub(in crate::commands) fn end(mut self, stop: &Stop) -> Result<(), Fault> {
+    pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Fault> {
         let until = Instant::now() + BY_THEMSELVES;
         loop {
             let mut run = false;
