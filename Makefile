@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prometheus
 
 # Tests that need more than cargo: what `make setup` fetches, a feature, root, a GPU, or a long time.
-NEED_MORE := bench_device chaos checkpoint cluster dashboard export flight hdfs manifests report_page slurm spans tensorboard torch
+NEED_MORE := bench_device chaos checkpoint cluster dashboard export flight hdfs manifests predict report_page slurm spans tensorboard torch
 # All others: files NAME.rs, and folders with NAME/main.rs.
 TESTS := $(basename $(notdir $(wildcard tests/*.rs */tests/*.rs))) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs */tests/*/main.rs)))
