@@ -17,7 +17,7 @@ use super::batches::lease_progress::{LeaseProgress, Report};
 use super::leases::LeaseReply;
 use super::member::Member;
 use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
-use super::ordered;
+use super::receives_in_order;
 use crate::flow::{BatchId, TrainBatch};
 use crate::participation::BatchRecord;
 
@@ -62,9 +62,7 @@ impl LostLeases {
 impl LeaseClient {
     /// The leases of a member in a run of `job`.
     pub(crate) fn new(member: Member, job: &Job) -> Self {
-        // A trainer that reads by itself takes its own batches as they come.
-        let in_order = ordered(job) && job.placement.readers > 0;
-        let (progress, failed) = (Arc::new(LeaseProgress::new(in_order)), Arc::default());
+        let (progress, failed) = (Arc::new(LeaseProgress::new(receives_in_order(job))), Arc::default());
         let reports = member.io().spawn(send_reports(member.clone(), Arc::clone(&progress), Arc::clone(&failed)));
         let status = member.subscribe();
         let checkpoints = job.checkpoint.to.is_some();

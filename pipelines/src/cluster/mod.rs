@@ -105,6 +105,12 @@ use forebay_job::Job;
 /// How often a process calls `stop` and `show`. A new run status wakes it at once.
 const TICK: Duration = Duration::from_millis(100);
 
+/// Whether trainers take the batches that readers send in the order of the data. A trainer that reads by itself takes its own batches as
+/// they come.
+pub(crate) fn receives_in_order(job: &Job) -> bool {
+    ordered(job) && job.placement.readers > 0
+}
+
 /// Whether trainers take batches in the order of the data, so that every run gives the same bits.
 pub(crate) fn ordered(job: &Job) -> bool {
     job.train.sync || (job.train.staleness.is_sequential() && job.placement.trainers == 1)

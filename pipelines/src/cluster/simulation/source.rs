@@ -11,7 +11,7 @@ use super::super::batches::lease_progress::{LeaseProgress, Report};
 use super::super::leases::LeaseReply;
 use super::super::members::Role;
 use super::super::messages::{CompletedWindows, LeaseRequest, MemberId, RunPhase, RunStatus};
-use super::super::ordered;
+use super::super::receives_in_order;
 use super::network::{Answer, Pid, Request};
 use super::world::World;
 use crate::flow::{BatchId, WindowEnd};
@@ -49,7 +49,7 @@ pub(super) struct MadeBatch {
 impl SimSource {
     pub(super) fn new(job: &Job) -> Self {
         Self {
-            progress: LeaseProgress::new(ordered(job) && job.placement.readers > 0),
+            progress: LeaseProgress::new(receives_in_order(job)),
             in_step: job.in_step() as u32,
             checkpoints: job.checkpoint.to.is_some(),
             leases: VecDeque::new(),
