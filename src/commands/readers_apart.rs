@@ -1,13 +1,12 @@
 //! The arguments of `forebay predict` for readers in other processes, and the reader.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use clap::Args;
 
 use super::launch::Readers;
 use super::role::scheduled_rank;
-use super::security_args::SecurityArgs;
+use super::security_args::RunSecurityArgs;
 use crate::actors::left_out_lines;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
@@ -39,10 +38,7 @@ pub(super) struct ReadersApart {
     #[arg(long, value_name = "NAME", default_value = "predict")]
     run: String,
     #[command(flatten)]
-    security: SecurityArgs,
-    /// The authority that signed the certificates of the run, PEM.
-    #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
+    security: RunSecurityArgs,
     /// The `predict` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -178,7 +174,7 @@ impl ReadersApart {
             advertise: self.advertise.clone(),
             coordinator,
             run: self.run.clone(),
-            security: self.security.files(self.tls_ca.clone(), SecurityFiles::default()),
+            security: self.security.files(SecurityFiles::default()),
             resume: false,
             drains: false,
             supervised: self.parent.is_some(),

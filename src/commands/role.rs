@@ -1,7 +1,6 @@
 //! `forebay role`: one process of a run of several, started by a scheduler.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 
 use crate::Fault;
 use crate::actors::{Domain, FaultKind, commas, counted};
@@ -13,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use super::job_args::RunArgs;
-use super::security_args::SecurityArgs;
+use super::security_args::RunSecurityArgs;
 use super::train::{self, AtEnd};
 use crate::exit::Ended;
 use crate::logs::Logs;
@@ -69,10 +68,7 @@ pub(crate) struct RoleCommand {
     #[arg(long, env = "FOREBAY_RUN", value_name = "NAME")]
     run: Option<String>,
     #[command(flatten)]
-    security: SecurityArgs,
-    /// The authority that signed the certificates of the run, PEM.
-    #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
-    tls_ca: Option<PathBuf>,
+    security: RunSecurityArgs,
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -175,7 +171,7 @@ impl RoleCommand {
                 .or_else(|| network.coordinator.clone())
                 .unwrap_or_else(|| SocketAddr::new(here, DEFAULT_PORT).to_string()),
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
-            security: self.security.files(self.tls_ca.clone(), network.security_files()),
+            security: self.security.files(network.security_files()),
             resume: self.run_args.resume,
             drains: self.drains,
             supervised: self.parent.is_some(),

@@ -74,7 +74,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let watch = self.watch_every()?;
-        let mut files = self.security.files(None, SecurityFiles::default());
+        let mut files = self.security.files(SecurityFiles::default());
         // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
         // only accepts connections and never uses it.
         files.tls_ca.clone_from(&files.tls_cert);
