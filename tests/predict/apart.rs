@@ -13,7 +13,7 @@ use forebay::net::SecurityFiles;
 use forebay::pipelines::Context;
 use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
 
-use super::{arguments, common, model, names, predict, read, scores, small_model, write};
+use super::{arguments, common, model, names, predict, read, scores, small_model, text_with_a_bad_line, write};
 
 /// A folder with `copies` files for each file of `rows`, with the same rows.
 fn copies(rows: &Path, copies: usize) -> PathBuf {
@@ -210,10 +210,7 @@ fn bad_rows_are_as_in_one_process_and_a_fault_of_a_reader_is_that_of_the_predict
 fn lines_that_readers_leave_out_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
-    let text = common::text(dir.path(), 4000, 100);
-    let file = text.join(&names(&text)[0]);
-    let lines = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{lines}1\tbroken\n{lines}")).unwrap();
+    let file = text_with_a_bad_line(dir.path());
     let (rows, said) = predict(&folder, &file, &["--set", "data.on_bad_row=skip", "--readers", "1"]);
     assert_eq!(rows.num_rows(), 200);
     assert!(said.contains("left out 1 row: the readers say why"), "{said}");

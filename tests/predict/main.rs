@@ -213,14 +213,20 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     assert_eq!(scores(&predict(&model, &all_bad, &skip[..2]).0).null_count(), 3);
 }
 
+/// Criteo's text: 100 rows, a line that is no row, and the same rows again.
+fn text_with_a_bad_line(dir: &Path) -> PathBuf {
+    let text = common::text(dir, 4000, 100);
+    let file = text.join(&names(&text)[0]);
+    let lines = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{lines}1\tbroken\n{lines}")).unwrap();
+    file
+}
+
 #[test]
 fn lines_that_are_no_rows_are_left_out_and_counted() {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
-    let text = common::text(dir.path(), 4000, 100);
-    let file = text.join(&names(&text)[0]);
-    let lines = fs::read_to_string(&file).unwrap();
-    fs::write(&file, format!("{lines}1\tbroken\n{lines}")).unwrap();
+    let file = text_with_a_bad_line(dir.path());
     let (rows, said) = predict(&folder, &file, &["--set", "data.on_bad_row=skip"]);
     assert_eq!(rows.num_rows(), 200);
     assert_eq!(rows.slice(0, 100), rows.slice(100, 100));
