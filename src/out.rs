@@ -1,8 +1,8 @@
 //! Standard output and standard error. Everything that the program prints passes here.
 //!
-//! A run drops its messages if it cannot write them: a closed terminal, a full disk behind `>`, a `| head -1` or a pipe that nobody reads
-//! never changes the trained model, and never stops a server. Only a command whose result is its output fails if it cannot write the output,
-//! or waits for its reader.
+//! A run drops a line if it cannot write it, or if the reader of a pipe does not take it within a second. So a closed terminal, a full disk
+//! behind `>`, a `| head -1` and a pipe that is open but not read change no trained model and stop no server. Only a command whose result is
+//! its output fails if it cannot write the output, or waits until the output is read.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -63,7 +63,8 @@ pub(crate) fn eprint_or_drop(line: impl Display) {
 /// Whether lines are dropped from now on.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// From here on, lines of a run are dropped: a thread may wait for the reader of an output for ever, and nobody else can write to it.
+/// From here on, [`print_or_drop`], [`eprint_or_drop`] and the log drop all lines. A thread that waits in [`print_or_wait`] or
+/// [`eprint_or_wait`] for the reader of a pipe holds the lock of the output, and other threads would wait for this lock.
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Relaxed);
 }
@@ -88,6 +89,12 @@ static JSON: AtomicBool = AtomicBool::new(false);
 /// From here on, what this module itself prints is JSON.
 pub(crate) fn as_json(yes: bool) {
     JSON.store(yes, Relaxed);
+}
+
+/// What is said of lines that were dropped; `what`: the output or the log.
+pub(crate) fn dropped_lines(dropped: u64, what: &str) -> String {
+    let were = if dropped == 1 { "was" } else { "were" };
+    format!("{} {were} dropped: the {what} was not read", counted(dropped, "line"))
 }
 
 static OUT: Reader = Reader::new();
@@ -118,8 +125,7 @@ impl Reader {
         }
         let dropped = self.dropped.swap(0, Relaxed);
         if dropped > 0 {
-            let verb = if dropped == 1 { "was" } else { "were" };
-            let text = format!("{} {verb} dropped: the output was not read", counted(dropped, "line"));
+            let text = dropped_lines(dropped, "output");
             let _ = match JSON.load(Relaxed) {
                 true => writeln!(out, "{}", json!({ "level": "WARN", "message": text })),
                 false => writeln!(out, "{text}"),

@@ -225,7 +225,7 @@ impl Job {
     }
 }
 
-/// The names of the files in a folder that are not hidden, sorted. Without the folder there are none.
+/// Lists a folder: the names of its files, sorted, without hidden files. A folder that does not exist has none.
 fn names(folder: &Path) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut names: Vec<String> =

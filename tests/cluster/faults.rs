@@ -151,7 +151,8 @@ fn a_restarted_trainer_continues_if_the_ps_hold_the_dense_parameters() {
         let done = run.until_status("the coordinator still answers", |_| true).windows_done;
         run.until_said("ps 0", "the run waits: trainer 0 sent no heartbeat");
         run.until_said("reader 0", "trainer 0");
-        assert_eq!(run.until_status("the coordinator still answers", |_| true).windows_done, done, "nobody trains");
+        let later = run.until_status("the coordinator still answers", |_| true).windows_done;
+        assert_eq!(later, done, "windows were done while the only trainer was away");
         for name in ["ps 0", "ps 1", "reader 0", "reader 1"] {
             assert!(run.runs(name), "{name}");
         }

@@ -23,7 +23,8 @@ const MOST_LINES: usize = 16_384;
 /// The pipes of processes that have ended are read for at most this long: another process may hold an end of them.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The lines that are left at the end are given up if none was read for so long, or for [`LAST_LINES`] after a signal.
+/// At the end [`Output::finish`] waits for the reader of the output. It drops the queued lines if the reader takes none for so long; after a
+/// signal, for [`LAST_LINES`].
 const UNREAD: Duration = Duration::from_secs(60);
 
 /// Where a line goes.
@@ -168,9 +169,7 @@ fn write(queue: &Receiver<Line>, dropped: &AtomicU64, json: bool, mut print: imp
         print(line);
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            let were = if dropped == 1 { "line was" } else { "lines were" };
-            let text = format!("{dropped} {were} dropped: the log was not read");
-            print((Stream::Err, named("launch", json, &text)));
+            print((Stream::Err, named("launch", json, &out::dropped_lines(dropped, "log"))));
         }
     }
 }
