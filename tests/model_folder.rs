@@ -249,16 +249,11 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     let args = [&["train", "--set", &train, "--set", &output][..], &settings].concat();
     assert_eq!(common::run(&args).0, Some(0));
     let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
-    // Kill it at many moments around the save: once the staged folder is there, and a little later each time.
+    // Kill it at many moments around the save: once the staged folder holds a file, and a little later each time.
     for spin in 0..12_u32 {
         let mut child = common::forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let staged = || {
-            fs::read_dir(dir.path())
-                .unwrap()
-                .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.partial"))
-        };
         let deadline = Instant::now() + common::DEADLINE;
-        while child.try_wait().unwrap().is_none() && !staged() {
+        while child.try_wait().unwrap().is_none() && !common::is_staged(dir.path()) {
             assert!(Instant::now() < deadline, "the training neither saves nor ends");
             std::thread::yield_now();
         }

@@ -147,6 +147,16 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Whether a folder that is not yet whole, with files besides the probe that a command begins with, is in `dir`.
+pub(crate) fn is_staged(dir: &Path) -> bool {
+    let names = |dir: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let partial = names(dir).into_iter().filter(|name| name.contains(".partial-"));
+    partial.flat_map(|name| names(&dir.join(name))).any(|file| file != "probe")
+}
+
 /// A program that runs while the test goes on. It is killed on drop, so that it does not outlive a test that failed.
 pub(crate) struct Background {
     child: Child,

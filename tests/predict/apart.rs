@@ -55,10 +55,7 @@ impl Running {
 
     /// Waits until scores of some rows are written.
     fn wait_for_scores(&self) {
-        common::until("scores are staged", || {
-            let staged = names(&self.results).first().map(|staged| self.results.join(staged));
-            staged.is_some_and(|staged| fs::read_dir(staged).is_ok_and(|files| files.count() > 0))
-        });
+        common::until("scores are staged", || common::is_staged(&self.results));
     }
 }
 

@@ -336,10 +336,7 @@ fn a_signal_ends_a_prediction_without_leaving_half_of_it() {
     // A prediction that was over before the signal is done again.
     let is_stopped = (0..20).any(|_| {
         let run = common::Background::start(&mut common::forebay(&arguments(&model, &many, &out)));
-        common::until("scores are staged", || {
-            let staged = names(&results);
-            staged.first().is_some_and(|staged| fs::read_dir(results.join(staged)).is_ok_and(|d| d.count() > 0))
-        });
+        common::until("scores are staged", || common::is_staged(&results));
         run.signal("-TERM");
         let (code, said) = run.wait();
         if code == Some(0) {
