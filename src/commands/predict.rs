@@ -140,8 +140,8 @@ impl Predict {
             return Ok(Ended::Drained);
         };
         let written = writer.finish().await?;
-        out::print(bar.done(name, &written))?;
-        counts.iter().try_for_each(out::print)?;
+        out::print_or_drop(bar.done(name, &written));
+        counts.iter().for_each(out::print_or_drop);
         Ok(Ended::Done)
     }
 

@@ -189,6 +189,23 @@ fn what_is_wrong_with_a_request_is_told_and_the_next_one_is_answered() {
     assert_eq!(told["version"], forebay::Model::load(&model, 1).unwrap().version().unwrap().to_string());
 }
 
+/// A bug: a compressed body was called wrong JSON.
+#[test]
+fn a_body_with_a_content_encoding_is_refused_by_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = Server::start(&model(dir.path(), "lr", &[]), &[]);
+    for (coding, status, words) in [
+        ("gzip", 415, "Content-Encoding `gzip`, but compressed bodies are not read"),
+        ("br", 415, "Content-Encoding `br`"),
+        ("identity, zstd", 415, "Content-Encoding `identity, zstd`"),
+        ("Identity", 200, "\"scores\":[]"),
+    ] {
+        let headers = format!("Content-Encoding: {coding}\r\n");
+        let (found, said) = server.send_with("POST", "/v1/score", &headers, b"{\"rows\": []}");
+        assert!(found == status && said.contains(words), "{coding}: {found} {said}");
+    }
+}
+
 #[test]
 fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_of_one() {
     let dir = tempfile::tempdir().unwrap();
