@@ -239,6 +239,15 @@ fn nothing_but_a_model_is_ever_replaced() {
     assert_eq!(fs::read_to_string(home.join("letters")).unwrap(), "dear");
 }
 
+/// Removes the folders that are not yet whole.
+fn remove_staged(dir: &Path) {
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {
+        if entry.file_name().to_string_lossy().contains(".partial-") {
+            fs::remove_dir_all(entry.path()).unwrap();
+        }
+    }
+}
+
 #[test]
 fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
@@ -251,6 +260,8 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
     // Kill it at many moments around the save: once the staged folder holds a file, and a little later each time.
     for spin in 0..12_u32 {
+        // What an earlier one left would be taken for its own. The last one leaves its folder.
+        remove_staged(dir.path());
         let mut child = common::forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let deadline = Instant::now() + common::DEADLINE;
         while child.try_wait().unwrap().is_none() && !common::is_staged(dir.path()) {

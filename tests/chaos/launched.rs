@@ -1,7 +1,8 @@
 //! A run of `forebay launch`, which starts its processes again when they die or hang.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
@@ -17,23 +18,22 @@ use super::progress::Watch;
 pub(crate) struct Launched {
     child: Child,
     log: PathBuf,
-    dashboard: SocketAddr,
     folder: TempDir,
 }
 
 impl Launched {
     /// Runs the job of these settings. `folder` gets its log.
     pub(crate) fn start(folder: TempDir, settings: &[String]) -> Self {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.args(["launch", "--dashboard", &free.to_string()]);
+        // Another process of the run could take a port that is free now.
+        command.args(["launch", "--dashboard", "127.0.0.1:0"]);
         for setting in settings {
             command.args(["--set", setting]);
         }
         let log = folder.path().join("log");
         let file = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Self { child: command.spawn().unwrap(), log, dashboard: free, folder }
+        Self { child: command.spawn().unwrap(), log, folder }
     }
 
     pub(crate) fn folder(&self) -> &std::path::Path {
@@ -41,8 +41,11 @@ impl Launched {
     }
 
     pub(crate) fn watch(&self) -> Watch {
-        let dashboard = self.dashboard;
-        Watch::new(move || TcpStream::connect(dashboard))
+        let log = self.log.clone();
+        Watch::new(move || {
+            let said = std::fs::read(&log)?;
+            TcpStream::connect(newest_dashboard(&String::from_utf8_lossy(&said))?)
+        })
     }
 
     /// Waits for the end. Returns the log.
@@ -87,6 +90,13 @@ impl Cluster for Launched {
             signal(victim, Signal::CONT);
         }
     }
+}
+
+/// The address of the dashboard of the first trainer that was started last, as the whole lines of a log say.
+fn newest_dashboard(log: &str) -> io::Result<&str> {
+    let mut lines = log.split_inclusive('\n').rev();
+    let address = lines.find_map(|line| Some(line.strip_suffix('\n')?.split_once("dashboard at http://")?.1));
+    address.ok_or_else(|| io::Error::other("no dashboard yet"))
 }
 
 fn signal(victim: &Victim, signal: Signal) -> bool {

@@ -271,11 +271,11 @@ impl Running {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// Stops the process (SIGSTOP), and waits until it stands still, or has ended.
+    /// Stops the process (SIGSTOP), and waits until all of its threads stand still, or it has ended.
     pub(crate) fn hold(&self) {
         self.signal(Signal::STOP);
-        let (begun, status) = (Instant::now(), format!("/proc/{}/stat", self.child.id()));
-        while !std::fs::read_to_string(&status).unwrap().rsplit(") ").next().unwrap().starts_with(['T', 'Z']) {
+        let (begun, threads) = (Instant::now(), format!("/proc/{}/task", self.child.id()));
+        while !std::fs::read_dir(&threads).unwrap().flatten().all(|thread| stands_still(&thread.path())) {
             assert!(begun.elapsed() < LONG, "it does not stand still: {}", self.said());
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -294,6 +294,13 @@ impl Running {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
+}
+
+/// Whether a thread is stopped or has ended. One thread may still write a file when another one is stopped.
+fn stands_still(thread: &Path) -> bool {
+    // A thread that has ended has no file.
+    let status = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
 }
 
 /// A test that fails leaves no process behind.

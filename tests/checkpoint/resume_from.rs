@@ -71,7 +71,8 @@ fn what_cannot_be_gone_on_from_is_refused_by_name() {
     };
     refused(&own, &[], &format!("checkpoint.from and checkpoint.to are both {own}"));
     refused(&format!("{own}#{}", newest + 7), &[&to], &format!("has no checkpoint {}, it has: ", newest + 7));
-    refused(folder.to_str().unwrap(), &["checkpoint.to=/tmp/nothing-is-here"], "has no checkpoints");
+    let nothing = format!("checkpoint.to={}", job.folder.path().join("nothing-is-here").display());
+    refused(folder.to_str().unwrap(), &[&nothing], "has no checkpoints");
     refused(&own, &["checkpoint.to="], "");
     refused(&own, &[&to, "train.batch_rows=512"], "train.batch_rows is 256 there and 512 here");
     std::fs::create_dir(&folder).unwrap();

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 
 use super::bits::Bits;
 use super::jobs::{job, one_process};
-use super::processes::{Ended, Ledger, Run, in_time, rows_read};
+use super::processes::{Ended, Ledger, Run, in_time, over_too_soon, rows_read};
 
 const ROWS: u64 = 262_144;
 
@@ -29,7 +29,11 @@ fn drained(names: &[&str], process: &str, placement: &[&str]) {
         assert_eq!(*code, Some(5), "{trainer}");
         assert!(ended.iter().all(|ended| matches!(ended.code, Some(0 | 5))), "{trainer}");
         let ledger = Ledger::of(trainer);
-        assert!(ledger.windows.0 > 0 && ledger.windows.0 < LEASE, "{ledger:?} {trainer}");
+        // The signal may have come so late that a second lease had begun.
+        if ledger.windows.0 >= LEASE {
+            over_too_soon(trainer);
+        }
+        assert!(ledger.windows.0 > 0, "{ledger:?} {trainer}");
         assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ledger.windows.0 * 1024, 0, 0), "{trainer}");
         assert!(Bits::read(&run.folder().join("model.partial")).keys() > 100);
     });
@@ -58,7 +62,10 @@ fn a_reader_told_to_end_gives_the_rest_of_its_lease_to_another() {
         let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
         let ledger = Ledger::of(&logs[0]);
         assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS / 8, 0, 0), "{}", logs[0]);
-        assert!(rows_read(&left[0]) < ROWS / 8, "{}", left[0]);
+        // The signal may have come so late that it had read all.
+        if rows_read(&left[0]) >= ROWS / 8 {
+            over_too_soon(&left[0]);
+        }
         assert_eq!(run.model().difference(&one_process(&settings).0), None);
     });
 }

@@ -20,6 +20,9 @@ fn settings(placement: &[&str]) -> Vec<String> {
     job(ROWS, &[&usual, placement].concat())
 }
 
+/// No lease is lost, also if a process stands still for a while.
+const LONG_LEASE: &str = "placement.lease_seconds=30";
+
 /// Waits until both readers read and several more windows are done.
 fn until_both_read(run: &mut Run) {
     for reader in ["reader 0", "reader 1"] {
@@ -266,7 +269,7 @@ fn a_resumed_trainer_whose_rank_was_restarted_ends() {
 #[test]
 fn a_reader_told_to_end_leaves_and_the_others_go_on() {
     in_time(|_| {
-        let settings = settings(&["placement.readers=2", "placement.ps=1"]);
+        let settings = settings(&["placement.readers=2", "placement.ps=1", LONG_LEASE]);
         let mut run = Run::local(&settings);
         run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
         until_both_read(&mut run);
@@ -288,7 +291,7 @@ fn a_reader_told_to_end_leaves_and_the_others_go_on() {
 #[test]
 fn a_reader_that_joins_late_takes_its_share() {
     in_time(|_| {
-        let settings = settings(&["placement.readers=1", "placement.ps=1"]);
+        let settings = settings(&["placement.readers=1", "placement.ps=1", LONG_LEASE]);
         let mut run = Run::local(&settings);
         run.start(&["ps 0", "trainer 0", "reader 0"]);
         run.until_windows(4);

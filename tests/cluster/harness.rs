@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::hosts::{Host, Hosts, Line};
 
@@ -183,9 +183,12 @@ fn dropping_hosts_kills_their_processes_and_removes_them() {
     let hosts = Hosts::new(&["dropped0"]);
     hosts.line("dropped0", Line { delay_ms: Some(1), ..Line::default() });
     assert!(namespaces().contains("-dropped0"));
-    let mut child = hosts["dropped0"].command("sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = hosts["dropped0"].command("sleep").arg("600").stdout(Stdio::piped()).spawn().unwrap();
     // nsenter is listed once it has entered the namespace.
-    while !hosts_of(&child).contains("-dropped0") {}
+    let begun = Instant::now();
+    while !hosts_of(&child).contains("-dropped0") {
+        assert!(begun.elapsed() < LONG, "nsenter does not enter the namespace");
+    }
     drop(hosts);
     assert!(!child.wait().unwrap().success());
     assert!(!namespaces().contains("-dropped0"));

@@ -26,10 +26,15 @@ fn launch(settings: &[String]) -> Run {
 /// The same with more arguments.
 pub(crate) fn start(settings: &[String], more: &[&str]) -> Run {
     let mut run = Run::local(settings);
+    start_in(&mut run, more);
+    run
+}
+
+/// Starts `forebay launch` as the only process of this run.
+pub(crate) fn start_in(run: &mut Run, more: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.arg("launch").args(more).env("TMPDIR", run.folder());
     run.start_command("launch", command);
-    run
 }
 
 #[test]

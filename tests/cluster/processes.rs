@@ -3,12 +3,11 @@
 //! Every wait fails after [`LONG`] with all logs. Dropping a run kills its processes.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay::actors::IoRuntime;
@@ -18,6 +17,7 @@ use futures::executor::block_on;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
+use super::address::free_address;
 use super::bits::Bits;
 use super::hosts::Hosts;
 use super::relay::Relay;
@@ -92,19 +92,6 @@ pub(crate) struct Ledger {
     pub(crate) batches: u64,
     pub(crate) windows: (u64, u64),
     pub(crate) again: u64,
-}
-
-/// An address for a coordinator, which may listen at it much later. The system gives no port below 32,768 by itself, or a process of
-/// another test would have it by then.
-fn free_address() -> SocketAddr {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let port = 15_000 + (std::process::id() * 7 + NEXT.fetch_add(1, Ordering::SeqCst)) % 15_000;
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16));
-        if TcpListener::bind(address).is_ok() {
-            return address;
-        }
-    }
 }
 
 impl Run {

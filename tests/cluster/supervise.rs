@@ -10,7 +10,7 @@ use forebay::pipelines::model_folder::Manifest;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::jobs::{job, one_process, rows};
-use super::launch::{left, start};
+use super::launch::{left, start, start_in};
 use super::processes::{Ended, LONG, Run, in_time, over_too_soon};
 
 const ROWS: u64 = 12_000;
@@ -82,6 +82,13 @@ fn all_children(run: &mut Run) -> Vec<Child> {
     until_children(run, 5)
 }
 
+/// Fails if a launch did not say these words; with [`over_too_soon`], because its run may have needed the process no more.
+fn check_said(log: &str, words: &str) {
+    if !log.contains(words) {
+        over_too_soon(&format!("it did not say {words:?}: {log}"));
+    }
+}
+
 fn until_all_have_ended(run: &mut Run, children: &[Child]) {
     run.until("no process is left", |_| children.iter().all(|child| !child.runs()).then_some(()));
 }
@@ -112,7 +119,7 @@ fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
             let children = all_children(&mut run);
             children.iter().find(|child| child.name == victim).unwrap().kill();
             let log = run.end_well(&["launch"]).remove(0);
-            assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
+            check_said(&log, &format!("{victim} was killed by signal 9 (SIGKILL): starts it again"));
             assert_eq!(run.model().difference(&one_process(&settings).0), None, "{victim}: {log}");
         }
     });
@@ -132,7 +139,7 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
             let children = until_children(&mut run, 4);
             children.iter().find(|child| child.name == victim).unwrap().signal(Signal::STOP);
             let log = run.end_well(&["launch"]).remove(0);
-            assert!(log.contains(&format!("{victim} hangs: no sign of life for 2s")), "{log}");
+            check_said(&log, &format!("{victim} hangs: no sign of life for 2s"));
             assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
             assert_eq!(run.model().difference(expected), None, "{victim}: {log}");
         }
@@ -153,7 +160,7 @@ fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
         }
         for (victim, mut run) in runs {
             let log = run.end_well(&["launch"]).remove(0);
-            assert!(log.contains(&format!("{victim} hangs: no sign of life for 2s")), "{log}");
+            check_said(&log, &format!("{victim} hangs: no sign of life for 2s"));
             assert_eq!(run.model().difference(&one_process(&settings).0), None, "{victim}: {log}");
         }
     });
@@ -173,7 +180,7 @@ fn a_process_that_hangs_when_the_run_begins_anew_is_killed_and_started_again() {
             child("trainer 0").signal(Signal::STOP);
             child(dies).kill();
             let log = run.end_well(&["launch"]).remove(0);
-            assert!(log.contains("trainer 0 hangs: no sign of life for 2s"), "{log}");
+            check_said(&log, "trainer 0 hangs: no sign of life for 2s");
             assert_eq!(run.model().difference(&one_process(&settings).0), None, "{dies}: {log}");
         }
     });
@@ -190,6 +197,7 @@ fn a_coordinator_that_is_killed_after_the_last_row_does_not_leave_the_run_withou
         run.until_said("launch", "trainer 0  | saved ");
         child(&mut run, "ps 0").kill();
         let log = run.end_well(&["launch"]).remove(0);
+        check_said(&log, "ps 0 was killed by signal 9 (SIGKILL): starts it again");
         assert_eq!(log.matches("trainer 0  | saved ").count(), 2, "{log}");
         assert_eq!(log.matches("reader 0   | read 12,000 rows").count(), 1, "{log}");
         assert_eq!(run.model().difference(&one_process(&settings).0), None);
@@ -366,9 +374,10 @@ fn a_launch_that_is_told_to_end_before_its_run_begins_has_the_exit_code_of_a_dra
 
 #[test]
 fn a_place_that_cannot_hold_the_model_ends_the_launch_before_the_training() {
-    let mut run = start(&job(ROWS, &["placement.readers=1", "placement.ps=1"]), &[]);
+    let mut run = Run::local(&job(ROWS, &["placement.readers=1", "placement.ps=1"]));
     // The harness puts the model into the run's folder: a file there is in its way.
     std::fs::write(run.folder().join("model"), "dear").unwrap();
+    start_in(&mut run, &[]);
     let Ended { code, log } = run.ended("launch");
     assert!(code == Some(2) && !log.contains("trained on"), "{code:?} {log}");
     assert!(log.contains("it holds something that is not a model"), "{log}");

@@ -97,27 +97,31 @@ fn four_readers(more: &[&str]) -> Vec<String> {
 
 #[test]
 fn the_network_of_one_reader_among_four_is_named() {
-    // Few batches may be on their way, so that the reader notices that its network is full.
-    let settings = four_readers(&["placement.in_flight=2"]);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
-    start(&mut run, &FOUR);
-    let report = report(&mut run, &FOUR);
-    let limit = report.analysis.limit.as_ref().unwrap();
-    assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Link, "ship to receive"), "{report}");
-    assert_eq!(limit.process.as_deref(), Some("reader 2"), "{report}");
-    assert_eq!(advised(&report), Some(("placement.compress", "\"lz4\"")), "{report}");
+    in_time(|_| {
+        // Few batches may be on their way, so that the reader notices that its network is full.
+        let settings = four_readers(&["placement.in_flight=2"]);
+        let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
+        start(&mut run, &FOUR);
+        let report = report(&mut run, &FOUR);
+        let limit = report.analysis.limit.as_ref().unwrap();
+        assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Link, "ship to receive"), "{report}");
+        assert_eq!(limit.process.as_deref(), Some("reader 2"), "{report}");
+        assert_eq!(advised(&report), Some(("placement.compress", "\"lz4\"")), "{report}");
+    });
 }
 
 #[test]
 fn a_reader_whose_batches_are_long_on_their_way_is_named() {
-    // So many may be on their way at once that the reader itself may notice nothing.
-    let settings = four_readers(&[]);
-    let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
-    start(&mut run, &FOUR);
-    let report = report(&mut run, &FOUR);
-    let limit = report.analysis.limit.as_ref().unwrap();
-    assert_eq!((limit.bound(), limit.process.as_deref()), (Some("input"), Some("reader 2")), "{report}");
-    assert!(report.analysis.to_string().contains("for batches of reader 2"), "{report}");
+    in_time(|_| {
+        // So many may be on their way at once that the reader itself may notice nothing.
+        let settings = four_readers(&[]);
+        let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
+        start(&mut run, &FOUR);
+        let report = report(&mut run, &FOUR);
+        let limit = report.analysis.limit.as_ref().unwrap();
+        assert_eq!((limit.bound(), limit.process.as_deref()), (Some("input"), Some("reader 2")), "{report}");
+        assert!(report.analysis.to_string().contains("for batches of reader 2"), "{report}");
+    });
 }
 
 #[test]

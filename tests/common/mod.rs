@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -157,6 +158,16 @@ pub(crate) fn is_staged(dir: &Path) -> bool {
     partial.flat_map(|name| names(&dir.join(name))).any(|file| file != "probe")
 }
 
+/// The rows trained on, by the metrics at the address of a dashboard.
+fn trained_rows(address: &str) -> Option<f64> {
+    let (mut stream, mut text) = (TcpStream::connect(address).ok()?, String::new());
+    stream
+        .write_all(format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes())
+        .ok()?;
+    stream.read_to_string(&mut text).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("forebay_train_rows_total "))?.trim().parse().ok()
+}
+
 /// A program that runs while the test goes on. It is killed on drop, so that it does not outlive a test that failed.
 pub(crate) struct Background {
     child: Child,
@@ -201,12 +212,40 @@ impl Background {
     /// Waits until it has written these words, `times` times.
     pub(crate) fn wait_for(&mut self, words: &str, times: usize) {
         until(words, || {
-            let running = self.is_running();
+            // The threads that read its last lines may end later than it does.
+            let is_over = !self.is_running() && self.readers.iter().all(JoinHandle::is_finished);
             let output = self.output();
             let found = output.matches(words).count() >= times;
-            assert!(running || found, "it ended without {words:?}: {output}");
+            assert!(!is_over || found, "it ended without {words:?}: {output}");
             found
         });
+    }
+
+    /// Waits until the metrics of a training with `--dashboard 127.0.0.1:0` show that it has begun and has trained on this many rows.
+    /// Returns false if it has ended before.
+    pub(crate) fn has_trained(&mut self, rows: f64) -> bool {
+        // The plan is printed after the address, and before the run begins.
+        self.wait_for("push", 1);
+        let said = self.output();
+        let (_, address) = said.split_once("dashboard at http://").expect("the training has a dashboard");
+        let address = address.split_whitespace().next().expect("a line has its whole address");
+        let mut runs = true;
+        until("it trains", || {
+            runs = self.is_running();
+            !runs || trained_rows(address).is_some_and(|trained| trained >= rows)
+        });
+        runs
+    }
+
+    /// Waits until a folder with files is staged in `dir`: see [`is_staged`]. Returns false if the program has ended before.
+    pub(crate) fn has_staged(&mut self, dir: &Path) -> bool {
+        let mut staged = false;
+        until("files are staged", || {
+            let runs = self.is_running();
+            staged = is_staged(dir);
+            staged || !runs
+        });
+        staged
     }
 
     /// Sends it a signal, for instance `-INT`.

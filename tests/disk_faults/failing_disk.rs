@@ -4,12 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use super::common::{Background, code_and_output};
-
-/// A run with a fault must not take longer.
-const LONG: Duration = Duration::from_secs(60);
 
 /// The letters of calls, as `eio.c` has them: open, read, write, sync, rename.
 pub(crate) const ALL: &str = "orwsn";
@@ -70,9 +66,8 @@ pub(crate) fn run(runner: &Path, folder: &Path, fails: Option<Fails>, command: &
     run.arg(format!("{}/", folder.display())).arg(kinds).args([first.to_string(), last.to_string()]).arg(&count);
     run.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
     command.get_current_dir().map(|at| run.current_dir(at));
-    let begun = Instant::now();
+    // A run that hangs misses the deadline of this wait.
     let (code, text) = Background::start(&mut run).wait();
-    assert!(begun.elapsed() < LONG, "it took {:?}: {text}", begun.elapsed());
     let calls = std::fs::read_to_string(&count).unwrap_or_else(|e| panic!("no count, {e}: {text}"));
     let _ = std::fs::remove_file(count);
     assert!(!text.contains("panicked"), "{fails:?}: {text}");

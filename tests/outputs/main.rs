@@ -367,8 +367,10 @@ fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
     // A run may be over before its place is taken: then a longer one.
     let taken = (0..6).find_map(|attempt| {
         let epochs = format!("data.epochs={}", 1000 << attempt);
-        let mut run = common::Background::start(&mut train(dir.path(), &[&setting, &epochs]));
-        run.wait_for("push", 1);
+        let mut run = train(dir.path(), &[&setting, &epochs]);
+        let mut run = common::Background::start(run.args(["--dashboard", "127.0.0.1:0"]));
+        // The place is tried after the plan is printed, and before the first row.
+        run.has_trained(1.0);
         let is_taken = fs::rename(&other, &model).is_ok();
         let ended = run.wait();
         if !is_taken {

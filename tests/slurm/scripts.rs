@@ -36,7 +36,9 @@ fn up(nodes: u32) -> (Slurm, PathBuf, PathBuf) {
 /// Every start of a process so far, the oldest first.
 fn starts(run: &Run, name: &str) -> Vec<Said> {
     let log = run.log(name);
-    let lines = log.lines().filter_map(|line| line.strip_prefix("stand-in "));
+    // The last line may not be whole yet.
+    let whole = log.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n'));
+    let lines = whole.filter_map(|line| line.strip_prefix("stand-in "));
     lines
         .map(|line| line.split(' ').filter_map(|w| w.split_once('=')).map(|(k, v)| (k.into(), v.into())).collect())
         .collect()

@@ -52,6 +52,8 @@ fn training_goes_on_when_a_node_is_lost_and_its_reader_restarts_elsewhere() {
         &["--readers", "2", "--ps", "2", "--sbatch-reader", "--exclusive"],
     );
     wait_until("rows are trained on", || run.log("ps-0").contains("rows are trained on").then_some(()));
+    // One reader is enough for that. The other one must have joined, too, or it never runs on the node that is lost.
+    wait_until("reader 0 has joined", || run.log("ps-0").contains("reader 0 joined").then_some(()));
     let reader = |index| slurm.tasks().into_iter().find(|task| task.job == run.readers && task.index == Some(index));
     let lost = reader(0).unwrap().node;
     slurm.kill_node(&lost);
