@@ -1,8 +1,8 @@
 //! Standard output and standard error. Everything that the program prints passes here.
 //!
 //! A run drops a line if it cannot write it, or if the reader of a pipe does not take it within a second. So a closed terminal, a full disk
-//! behind `>`, a `| head -1` and a pipe that is open but not read change no trained model and stop no server. Only a command whose result is
-//! its output fails if it cannot write the output, or waits until the output is read.
+//! behind `>`, a `| head -1` and a pipe that is open but not read change no trained model and stop no server. A warning says once that a
+//! line could not be written. Only a command whose result is its output fails if it cannot write the output, or waits until it is read.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -46,17 +46,30 @@ fn taken(written: io::Result<()>) -> Result<bool, Fault> {
     }
 }
 
-/// Prints a line about a run to standard output. The line is dropped if it cannot be written, or is not read.
+/// Prints a line about a run, or about what was written, to standard output. The line is dropped if it cannot be written, or is not read.
 pub(crate) fn print_or_drop(line: impl Display) {
     if lines_are_written() {
-        OUT.write(&mut io::stdout().lock(), format!("{line}\n").as_bytes());
+        let written = OUT.write(&mut io::stdout().lock(), format!("{line}\n").as_bytes());
+        warn_of_loss(written);
     }
 }
 
 /// Prints a line for people to standard error. The line is dropped if it cannot be written, or is not read.
 pub(crate) fn eprint_or_drop(line: impl Display) {
     if lines_are_written() {
-        over_bar(|| ERR.write(&mut io::stderr().lock(), format!("{line}\n").as_bytes()));
+        over_bar(|| drop(ERR.write(&mut io::stderr().lock(), format!("{line}\n").as_bytes())));
+    }
+}
+
+/// Whether the log says that standard output could not be written.
+static LOSS_IS_KNOWN: AtomicBool = AtomicBool::new(false);
+
+/// Logs, once, that standard output did not take a line; not if it is closed. The caller must not hold the lock of standard output.
+fn warn_of_loss(written: io::Result<()>) {
+    if let Err(e) = taken(written)
+        && !LOSS_IS_KNOWN.swap(true, Relaxed)
+    {
+        tracing::warn!("the report is lost, or a part of it: {e}");
     }
 }
 
@@ -75,7 +88,8 @@ fn lines_are_written() -> bool {
 
 /// As [`print_or_drop`], but waits for the reader of a pipe.
 pub(crate) fn print_or_wait(line: impl Display) {
-    let _ = writeln!(io::stdout().lock(), "{line}");
+    let written = writeln!(io::stdout().lock(), "{line}");
+    warn_of_loss(written);
 }
 
 /// As [`eprint_or_drop`], but waits for the reader of a pipe.
@@ -117,11 +131,11 @@ impl Reader {
         Self { is_late: AtomicBool::new(false), dropped: AtomicU64::new(0) }
     }
 
-    /// Writes a line, or drops and counts it.
-    fn write(&self, out: &mut (impl Write + AsFd), line: &[u8]) {
+    /// Writes a line, or drops and counts it if it is not read.
+    fn write(&self, out: &mut (impl Write + AsFd), line: &[u8]) -> io::Result<()> {
         if !self.takes(out) {
             self.dropped.fetch_add(1, Relaxed);
-            return;
+            return Ok(());
         }
         let dropped = self.dropped.swap(0, Relaxed);
         if dropped > 0 {
@@ -132,10 +146,13 @@ impl Reader {
             };
         }
         for piece in line.chunks(Self::AT_ONCE) {
-            if !self.takes(out) || out.write_all(piece).and_then(|()| out.flush()).is_err() {
-                return;
+            if !self.takes(out) {
+                break;
             }
+            out.write_all(piece)?;
+            out.flush()?;
         }
+        Ok(())
     }
 
     /// Whether the next bytes are taken at once, or their loss is known at once. A terminal that a person has stopped is waited for.
@@ -199,7 +216,7 @@ impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
             Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),
-            None if lines_are_written() => over_bar(|| ERR.write(&mut io::stderr().lock(), bytes)),
+            None if lines_are_written() => over_bar(|| drop(ERR.write(&mut io::stderr().lock(), bytes))),
             None => {}
         }
         Ok(bytes.len())
@@ -225,14 +242,14 @@ mod tests {
         let (mut file, reader) = (File::from(OwnedFd::from(write)), Reader::new());
         let mut taken = 0;
         while reader.dropped.load(Relaxed) < 3 {
-            reader.write(&mut file, &[b'x'; 1024]);
+            reader.write(&mut file, &[b'x'; 1024]).unwrap();
             taken += 1024;
         }
         taken -= 3 * 1024;
         let mut before = vec![0; taken];
         read.read_exact(&mut before).unwrap();
         let long = [&[b'y'; 10_000][..], b"\n"].concat();
-        reader.write(&mut file, &long);
+        reader.write(&mut file, &long).unwrap();
         drop(file);
         let mut rest = String::new();
         read.read_to_string(&mut rest).unwrap();

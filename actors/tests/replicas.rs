@@ -91,11 +91,12 @@ proptest! {
     }
 }
 
-/// Counts its batches in `counts[mine]`; replica 0 waits for the gate.
+/// Counts its batches in `counts[mine]`; replica 0 waits for the gate, and the others wait until it does.
 struct Share {
     mine: usize,
     counts: Arc<Vec<AtomicUsize>>,
     gate: Arc<tokio::sync::Semaphore>,
+    held: Arc<tokio::sync::Semaphore>,
 }
 
 impl Stage for Share {
@@ -107,7 +108,11 @@ impl Stage for Share {
     }
     async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         if self.mine == 0 {
+            self.held.add_permits(1);
             self.gate.acquire().await.unwrap().forget();
+        } else {
+            // On a busy machine they could handle all batches before replica 0 has opened.
+            drop(self.held.acquire().await.unwrap());
         }
         self.counts[self.mine].fetch_add(1, SeqCst);
         out.send(batch).await
@@ -117,7 +122,7 @@ impl Stage for Share {
 #[test]
 fn work_goes_to_whoever_is_free() {
     let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..3).map(|_| AtomicUsize::new(0)).collect());
-    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (gate, held) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
     let (c, g) = (Arc::clone(&counts), Arc::clone(&gate));
     let running = Topology::new("share")
         .source("count", Place::Own, || Count::new(100, 1))
@@ -126,6 +131,7 @@ fn work_goes_to_whoever_is_free() {
             mine,
             counts: Arc::clone(&c),
             gate: Arc::clone(&g),
+            held: Arc::clone(&held),
         })
         .link(2)
         .sink("keep", Place::Own, Keep::default)
@@ -285,7 +291,7 @@ fn a_run_that_is_killed_while_its_stages_grow_ends_with_its_fault() {
 #[test]
 fn a_slow_replica_does_not_keep_another_from_being_spawned() {
     let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..2).map(|_| AtomicUsize::new(0)).collect());
-    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (gate, held) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::new(tokio::sync::Semaphore::new(0)));
     let (c, g) = (Arc::clone(&counts), Arc::clone(&gate));
     let running = Topology::new("hire")
         .source("count", Place::Own, || Count::new(10, 1))
@@ -294,6 +300,7 @@ fn a_slow_replica_does_not_keep_another_from_being_spawned() {
             mine,
             counts: Arc::clone(&c),
             gate: Arc::clone(&g),
+            held: Arc::clone(&held),
         })
         .sink("keep", Place::Own, Keep::default)
         .start()

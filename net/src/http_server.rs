@@ -12,7 +12,7 @@ use std::time::Duration;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -111,7 +111,7 @@ pub struct HttpServer {
 impl HttpServer {
     /// Listens at `listen` (port 0: any) with HTTP/1.1 and HTTP/2. `GET /healthz` tells `health` to everybody; all other requests
     /// need the token of `security`, if it has one (as a bearer token, or as the password that a browser asks for), and go to
-    /// the handlers of `service`.
+    /// the handlers of `service`. A request whose body is compressed is refused with 415.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.
@@ -198,9 +198,15 @@ impl Entrance {
             client.accept();
         }
         let method = request.method().as_str().to_owned();
-        match self.body(request).await {
-            Ok(body) => (self.handler)(HttpRequest { method, path, body }).await,
-            Err(refused) => refused,
+        let coding = coding(request.headers());
+        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
+        match (self.body(request).await, coding) {
+            (Ok(body), None) => (self.handler)(HttpRequest { method, path, body }).await,
+            (Ok(_), Some(coding)) => {
+                let why = format!("the body has Content-Encoding `{coding}`, but compressed bodies are not read");
+                (self.refusal)(415, &format!("{why}: send it without compression and without this header"))
+            }
+            (Err(refused), _) => refused,
         }
     }
 
@@ -255,6 +261,13 @@ impl Service<Request<Body>> for Entrance {
     }
 }
 
+/// The coding of a body that is not sent as it is.
+fn coding(headers: &HeaderMap) -> Option<String> {
+    let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|value| value.as_bytes().trim_ascii());
+    let coding = codings.find(|coding| !coding.eq_ignore_ascii_case(b"identity"))?;
+    Some(String::from_utf8_lossy(coding).into_owned())
+}
+
 fn response(answer: HttpAnswer) -> Response<Body> {
     let HttpAnswer { status, content_type, body } = answer;
     let length = body.len();
@@ -263,6 +276,9 @@ fn response(answer: HttpAnswer) -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if status == 415 {
+        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
     if status == 401 {
         headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         headers

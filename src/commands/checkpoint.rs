@@ -88,9 +88,10 @@ impl Compact {
         let compacted = compaction.map(Compaction::write).transpose()?;
         self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))?;
         match compacted {
-            Some(manifest) => out::print(describe(&manifest, false)),
-            None => out::print(format!("the newest checkpoint in {} has all rows already", self.folder)),
+            Some(manifest) => out::print_or_drop(describe(&manifest, false)),
+            None => out::print_or_drop(format!("the newest checkpoint in {} has all rows already", self.folder)),
         }
+        Ok(())
     }
 }
 

@@ -291,7 +291,8 @@ impl Synth {
                 let folder = Folder::from(&self.out).stopped_by(stop.flag());
                 let written =
                     block_on(to_criteo_text(&mut source, &cx, folder, &options, |progress| bar.show(progress)))?;
-                out::print(bar.done(&self.out, &written))
+                out::print_or_drop(bar.done(&self.out, &written));
+                Ok(())
             }
         }
     }
@@ -461,11 +462,13 @@ fn write_parquet(
     let said = bar.done(out, &written);
     if logs.is_json() {
         let reasons = cx.ledger().snapshot().rejected;
-        return out::print(serde_json::json!({ "folder": out, "written": written, "rejected": reasons }));
+        out::print_or_drop(serde_json::json!({ "folder": out, "written": written, "rejected": reasons }));
+        return Ok(());
     }
-    out::print(said)?;
+    out::print_or_drop(said);
     let rejected = cx.ledger().snapshot().rejected;
-    left_out_lines(&rejected).try_for_each(out::print)
+    left_out_lines(&rejected).for_each(out::print_or_drop);
+    Ok(())
 }
 
 impl Inspect {

@@ -109,8 +109,8 @@ impl Embed {
             return Ok(Ended::Drained);
         };
         let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;
-        out::print(bar.done(&self.out, &written))?;
-        counts.iter().try_for_each(out::print)?;
+        out::print_or_drop(bar.done(&self.out, &written));
+        counts.iter().for_each(out::print_or_drop);
         Ok(Ended::Done)
     }
 }

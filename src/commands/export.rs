@@ -91,7 +91,7 @@ impl Export {
             let delta = new.write_delta(&old, folder, self.values.into(), self.replace)?;
             let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
             let values = delta.gives.map_or_else(String::new, |_| format!(", values in {}", delta.values));
-            return out::print(format_args!(
+            out::print_or_drop(format_args!(
                 "wrote {}: {} of {} changed{values}, {} removed; from version {} to {}",
                 self.to,
                 counted(changed, "row"),
@@ -100,6 +100,7 @@ impl Export {
                 delta.from,
                 delta.to
             ));
+            return Ok(());
         }
         let mut model = load(&self.model)?;
         if !self.apply.is_empty() {
@@ -112,17 +113,19 @@ impl Export {
             stop.begin()?;
             let manifest = model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
-            return out::print(format_args!("wrote {}: {}; {versions}", self.to, counted(rows, "row")));
+            out::print_or_drop(format_args!("wrote {}: {}; {versions}", self.to, counted(rows, "row")));
+            return Ok(());
         }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
         stop.begin()?;
         let manifest = model.export(folder, parts, self.replace)?;
         let dense = manifest.onnx.as_ref().map_or_else(String::new, |onnx| format!(", {}", onnx.path));
-        out::print(format_args!(
+        out::print_or_drop(format_args!(
             "wrote {}: {} of the table{dense}; version {}",
             self.to,
             counted(manifest.rows + manifest.groups.iter().map(|group| group.rows).sum::<u64>(), "row"),
             manifest.model
-        ))
+        ));
+        Ok(())
     }
 }

@@ -100,7 +100,7 @@ impl Predict {
             out_folder::check_not_among_rows(out, &data)?;
         }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
-        let mut predicting = self.apart.start(asked, &model, logs)?;
+        let mut predicting = self.apart.start(asked, &model, logs, context)?;
         let ended = stop.begin().and_then(|()| {
             block_on(async {
                 match folder {
@@ -140,8 +140,8 @@ impl Predict {
             return Ok(Ended::Drained);
         };
         let written = writer.finish().await?;
-        out::print(bar.done(name, &written))?;
-        counts.iter().try_for_each(out::print)?;
+        out::print_or_drop(bar.done(name, &written));
+        counts.iter().for_each(out::print_or_drop);
         Ok(Ended::Done)
     }
 

@@ -7,7 +7,9 @@ use clap::Args;
 use super::launch::Readers;
 use super::role::scheduled_rank;
 use super::security_args::RunSecurityArgs;
-use crate::actors::left_out_lines;
+use crate::actors::{FaultKind, left_out_lines};
+use crate::connectors::Input;
+use crate::connectors::convert::block_on;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
@@ -95,6 +97,7 @@ impl ReadersApart {
         asked: &ToPredict<'_>,
         model: &'m Model,
         logs: &Logs,
+        context: &Context,
     ) -> Result<Predicting<'m>, Fault> {
         let &ToPredict { data, settings, keep, .. } = asked;
         let Some(count) = self.readers else {
@@ -105,6 +108,8 @@ impl ReadersApart {
             let process = self.process(Role::Trainer, listen, String::new());
             return Ok(Predicting::alone(model.predict_from_readers(&plan, ClusterProcess::new(process))?));
         }
+        // Rows that are not there are one error here, not one of each reader.
+        block_on(Input::from(data).with_stores(&context.stores).list())?;
         let mut readers = Readers::new(logs)?;
         let address = readers.address().to_owned();
         let listen =
@@ -157,7 +162,14 @@ impl ReadersApart {
         };
         stop.has_begun();
         process.take_part(|process| {
-            let read = Reader::start_to_predict(&plan, process, context)?.run(|| stop.asked(), |_| {})?;
+            let read = Reader::start_to_predict(&plan, process, context)?.run(|| stop.asked(), |_| {});
+            let read = match read {
+                Err(fault) if fault.kind == FaultKind::Drained && !stop.asked() => {
+                    tracing::info!("{fault}");
+                    return Ok(Ended::Drained);
+                }
+                read => read?,
+            };
             if report {
                 out::eprint_or_drop(&read);
             }

@@ -49,12 +49,13 @@ impl Stats {
             0 => String::new(),
             slots => format!(" and the quantiles of {}", counted(slots, "slot")),
         };
-        out::print(format_args!(
+        out::print_or_drop(format_args!(
             "wrote the statistics of {}{quantiles} over {} to {}",
             counted(statistics.dense.len(), "dense feature"),
             counted(statistics.rows, "row"),
             self.job.display()
-        ))
+        ));
+        Ok(())
     }
 
     /// Replaces the section in the file. The file appears whole: it is written under another name first.

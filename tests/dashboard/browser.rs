@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 /// The deadline of every wait.
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = super::common::DEADLINE;
 
 /// One page in a browser. Dropping it ends the browser.
 pub(crate) struct Page {
@@ -25,7 +25,7 @@ impl Page {
     /// Opens `url` in a browser that keeps its files in `profile`.
     pub(crate) fn open(url: &str, profile: &Path, (width, height): (u32, u32)) -> Self {
         let chromium = format!(
-            "exec timeout 170 chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
+            "exec timeout 900 chromium --headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking \
              --disable-component-update --disable-sync --remote-debugging-pipe --window-size={width},{height} \
              --user-data-dir='{}' '{url}' 3<&0 4>&1 2>/dev/null",
             profile.display()

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::Duration;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
@@ -57,7 +56,7 @@ impl Server {
 
     fn connect(&self) -> TcpStream {
         let socket = TcpStream::connect(&self.address).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket.set_read_timeout(Some(common::DEADLINE)).unwrap();
         socket
     }
 
@@ -93,13 +92,18 @@ fn head(method: &str, path: &str, headers: &str, length: usize) -> String {
 }
 
 /// Reads an answer to the end of the connection; returns status and body.
-pub(crate) fn read_answer(mut socket: TcpStream) -> (u16, String) {
+fn read_answer(socket: TcpStream) -> (u16, String) {
+    read_to_end(socket).unwrap_or_else(|answer| panic!("no answer: {answer:?}"))
+}
+
+/// The same. What comes instead, if the connection ends within the answer.
+pub(crate) fn read_to_end(mut socket: TcpStream) -> Result<(u16, String), String> {
     let mut answer = Vec::new();
     let _ = socket.read_to_end(&mut answer);
     let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+    let Some((head, body)) = answer.split_once("\r\n\r\n") else { return Err(answer) };
     let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (status, body.to_owned())
+    Ok((status, body.to_owned()))
 }
 
 #[derive(serde::Deserialize)]

@@ -75,10 +75,46 @@ fn a_closed_or_full_output_does_not_lose_the_model() {
     Model::load(&model, 1).unwrap();
 }
 
+/// A bug: a training said nothing, and a prediction that had written its folder had exit code 3.
+#[test]
+fn a_report_that_standard_output_does_not_take_is_one_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let lost = |command: &mut Command, out: Stdio| {
+        let output = command.stdin(Stdio::null()).stdout(out).stderr(Stdio::piped()).output().unwrap();
+        let (code, text) = common::code_and_output(&output);
+        assert_eq!(code, Some(0), "{command:?}: {text}");
+        text.matches("the report is lost, or a part of it: cannot write to standard output").count()
+    };
+    for format in ["text", "json"] {
+        for (out, warnings) in [(Stdio::from(full()), 1), (Stdio::from(closed()), 0)] {
+            assert_eq!(lost(train(dir.path(), &[&setting]).args(["--log-format", format]), out), warnings, "{format}");
+            Model::load(&model, 1).unwrap();
+        }
+    }
+    let rows = dir.path().join("parquet-0").display().to_string();
+    let data = format!("data.train={rows}");
+    let settings = ["model.kind=lr", "placement.readers=1", &data, &setting].map(|setting| ["--set", setting]);
+    let launch = [&["launch"][..], &settings.concat()].concat();
+    assert_eq!(lost(&mut common::forebay(&launch), full().into()), 1);
+    let scores = dir.path().join("scores");
+    let (from, to) = (model.display().to_string(), scores.display().to_string());
+    let predict = ["predict", "--model", &from, "--data", &rows, "--out", &to];
+    assert_eq!(lost(&mut common::forebay(&predict), full().into()), 1);
+    assert_eq!(common::read_rows(&scores).num_rows(), 2000);
+}
+
 #[test]
 fn a_result_that_cannot_be_printed_is_a_fault() {
-    let output = common::forebay(&["plan", "--job-file"]).stdout(full()).output().unwrap();
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    assert!(train(dir.path(), &[&setting]).output().unwrap().status.success());
+    let (model, rows) = (model.display().to_string(), dir.path().join("parquet-0").display().to_string());
+    for command in [&["plan", "--job-file"][..], &["eval", "--model", &model, "--data", &rows]] {
+        let output = common::forebay(command).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output"), "{output:?}");
+    }
 }
 
 /// Runs a training that must be refused before it trains. Returns its output.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, Float32Array, Int32Array, RecordBatch, StringArray};
@@ -249,6 +249,27 @@ fn a_signal_ends_the_prediction_and_its_readers() {
     assert!(code == Some(5) && said.contains("no scores are written"), "{code:?} {said}");
     assert_eq!(names(&results), Vec::<String>::new());
     assert!(readers.iter().all(|id| !Path::new(&format!("/proc/{id}")).exists()), "{readers:?}");
+}
+
+#[test]
+fn a_closed_standard_output_ends_the_readers_without_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = copies(&common::parquet(dir.path(), 4000, 20_000), 50);
+    let closed = std::io::pipe().unwrap().1;
+    let arguments = [&arguments(&folder, &data, Path::new("-"))[..], &["--readers", "2"]].concat();
+    let output = common::forebay(&arguments).stdout(closed).stderr(Stdio::piped()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("error") && !said.contains("other readers"), "{said}");
+}
+
+#[test]
+fn rows_that_are_not_there_are_one_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let (nowhere, out) = (dir.path().join("nowhere"), dir.path().join("scores"));
+    let (code, said) = common::run(&[&arguments(&model, &nowhere, &out)[..], &["--readers", "2"]].concat());
+    assert!(code == Some(2) && said.matches("there is nothing at").count() == 1, "{code:?} {said}");
 }
 
 /// A process of a run that listens, or joins, at `address`.

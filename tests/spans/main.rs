@@ -29,21 +29,22 @@ fn run(command: &str, dir: &Path, endpoint: &str, flags: &[&str], variables: &[(
 }
 
 /// Runs the program, again if a run has lost spans: its end waits for a few seconds, which a busy machine may need for more. Returns what
-/// the last run wrote, and its spans.
+/// the last run wrote, and its spans. `tls`: the certificate and the key of the receiver, PEM.
 fn run_with_all_spans(
     command: &str,
     dir: &Path,
-    receiver: &Receiver,
-    endpoint: &str,
+    tls: Option<(String, String)>,
     flags: &[&str],
     variables: &[(&str, &str)],
 ) -> (String, Vec<Received>) {
     for _ in 0..20 {
-        let (code, text) = run(command, dir, endpoint, flags, variables);
+        // Spans of a run that did not wait for them may come after its end: each run has a receiver of its own.
+        let receiver = Receiver::start(tls.clone());
+        let endpoint = if tls.is_some() { receiver.https() } else { receiver.http() };
+        let (code, text) = run(command, dir, &endpoint, flags, variables);
         assert_eq!(code, Some(0), "{text}");
-        let received = receiver.received();
         if !text.contains(" were not") {
-            return (text, received);
+            return (text, receiver.received());
         }
     }
     panic!("each run lost spans");
@@ -114,9 +115,8 @@ fn set(names: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn every_batch_of_a_run_has_a_trace_with_a_span_of_each_stage() {
-    let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start(None));
-    let (text_of_run, received) =
-        run_with_all_spans("train", dir.path(), &receiver, &receiver.http(), &["--spans", "1"], &[]);
+    let dir = tempfile::tempdir().unwrap();
+    let (text_of_run, received) = run_with_all_spans("train", dir.path(), None, &["--spans", "1"], &[]);
     let [of_batches, of_windows] = check(&received, &[0, 1, 2, 3, 4]);
     assert_eq!(of_batches, set(&["batch", "lookup", "train", "push"]));
     assert!(of_windows.is_superset(&set(&["window", "read", "parse", "batch"])), "{of_windows:?}");
@@ -128,13 +128,13 @@ fn every_batch_of_a_run_has_a_trace_with_a_span_of_each_stage() {
 
 #[test]
 fn one_window_of_n_is_sent_and_the_environment_names_the_service_and_the_run() {
-    let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start(None));
+    let dir = tempfile::tempdir().unwrap();
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
     let traces_of_run = || {
         let variables =
             [("TRACEPARENT", parent), ("OTEL_SERVICE_NAME", "ads"), ("OTEL_RESOURCE_ATTRIBUTES", "team=ranking")];
         let flags = ["--spans", "3"];
-        let (_, received) = run_with_all_spans("train", dir.path(), &receiver, &receiver.http(), &flags, &variables);
+        let (_, received) = run_with_all_spans("train", dir.path(), None, &flags, &variables);
         check(&received, &[0, 3]);
         assert!(received.iter().all(|one| self::text(&one.resource, "service.name").as_deref() == Some("ads")));
         assert!(received.iter().all(|one| self::text(&one.resource, "team").as_deref() == Some("ranking")));
@@ -145,10 +145,10 @@ fn one_window_of_n_is_sent_and_the_environment_names_the_service_and_the_run() {
 
 #[test]
 fn the_processes_of_a_cluster_give_a_batch_one_trace() {
-    let (dir, receiver) = (tempfile::tempdir().unwrap(), Receiver::start(None));
+    let dir = tempfile::tempdir().unwrap();
     let sets = ["placement.readers=2", "placement.ps=1", "placement.lease_rows=4000"];
     let flags: Vec<&str> = ["--spans", "1"].into_iter().chain(sets.iter().flat_map(|set| ["--set", set])).collect();
-    let (_, received) = run_with_all_spans("launch", dir.path(), &receiver, &receiver.http(), &flags, &[]);
+    let (_, received) = run_with_all_spans("launch", dir.path(), None, &flags, &[]);
     let [of_batches, _] = check(&received, &[0, 1, 2, 3, 4]);
     assert_eq!(of_batches, set(&["batch", "ship", "receive", "lookup", "train", "push"]));
     for spans in traces(&received).values().filter(|spans| name(&spans[0].span).2.is_some()) {
@@ -163,11 +163,11 @@ fn tls_is_believed_by_the_authority_that_is_named() {
         (tempfile::tempdir().unwrap(), rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap());
     let authority = dir.path().join("ca.pem");
     std::fs::write(&authority, certificate.cert.pem()).unwrap();
-    let receiver = Receiver::start(Some((certificate.cert.pem(), certificate.signing_key.serialize_pem())));
+    let tls = (certificate.cert.pem(), certificate.signing_key.serialize_pem());
     let authority = [("OTEL_EXPORTER_OTLP_CERTIFICATE", authority.to_str().unwrap())];
-    let (_, received) =
-        run_with_all_spans("train", dir.path(), &receiver, &receiver.https(), &["--spans", "1"], &authority);
+    let (_, received) = run_with_all_spans("train", dir.path(), Some(tls.clone()), &["--spans", "1"], &authority);
     check(&received, &[0, 1, 2, 3, 4]);
+    let receiver = Receiver::start(Some(tls));
     let (code, text) = run("train", dir.path(), &receiver.https(), &["--spans", "1"], &[]);
     assert!(code == Some(2) && text.contains("OTEL_EXPORTER_OTLP_CERTIFICATE"), "{text}");
 }
@@ -175,7 +175,8 @@ fn tls_is_believed_by_the_authority_that_is_named() {
 #[test]
 fn a_receiver_that_is_away_or_silent_harms_no_run() {
     let dir = tempfile::tempdir().unwrap();
-    let away = format!("http://{}", receiver::free_address());
+    // A port that no other test is given.
+    let away = "http://127.0.0.1:1".to_owned();
     // It takes connections and never answers.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());

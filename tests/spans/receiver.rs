@@ -1,8 +1,7 @@
 //! A receiver of OTLP over gRPC that keeps what it gets.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 use forebay::actors::IoRuntime;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
@@ -10,6 +9,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value::Value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 
@@ -47,18 +47,15 @@ impl TraceService for Kept {
 impl Receiver {
     /// Listens on this machine. `tls`: its certificate and key, PEM.
     pub(crate) fn start(tls: Option<(String, String)>) -> Self {
-        let (address, kept, io) = (free_address(), Kept::default(), IoRuntime::new("receiver", 1));
+        let (kept, io) = (Kept::default(), IoRuntime::new("receiver", 1));
+        let incoming = io.block_on(async { TcpIncoming::bind(([127, 0, 0, 1], 0).into()) }).unwrap();
+        let address = incoming.local_addr().unwrap();
         let mut server = Server::builder();
         if let Some((certificate, key)) = tls {
             server = server.tls_config(ServerTlsConfig::new().identity(Identity::from_pem(certificate, key))).unwrap();
         }
-        let serving = server.add_service(TraceServiceServer::new(kept.clone())).serve(address);
+        let serving = server.add_service(TraceServiceServer::new(kept.clone())).serve_with_incoming(incoming);
         io.spawn(async move { serving.await.unwrap() });
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while std::net::TcpStream::connect(address).is_err() {
-            assert!(Instant::now() < deadline, "the receiver does not listen at {address}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
         Self { address, kept, _io: io }
     }
 
@@ -70,15 +67,10 @@ impl Receiver {
         format!("https://localhost:{}", self.address.port())
     }
 
-    /// What has come since the last call.
+    /// What has come so far.
     pub(crate) fn received(&self) -> Vec<Received> {
-        std::mem::take(&mut *self.kept.0.lock().unwrap())
+        self.kept.0.lock().unwrap().clone()
     }
-}
-
-/// An address that nothing listens at.
-pub(crate) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
 fn value<'a>(attributes: &'a [KeyValue], key: &str) -> Option<&'a Value> {

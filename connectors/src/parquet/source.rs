@@ -10,7 +10,8 @@ use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::cuts::Cuts;
-use super::fetch::{self, FetchedRows};
+use super::encryption::encrypted_column;
+use super::fetch::{self, Fetched, FetchedRows};
 use super::footer::{self, Footer};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
@@ -246,7 +247,7 @@ impl Decode {
         let Range { start, end } = self.part.rows;
         let mut row = start;
         let FetchedRows { data, metadata, row_group, .. } = fetched;
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(data, metadata)
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(data.clone(), metadata)
             .with_projection(self.footer.selected.mask.clone())
             .with_row_groups(vec![row_group])
             .with_batch_size(self.batch_rows);
@@ -257,8 +258,8 @@ impl Decode {
             builder = builder.with_limit(usize::try_from(end - start).unwrap_or(usize::MAX));
         }
         // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
-        let mut reader = self.guard(row, || builder.build())?;
-        while let Some(batch) = self.guard(row, || reader.next().transpose())? {
+        let mut reader = self.guard(row, &data, || builder.build())?;
+        while let Some(batch) = self.guard(row, &data, || reader.next().transpose())? {
             let batch = self.footer.selected.found.in_order(&batch)?;
             let (rows, bytes) = (batch.num_rows(), batch_bytes(&batch));
             let mut at = 0;
@@ -279,12 +280,24 @@ impl Decode {
         Ok(())
     }
 
-    fn guard<T, E: std::error::Error>(&self, row: u64, f: impl FnOnce() -> Result<T, E>) -> Result<T, Fault> {
-        match catch_expected(f) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(e)) => Err(self.fault(row, e.to_string())),
-            Err(panic) => Err(self.fault(row, panic_message(&*panic).to_owned())),
-        }
+    fn guard<T, E: std::error::Error>(
+        &self,
+        row: u64,
+        data: &Fetched,
+        f: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, Fault> {
+        let why = match catch_expected(f) {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(e)) => e.to_string(),
+            Err(panic) => panic_message(&*panic).to_owned(),
+        };
+        Err(match encrypted_column(&self.footer, self.group, data) {
+            Some(column) => Fault::user(format!(
+                "column `{column}` of `{}` is encrypted, which Forebay does not read: write the file again without encryption",
+                self.footer.file.name
+            )),
+            None => self.fault(row, why),
+        })
     }
 
     fn fault(&self, row: u64, why: String) -> Fault {

@@ -15,6 +15,7 @@ use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use parquet::arrow::ArrowWriter;
+use parquet::file::metadata::ParquetMetaDataReader;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 
@@ -266,6 +267,27 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
         said.contains("column `row` has numbers (Float32) in `") && said.contains("but integers (Int64) in `"),
         "{said}"
     );
+}
+
+/// A bug: the file was called damaged.
+#[tokio::test]
+async fn a_column_that_is_encrypted_under_a_plain_footer_is_named_and_the_others_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    write(&path, &rows(0, 100), 100);
+    let footer = ParquetMetaDataReader::new().parse_and_finish(&File::open(&path).unwrap()).unwrap();
+    let (start, length) = footer.row_group(0).column(1).byte_range();
+    // In place of the header of a page and the page, a writer puts a length and so many encrypted bytes.
+    let module = |length: u64| [&(length as u32).to_le_bytes()[..], &vec![0x5a_u8; length as usize]].concat();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let chunk = &mut bytes[start as usize..(start + length) as usize];
+    chunk.copy_from_slice(&[module(42), module(length - 50)].concat());
+    std::fs::write(&path, bytes).unwrap();
+    let said = refused(ParquetSource::new(&path, options())).await;
+    assert!(said.to_string().contains("column `row` of `") && said.domain == Domain::User, "{said}");
+    assert!(said.to_string().contains("a.parquet` is encrypted"), "{said}");
+    let mut source = ParquetSource::new(&path, options()).columns(["label"]);
+    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 100);
 }
 
 #[tokio::test]

@@ -301,12 +301,13 @@ impl RunState {
     }
 
     /// A member cannot go on. The run fails, unless the member is a reader with an external fault (its disk or its network) and
-    /// another reader can take its rows.
+    /// another reader can take its rows. In a run that has failed, the member cannot go on because of that.
     pub(super) fn fail(&mut self, request: FailRequest, now: Instant) -> Result<(), Fault> {
         let FailRequest { member: MemberId { role, rank, .. }, failure } = request;
         self.heartbeat(request.member, now)?;
         let failure = Failure { message: format!("{role} {rank}: {}", failure.message), ..failure };
-        if role != Role::Reader || failure.domain != Domain::External {
+        let has_failed = matches!(self.phase, RunPhase::Failed(_));
+        if role != Role::Reader || failure.domain != Domain::External || has_failed {
             self.fail_run(failure);
             // The member ends with this fault and sends no more requests.
             self.tells(role, rank);
@@ -381,7 +382,7 @@ impl RunState {
         // The first fault wins, and a run that is over stays over.
         if !matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
             match failure.drained {
-                true => tracing::warn!("{}", failure.message),
+                true => tracing::info!("{}", failure.message),
                 false => tracing::error!("the run has failed: {}", failure.message),
             }
             self.phase = RunPhase::Failed(failure);

@@ -25,18 +25,32 @@ pub(super) enum JsonCell<'a> {
 const FITS: Range<f64> = i64::MIN as f64..u64::MAX as f64;
 
 impl JsonCell<'_> {
+    /// The value as an integer, if it is one. The parser reads `-0` as it reads `-0.0`, as a floating-point number; here it is 0.
+    pub(super) fn integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(value) => Some(*value),
+            Self::Number(number) if is_minus_zero(*number) => Some(0),
+            _ => None,
+        }
+    }
+
     /// The kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Absent | Self::Null => "null",
             Self::Boolean(_) => "a boolean",
             Self::Integer(_) | Self::Unsigned(_) => "an integer",
+            Self::Number(number) if is_minus_zero(*number) => "a minus zero (-0 or -0.0)",
             Self::Number(number) if !FITS.contains(number) => "a number of more than 64 bits",
             Self::Number(_) => "a number with a fraction or an exponent",
             Self::Text(_) => "a string",
             Self::List(_) => "a list",
         }
     }
+}
+
+fn is_minus_zero(number: f64) -> bool {
+    number == 0.0 && number.is_sign_negative()
 }
 
 impl<'de> Deserialize<'de> for JsonCell<'de> {

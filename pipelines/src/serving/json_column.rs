@@ -76,30 +76,21 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
             })?)
         }
         ColumnType::Date => {
-            Arc::new(convert::<i32, Date32Array>(cells, "an integer: days since 1970", |cell| match cell {
-                JsonCell::Integer(value) => i32::try_from(*value).ok(),
-                _ => None,
-            })?)
+            let day = |cell: &JsonCell<'_>| cell.integer().and_then(|value| i32::try_from(value).ok());
+            Arc::new(convert::<i32, Date32Array>(cells, "an integer: days since 1970", day)?)
         }
         ColumnType::Timestamp => {
             let wanted = "an integer: microseconds since 1970";
-            Arc::new(convert::<i64, TimestampMicrosecondArray>(cells, wanted, |cell| match cell {
-                JsonCell::Integer(value) => Some(*value),
-                _ => None,
-            })?)
+            Arc::new(convert::<i64, TimestampMicrosecondArray>(cells, wanted, |cell| cell.integer())?)
         }
         ColumnType::Integer => {
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
                 return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
                     JsonCell::Unsigned(value) => Some(*value),
-                    JsonCell::Integer(value) => u64::try_from(*value).ok(),
-                    _ => None,
+                    cell => cell.integer().and_then(|value| u64::try_from(value).ok()),
                 })?));
             }
-            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| match cell {
-                JsonCell::Integer(value) => Some(*value),
-                _ => None,
-            })?)
+            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| cell.integer())?)
         }
     })
 }

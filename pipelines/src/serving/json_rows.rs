@@ -203,7 +203,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use arrow::array::{Array as _, AsArray as _};
-    use arrow::datatypes::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType};
+    use arrow::datatypes::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType, UInt64Type};
     use forebay_job::Columns;
 
     use super::super::serving_columns::MOST_VALUES;
@@ -275,6 +275,35 @@ mod tests {
         assert_eq!(time.iter().collect::<Vec<_>>(), [Some(7_000_000), None]);
         let said = parse(&rows, br#"{"rows": [{"day": 1.5, "time": 1}]}"#).unwrap_err().to_string();
         assert!(said.contains("expected an integer: days since 1970"), "{said}");
+    }
+
+    /// A bug: it was called a number with a fraction or an exponent.
+    #[test]
+    fn minus_zero_is_zero_where_integers_are_expected() {
+        let columns = toml::from_str("label = 'y'\ndense = ['n', 'u', 'x']\nslots = ['day', 'time', 'word']").unwrap();
+        let types = [
+            ("n", ColumnType::Integer),
+            ("u", ColumnType::Integer),
+            ("x", ColumnType::Number),
+            ("day", ColumnType::Date),
+            ("time", ColumnType::Timestamp),
+            ("word", ColumnType::Text),
+        ];
+        let rows =
+            ServingColumns::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new());
+        let body = br#"{"shared": {"n": -0, "x": -0, "day": -0, "time": -0, "word": "-0"},
+            "rows": [{"u": 18446744073709551615}, {"u": -0}]}"#;
+        let batch = parse(&rows, body).unwrap().unwrap();
+        assert_eq!(batch["n"].as_primitive::<Int64Type>().values(), &[0, 0]);
+        assert_eq!(batch["u"].as_primitive::<UInt64Type>().values(), &[u64::MAX, 0]);
+        assert_eq!(batch["day"].as_primitive::<Date32Type>().values(), &[0, 0]);
+        assert_eq!(batch["time"].as_primitive::<TimestampMicrosecondType>().values(), &[0, 0]);
+        let x = batch["x"].as_primitive::<Float64Type>().value(0);
+        assert!(x == 0.0 && x.is_sign_negative(), "{x}");
+        // As text, `-0` and `-0.0` would differ.
+        let body = br#"{"rows": [{"n": 1, "u": 1, "x": 1, "day": 1, "time": 1, "word": -0}]}"#;
+        let said = parse(&rows, body).unwrap_err().to_string();
+        assert!(said.contains("column `word` is a minus zero (-0 or -0.0), expected a string"), "{said}");
     }
 
     #[test]

@@ -285,7 +285,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("mark");
         let script = format!("echo x >>{}; exit 7", mark.display());
-        let failed = supervised(&[("ps", "sleep .2; exit 7"), ("trainer", &script)]).unwrap_err();
+        // If the ps ended before the trainer was started, no trainer would be.
+        let later = format!("until [ -s {} ]; do sleep .1; done; exit 7", mark.display());
+        let failed = supervised(&[("ps", &later), ("trainer", &script)]).unwrap_err();
         assert!(failed.to_string().contains("its model is not saved"), "{failed}");
         assert_eq!(failed.domain, crate::actors::Domain::External);
         assert_eq!(std::fs::read_to_string(&mark).unwrap(), "x\n");

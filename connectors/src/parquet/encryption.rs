@@ -1,0 +1,56 @@
+//! Columns that are encrypted in a file whose footer is plain.
+//!
+//! The parser of footers skips the fields that say so, because it is built without its feature `encryption`. But in place of pages, such a
+//! column has encrypted modules, each behind its length.
+
+use parquet::file::reader::ChunkReader as _;
+
+use super::fetch::Fetched;
+use super::footer::Footer;
+
+/// Bytes of the nonce that every module begins with.
+const NONCE: usize = 12;
+
+/// The first wanted column of a row group that is encrypted. `None` if there is none, or if only some of its bytes are in `data`.
+pub(super) fn encrypted_column(footer: &Footer, row_group: usize, data: &Fetched) -> Option<String> {
+    let columns = footer.metadata.metadata().row_group(row_group).columns().iter().enumerate();
+    let mut wanted = columns.filter(|&(leaf, _)| footer.selected.mask.leaf_included(leaf)).map(|(_, column)| column);
+    let encrypted = wanted.find(|column| {
+        let (start, length) = column.byte_range();
+        data.get_bytes(start, length as usize).is_ok_and(|chunk| holds_modules(&chunk))
+    })?;
+    Some(encrypted.column_path().string())
+}
+
+/// Whether a column chunk is a row of modules and nothing else: a length of four bytes, and so many bytes.
+fn holds_modules(chunk: &[u8]) -> bool {
+    let mut rest = chunk;
+    while let Some((length, after)) = rest.split_first_chunk::<4>() {
+        match after.split_at_checked(u32::from_le_bytes(*length) as usize) {
+            Some((module, after)) if module.len() >= NONCE => rest = after,
+            _ => return false,
+        }
+    }
+    rest.is_empty() && !chunk.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(length: u32) -> Vec<u8> {
+        [&length.to_le_bytes()[..], &vec![0x5a_u8; length as usize]].concat()
+    }
+
+    #[test]
+    fn only_a_whole_row_of_modules_is_taken_for_an_encrypted_column() {
+        assert!(holds_modules(&module(42)) && holds_modules(&[module(42), module(12)].concat()));
+        // As a page begins.
+        let page = [b"\x15\x04\x15\x10\x15\x14\x4c\x15\x02"[..].to_vec(), module(42)].concat();
+        let cut = module(42)[..45].to_vec();
+        for other in [vec![], vec![0; 64], page, cut, [module(42), module(11)].concat(), [module(42), vec![9]].concat()]
+        {
+            assert!(!holds_modules(&other), "{other:?}");
+        }
+    }
+}
