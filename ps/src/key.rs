@@ -3,7 +3,7 @@
 //! Integers are mixed by a bijection, so two integers of one slot never share a key. Strings, and equal integers of
 //! two slots, meet with the chance of two random 64-bit numbers: with a billion keys, 3%, that any two do.
 
-use forebay_base::mix64;
+use forebay_base::{mix64, unmix64};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::simd::{Job, dispatch};
@@ -33,6 +33,12 @@ impl SlotHasher {
     #[inline(always)]
     pub fn int(&self, value: i64) -> u64 {
         mix64(value as u64 ^ self.seed)
+    }
+
+    /// The only integer that has this key: undoes [`int`](Self::int).
+    #[inline(always)]
+    pub fn integer(&self, key: u64) -> i64 {
+        (unmix64(key) ^ self.seed) as i64
     }
 
     /// The keys of integers of any width: [`int`](Self::int) of each, with the widest vectors that the CPU has.
@@ -98,18 +104,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Undoes [`mix64`]: that it exists is what makes `int` a bijection.
-    fn unmix(mut x: u64) -> u64 {
-        x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
-        x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
-        x ^ (x >> 30) ^ (x >> 60)
-    }
-
     proptest! {
         #[test]
         fn int_can_be_undone(value: i64, seed: u64) {
             let slot = SlotHasher::new("C1", seed);
-            prop_assert_eq!((unmix(slot.int(value)) ^ slot.seed) as i64, value);
+            prop_assert_eq!(slot.integer(slot.int(value)), value);
+            prop_assert_eq!(slot.int(slot.integer(value as u64)), value as u64);
         }
 
         #[test]

@@ -3,6 +3,7 @@
 use forebay_actors::{Batch, BatchName, Lineage, StageCx};
 use forebay_connectors::WindowMark;
 
+use super::slot_integers::SlotIntegers;
 use super::{KeptRows, heap};
 
 /// The keys of one slot (a categorical column), row by row.
@@ -10,6 +11,8 @@ use super::{KeptRows, heap};
 pub enum SlotKeys {
     /// One key per row: `[n]`.
     One(Vec<u64>),
+    /// One integer per row, whose key is computed when it is asked for.
+    Integers(SlotIntegers),
     /// Any number of keys per row. The keys of row `i` are `keys[offsets[i]..offsets[i + 1]]`.
     Many {
         /// `[n + 1]`, ascending from 0.
@@ -33,6 +36,7 @@ impl SlotKeys {
     pub fn rows(&self) -> usize {
         match self {
             Self::One(keys) => keys.len(),
+            Self::Integers(integers) => integers.rows(),
             Self::Many { offsets, .. } | Self::Weighted { offsets, .. } => offsets.len().saturating_sub(1),
         }
     }
@@ -41,6 +45,7 @@ impl SlotKeys {
     pub fn keys(&self, from: usize, to: usize) -> &[u64] {
         match self {
             Self::One(keys) => &keys[from..to],
+            Self::Integers(integers) => &integers.keys()[from..to],
             Self::Many { offsets, keys } | Self::Weighted { offsets, keys, .. } => {
                 &keys[offsets[from] as usize..offsets[to] as usize]
             }
@@ -50,7 +55,7 @@ impl SlotKeys {
     /// The weights of the keys of the rows `from..to`; `None` if every key of the slot weighs 1.
     pub fn weights(&self, from: usize, to: usize) -> Option<&[f32]> {
         match self {
-            Self::One(_) | Self::Many { .. } => None,
+            Self::One(_) | Self::Integers(_) | Self::Many { .. } => None,
             Self::Weighted { offsets, weights, .. } => Some(&weights[offsets[from] as usize..offsets[to] as usize]),
         }
     }
@@ -58,21 +63,32 @@ impl SlotKeys {
     /// Where the keys of each row begin, `[n + 1]`; `None` if each row has one key.
     pub fn offsets(&self) -> Option<&[u32]> {
         match self {
-            Self::One(_) => None,
+            Self::One(_) | Self::Integers(_) => None,
             Self::Many { offsets, .. } | Self::Weighted { offsets, .. } => Some(offsets),
         }
     }
 
-    /// The keys of all rows.
+    /// Number of keys of the rows `from..to`.
+    pub(crate) fn count(&self, from: usize, to: usize) -> usize {
+        self.offsets().map_or(to - from, |offsets| (offsets[to] - offsets[from]) as usize)
+    }
+
+    /// The keys of all rows. Integers become keys.
     pub(crate) fn all_mut(&mut self) -> &mut [u64] {
+        if let Self::Integers(integers) = self {
+            *self = Self::One(integers.keys().to_vec());
+        }
         match self {
             Self::One(keys) | Self::Many { keys, .. } | Self::Weighted { keys, .. } => keys,
+            Self::Integers(_) => unreachable!("they became keys"),
         }
     }
 
     fn select(&self, rows: &[u32]) -> Self {
-        if let Self::One(keys) = self {
-            return Self::One(rows.iter().map(|&row| keys[row as usize]).collect());
+        match self {
+            Self::One(keys) => return Self::One(rows.iter().map(|&row| keys[row as usize]).collect()),
+            Self::Integers(integers) => return Self::Integers(integers.select(rows)),
+            Self::Many { .. } | Self::Weighted { .. } => {}
         }
         let (mut offsets, mut selected) = (Vec::with_capacity(rows.len() + 1), Vec::new());
         let mut weights = Vec::new();
@@ -91,6 +107,7 @@ impl SlotKeys {
     fn bytes(&self) -> usize {
         match self {
             Self::One(keys) => heap(keys),
+            Self::Integers(integers) => integers.bytes(),
             Self::Many { offsets, keys } => heap(offsets) + heap(keys),
             Self::Weighted { offsets, keys, weights } => heap(offsets) + heap(keys) + heap(weights),
         }

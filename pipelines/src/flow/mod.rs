@@ -10,6 +10,7 @@ mod kept_rows;
 mod ready_batch;
 mod row_counts;
 mod slot_counts;
+mod slot_integers;
 mod train_batch;
 
 pub use device_batch::DeviceBatch;
@@ -20,6 +21,8 @@ pub use kept_rows::KeptRows;
 pub use ready_batch::ReadyBatch;
 pub use row_counts::RowCounts;
 pub use slot_counts::SlotCounts;
+pub use slot_integers::SlotIntegers;
+pub(crate) use slot_integers::{IntegerValues, hashed};
 pub use train_batch::{TrainBatch, WindowEnd};
 
 /// Bytes a vector holds on the heap.

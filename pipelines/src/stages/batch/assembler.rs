@@ -3,7 +3,7 @@
 //! It works column by column: the keys of one slot of a part are 512 KiB (of 65,536 rows), and the table that finds equal keys
 //! of one slot in one batch 128 KiB (of 4,096 rows), which a core's second cache holds. A key is gathered and de-duplicated in
 //! one go: only its place in the batch's list, half as many bytes, is written down. What is written is appended to buffers that
-//! keep their memory, so nothing is zeroed first.
+//! keep their memory, so nothing is zeroed first. Integers are hashed when equal ones are found: `space` says how.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,9 +11,11 @@ use std::ops::Range;
 use forebay_actors::Lineage;
 use forebay_base::SplitMix64;
 
+use super::direct::Direct;
 use super::part::{Part, Piece, take_rows};
 use super::places::{Places, Staged, count_keys};
 use super::plan::BatchPlan;
+use super::space::SpaceValues;
 use super::transpose::Transpose;
 use crate::dedup::Dedup;
 use crate::flow::{ExampleBatch, KeptRows, SlotCounts, TrainBatch};
@@ -27,8 +29,9 @@ pub(super) struct Assembler {
     /// The key of a missing value in each slot; empty if slots are not counted.
     missing: Vec<Option<u64>>,
     dedup: Dedup,
+    direct: Direct,
     places: Places,
-    /// The keys of the slots of one key space, and one column of values, in the order in which they came.
+    /// The values of the slots of one key space, and one column of values, in the order in which they came.
     staged: (Vec<Staged>, Vec<f32>),
     /// The columns of a part that is shuffled, in the new order.
     shuffled: Shuffled,
@@ -77,6 +80,7 @@ impl Assembler {
             spaces,
             missing: plan.missing.clone(),
             dedup: Dedup::default(),
+            direct: Direct::default(),
             places: Places::default(),
             staged: Default::default(),
             shuffled: Shuffled::default(),
@@ -125,29 +129,28 @@ impl Assembler {
         let mut keys_of: VecDeque<Keys> = batches.iter().map(|_| no_keys()).collect();
         self.places.start(pieces, batches.len(), self.slots);
         for space in &self.spaces {
+            let values = SpaceValues::of(pieces, space);
             let staged = &mut self.staged.0;
             staged.resize_with(space.len().max(staged.len()), Staged::default);
-            if order.is_some() {
-                staged.iter_mut().zip(space).for_each(|(staged, &slot)| staged.fill(pieces, slot));
+            let staged = &mut staged[..space.len()];
+            if order.is_some() || values.are_integers() {
+                staged.iter_mut().zip(space).for_each(|(staged, &slot)| values.stage(staged, pieces, slot));
             }
             for ((batch, range), Keys { unique, slots }) in batches.iter().enumerate().zip(&mut keys_of) {
                 let order = order.map(|order| &order[range.clone()]);
-                let keys = match order {
-                    Some(order) => staged[..space.len()].iter().map(|staged| staged.count(order)).sum(),
+                let count = match order {
+                    Some(order) => staged.iter().map(|staged| staged.count(order)).sum(),
                     None => space.iter().map(|&slot| count_keys(pieces, slot)).sum(),
                 };
-                let mut pass = self.dedup.start(keys, unique.len());
+                let mut pass = values.start(&mut self.dedup, &mut self.direct, count, unique.len());
                 for (staged, &slot) in staged.iter().zip(space) {
-                    match order {
-                        Some(order) => self.places.add_in_order(batch, slot, staged, order, &mut pass),
-                        None => self.places.add(batch, slot, pieces, &mut pass),
-                    }
+                    pass.add(&mut self.places, (batch, slot), pieces, staged, order);
                     if let (Some(counts), Some(missing)) = (slots.get_mut(slot), self.missing.get(slot)) {
                         let missing = missing.and_then(|key| pass.place_of(key));
                         *counts = self.places.counts(batch, slot, missing);
                     }
                 }
-                unique.extend_from_slice(pass.firsts());
+                pass.append_keys(unique);
                 let end = unique.len() as u32;
                 space.iter().for_each(|&slot| slots.get_mut(slot).into_iter().for_each(|counts| counts.keys_end = end));
             }

@@ -9,9 +9,12 @@
 
 mod assembler;
 mod cutter;
+mod direct;
+mod numbers;
 mod part;
 mod places;
 mod plan;
+mod space;
 mod transpose;
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};

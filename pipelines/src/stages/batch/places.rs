@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::part::Piece;
 use super::transpose::Transpose;
 use crate::dedup::Pass;
-use crate::flow::{SlotCounts, SlotKeys};
+use crate::flow::{SlotCounts, SlotIntegers, SlotKeys};
 
-/// Keys that are gathered before they are de-duplicated: 2 KiB, in the L1 cache.
+/// Values that are gathered before they are de-duplicated: at most 2 KiB, in the L1 cache.
 const GATHERED: usize = 256;
 
 /// The places of the values of one or more batches.
@@ -38,10 +38,12 @@ struct Run {
     ends_start: Option<usize>,
 }
 
-/// The keys of one slot of a part, in the order in which they came.
+/// The keys of one slot of a part, or the integers or numbers that stand for them, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Staged {
-    keys: Vec<u64>,
+    /// Keys, or integers.
+    pub(super) keys: Vec<u64>,
+    pub(super) numbers: Vec<u32>,
     /// As in [`SlotKeys::Many`]; empty if each row has one key.
     offsets: Vec<u32>,
     /// As in [`SlotKeys::Weighted`]; empty if keys have no weights.
@@ -51,9 +53,7 @@ pub(super) struct Staged {
 impl Staged {
     /// Takes the keys of `slot`. Reading them in order brings them into the cache faster than gathering does.
     pub(super) fn fill(&mut self, pieces: &VecDeque<Piece>, slot: usize) {
-        self.keys.clear();
-        self.offsets.clear();
-        self.weights.clear();
+        self.clear();
         let bags = has_bags(pieces, slot);
         let weighted = pieces.iter().any(|piece| has_weights(&piece.batch.slots[slot]));
         for piece in pieces {
@@ -69,6 +69,29 @@ impl Staged {
         if bags {
             self.offsets.push(self.keys.len() as u32);
         }
+    }
+
+    /// Takes the integers of `slot`, which has one in each row, and `missing` for a missing one.
+    pub(super) fn fill_integers(&mut self, pieces: &VecDeque<Piece>, slot: usize, missing: i64) {
+        self.clear();
+        for (piece, integers) in integers_of(pieces, slot) {
+            integers.append_integers(piece.from..piece.to, missing, &mut self.keys);
+        }
+    }
+
+    /// Takes the numbers of the integers of `slot`, which has one in each row: by how much each is more than `least`.
+    pub(super) fn fill_numbers(&mut self, pieces: &VecDeque<Piece>, slot: usize, least: i64, missing: u32) {
+        self.clear();
+        for (piece, integers) in integers_of(pieces, slot) {
+            integers.append_numbers(piece.from..piece.to, least, missing, &mut self.numbers);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.numbers.clear();
+        self.offsets.clear();
+        self.weights.clear();
     }
 
     fn range(&self, row: u32) -> Range<usize> {
@@ -87,6 +110,14 @@ impl Staged {
 
 fn keys_of(piece: &Piece, slot: usize) -> &[u64] {
     piece.batch.slots[slot].keys(piece.from, piece.to)
+}
+
+/// The integers of a slot that has nothing else.
+fn integers_of(pieces: &VecDeque<Piece>, slot: usize) -> impl Iterator<Item = (&Piece, &SlotIntegers)> {
+    pieces.iter().filter_map(move |piece| match &piece.batch.slots[slot] {
+        SlotKeys::Integers(integers) => Some((piece, integers)),
+        _ => None,
+    })
 }
 
 /// The weights of the keys; empty if they have none.
@@ -113,7 +144,7 @@ fn has_bags(pieces: &VecDeque<Piece>, slot: usize) -> bool {
 
 /// Number of keys of a slot in these rows.
 pub(super) fn count_keys(pieces: &VecDeque<Piece>, slot: usize) -> usize {
-    pieces.iter().map(|piece| keys_of(piece, slot).len()).sum()
+    pieces.iter().map(|piece| piece.batch.slots[slot].count(piece.from, piece.to)).sum()
 }
 
 impl Places {
@@ -137,7 +168,7 @@ impl Places {
             if bags {
                 let keys = &piece.batch.slots[slot];
                 self.ends.extend((piece.from..piece.to).map(|row| {
-                    end += keys.keys(row, row + 1).len() as u32;
+                    end += keys.count(row, row + 1) as u32;
                     end
                 }));
             }
@@ -163,18 +194,10 @@ impl Places {
         order: &[u32],
         pass: &mut Pass<'_>,
     ) {
-        let bags = !staged.offsets.is_empty();
-        self.runs[batch * self.slots + slot] = self.run(bags);
-        if !bags {
-            let mut keys = [0; GATHERED];
-            for rows in order.chunks(GATHERED) {
-                for (key, &row) in keys.iter_mut().zip(rows) {
-                    *key = staged.keys[row as usize];
-                }
-                pass.add(&keys[..rows.len()], &mut self.places);
-            }
-            return self.fill_weights();
+        if staged.offsets.is_empty() {
+            return self.add_values(batch, slot, &staged.keys, Some(order), |keys, places| pass.add(keys, places));
         }
+        self.runs[batch * self.slots + slot] = self.run(true);
         let mut end = 0;
         let mut keys = Vec::with_capacity(2 * GATHERED);
         for &row in order {
@@ -190,6 +213,32 @@ impl Places {
         pass.add(&keys, &mut self.places);
         if !staged.weights.is_empty() {
             order.iter().for_each(|&row| self.weights.extend_from_slice(&staged.weights[staged.range(row)]));
+        }
+        self.fill_weights();
+    }
+
+    /// De-duplicates the values of one slot of `batch`, one in each row: all of `values`, or those of the rows `order`. `add` appends the
+    /// place of each.
+    pub(super) fn add_values<T: Copy + Default>(
+        &mut self,
+        batch: usize,
+        slot: usize,
+        values: &[T],
+        order: Option<&[u32]>,
+        mut add: impl FnMut(&[T], &mut Vec<u32>),
+    ) {
+        self.runs[batch * self.slots + slot] = self.run(false);
+        match order {
+            None => add(values, &mut self.places),
+            Some(order) => {
+                let mut gathered = [T::default(); GATHERED];
+                for rows in order.chunks(GATHERED) {
+                    for (value, &row) in gathered.iter_mut().zip(rows) {
+                        *value = values[row as usize];
+                    }
+                    add(&gathered[..rows.len()], &mut self.places);
+                }
+            }
         }
         self.fill_weights();
     }

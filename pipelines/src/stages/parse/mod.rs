@@ -123,6 +123,22 @@ impl Parse {
         Self { single, ..self }
     }
 
+    /// Whether the integers of slots are hashed by `batch`, which hashes each one of a batch once, instead of here for each row. Slots of a
+    /// cross, of a shared key space or of one of several tables are hashed here all the same. The batches do not depend on it. Default
+    /// false.
+    #[must_use]
+    pub fn hashing_late(mut self, late: bool) -> Self {
+        let crossed: Vec<usize> = self.columns.crosses.iter().flat_map(|cross| cross.slots(&self.columns)).collect();
+        let spaces = self.columns.key_spaces();
+        let is_alone = |slot: usize| spaces.iter().filter(|&&space| space == spaces[slot]).count() == 1;
+        for (slot, parser) in self.slots.iter_mut().enumerate() {
+            if late && self.tables.is_empty() && !crossed.contains(&slot) && is_alone(slot) {
+                parser.hash_late();
+            }
+        }
+        self
+    }
+
     /// For a training: refuses slots without a kind that share a key space with slots of another kind, once the types of the
     /// rows say so. (A model that was trained on such slots can still be used.)
     #[must_use]

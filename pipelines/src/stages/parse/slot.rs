@@ -16,7 +16,7 @@ use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::{lists, wrong_type};
 use super::value_weights;
-use crate::flow::SlotKeys;
+use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
 
 const NOT_HEX: &str = "category is not hexadecimal";
 
@@ -25,6 +25,8 @@ pub(super) struct SlotParser {
     /// For the kind `boundaries`.
     boundaries: Vec<f64>,
     hasher: SlotHasher,
+    /// Whether integers stay as they are, so that `batch` hashes them.
+    hashes_late: bool,
     /// The last dictionary and the keys of its values; a bad value has `None`.
     dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
 }
@@ -33,7 +35,14 @@ impl SlotParser {
     pub(super) fn new(slot: &Slot, columns: &Columns, seed: u64) -> Self {
         let hasher = SlotHasher::new(slot.key_space(), seed);
         let boundaries = columns.boundaries_of(slot).to_vec();
-        Self { slot: slot.clone(), boundaries, hasher, dictionary: None }
+        Self { slot: slot.clone(), boundaries, hasher, hashes_late: false, dictionary: None }
+    }
+
+    /// Leaves integers as they are: `batch` computes their keys. Keys in buckets, and keys with weights, are computed here.
+    pub(super) fn hash_late(&mut self) {
+        self.hashes_late = self.slot.buckets.is_none()
+            && self.slot.weights.is_none()
+            && matches!(self.slot.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
     }
 
     /// The keys of `array`, and their weights if the slot has some, from the column `weights`.
@@ -55,6 +64,9 @@ impl SlotParser {
     }
 
     fn all(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
+        if let Some(integers) = self.integers(array) {
+            return Ok(SlotKeys::Integers(integers));
+        }
         if let Some(list) = lists(name, array)? {
             return self.many(name, list.offsets(), list.values(), &list, bad);
         }
@@ -64,6 +76,17 @@ impl SlotParser {
             bad.add(row, self.reason(), || self.detail(name, &value));
         }
         Ok(SlotKeys::One(keys))
+    }
+
+    /// The integers of `array`, if their keys are computed later.
+    fn integers(&self, array: &ArrayRef) -> Option<SlotIntegers> {
+        let values = match array.data_type() {
+            _ if !self.hashes_late => return None,
+            DataType::Int32 => IntegerValues::of_32_bits(array.as_primitive::<Int32Type>().values()),
+            DataType::Int64 => IntegerValues::of_64_bits(array.as_primitive::<Int64Type>().values()),
+            _ => return None,
+        };
+        Some(SlotIntegers::new(values, array.nulls(), self.hasher))
     }
 
     fn many(
@@ -203,13 +226,7 @@ impl SlotParser {
         array: &PrimitiveArray<T>,
         integer: impl Fn(T::Native) -> i64,
     ) -> Vec<u64> {
-        match array.nulls() {
-            None => self.hasher.ints(array.values(), integer),
-            Some(nulls) => {
-                let present = nulls.inner().bit_chunks();
-                self.hasher.ints_or_missing(array.values(), present.iter_padded(), integer)
-            }
-        }
+        hashed(&self.hasher, array.values(), array.nulls(), integer)
     }
 
     fn strings<'a>(

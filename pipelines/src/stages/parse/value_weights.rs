@@ -101,6 +101,7 @@ pub(super) fn weighted(
     }
     let keys = match keys {
         SlotKeys::One(keys) | SlotKeys::Many { keys, .. } | SlotKeys::Weighted { keys, .. } => keys,
+        SlotKeys::Integers(integers) => integers.keys().to_vec(),
     };
     Ok(SlotKeys::Weighted { offsets, keys, weights })
 }
