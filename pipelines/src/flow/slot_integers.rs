@@ -159,7 +159,8 @@ fn bounds<T: Copy + Ord>(values: &[T]) -> Option<(T, T)> {
     Some(values.iter().fold((first, first), |(least, most), &value| (least.min(value), most.max(value))))
 }
 
-fn append<T: Copy, U: Copy>(
+/// Appends each of `values`, converted, and `missing` for one that is not `present`.
+pub(crate) fn append<T: Copy, U: Copy>(
     values: &[T],
     present: Option<NullBuffer>,
     missing: U,
@@ -220,7 +221,8 @@ mod tests {
                 }
                 let chosen: Vec<u32> = chosen.iter().map(|&row| row % values.len() as u32).collect();
                 let expected: Vec<u64> = chosen.iter().map(|&row| keys[row as usize]).collect();
-                prop_assert_eq!(integers.select(&chosen).keys(), &expected);
+                let selected = integers.select(&chosen);
+                prop_assert_eq!(selected.keys(), &expected);
             }
         }
     }

@@ -16,7 +16,7 @@ use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::{lists, wrong_type};
 use super::value_weights;
-use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
+use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, append, hashed};
 
 const NOT_HEX: &str = "category is not hexadecimal";
 
@@ -27,8 +27,16 @@ pub(super) struct SlotParser {
     hasher: SlotHasher,
     /// Whether integers stay as they are, so that `batch` hashes them.
     hashes_late: bool,
-    /// The last dictionary and the keys of its values; a bad value has `None`.
-    dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
+    dictionary: Option<Dictionary>,
+}
+
+/// The last dictionary of a column.
+struct Dictionary {
+    values: ArrayRef,
+    /// The key of each value; 0 for a bad one.
+    keys: Vec<u64>,
+    /// Whether each value is bad; empty if none is.
+    bad: Vec<bool>,
 }
 
 impl SlotParser {
@@ -260,31 +268,35 @@ impl SlotParser {
     ) -> Result<Vec<u64>, Fault> {
         let dictionary = array.as_dictionary::<Int32Type>();
         let values = dictionary.values();
-        let known = self.dictionary.take().filter(|(seen, _)| seen.to_data().ptr_eq(&values.to_data()));
+        let known = self.dictionary.take().filter(|known| known.values.to_data().ptr_eq(&values.to_data()));
         let known = match known {
             Some(known) => known,
-            None => {
-                let mut bad = Vec::new();
-                let mut keys: Vec<Option<u64>> = self.keys(name, values, &mut bad)?.into_iter().map(Some).collect();
-                for (at, _) in bad {
-                    keys[at] = None;
-                }
-                (values.clone(), keys)
-            }
+            None => self.known(name, values)?,
         };
+        let (indices, missing) = (dictionary.keys(), self.hasher.missing());
         let mut keys = Vec::with_capacity(array.len());
-        for (row, index) in dictionary.keys().iter().enumerate() {
-            keys.push(match index {
-                None => self.hasher.missing(),
-                Some(index) => known.1[index as usize].unwrap_or_else(|| {
-                    let text = values.as_string_opt::<i32>().map_or("", |s| s.value(index as usize));
-                    wrong.push((row, text.to_owned()));
-                    0
-                }),
-            });
+        // The index of a missing value may be any number.
+        let key = |index: i32| known.keys.get(index as usize).copied().unwrap_or(missing);
+        append(indices.values(), indices.nulls().cloned(), missing, key, &mut keys);
+        if !known.bad.is_empty() {
+            let bad = indices.iter().enumerate().filter_map(|(row, index)| Some((row, index? as usize)));
+            wrong.extend(bad.filter(|&(_, index)| known.bad[index]).map(|(row, index)| {
+                (row, values.as_string_opt::<i32>().map_or("", |text| text.value(index)).to_owned())
+            }));
         }
         self.dictionary = Some(known);
         Ok(keys)
+    }
+
+    /// The keys of a dictionary.
+    fn known(&mut self, name: &str, values: &ArrayRef) -> Result<Dictionary, Fault> {
+        let mut wrong = Vec::new();
+        let mut keys = self.keys(name, values, &mut wrong)?;
+        let mut bad = vec![false; if wrong.is_empty() { 0 } else { keys.len() }];
+        for (at, _) in wrong {
+            (keys[at], bad[at]) = (0, true);
+        }
+        Ok(Dictionary { values: values.clone(), keys, bad })
     }
 }
 
