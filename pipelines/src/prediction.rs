@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::cluster::batches::handler::BatchHandler;
 use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
-use crate::cluster::prediction_run::PredictionRun;
+use crate::cluster::prediction_run::{PredictionRun, RunReaders};
 use crate::cluster::{ClusterProcess, PredictionPlan};
 use crate::kept_columns::check_kept;
 use crate::model::Model;
@@ -105,7 +105,7 @@ impl<'m> Predictions<'m> {
             counts: None,
             sink,
             run: None,
-            has_readers: false,
+            readers: None,
             left_out: 0,
             io: model.context.io.clone(),
             _model: PhantomData,
@@ -116,7 +116,7 @@ impl<'m> Predictions<'m> {
     /// The batches come from the readers of `run`.
     pub(crate) fn of_run(mut self, run: PredictionRun) -> Self {
         run.kill_when_failed(self.control.clone());
-        (self.run, self.has_readers) = (Some(run), true);
+        (self.readers, self.run) = (run.readers(), Some(run));
         self
     }
 }
@@ -144,7 +144,7 @@ pub struct Predictions<'m> {
     sink: &'static str,
     /// Set while readers in other processes take part.
     run: Option<PredictionRun>,
-    has_readers: bool,
+    readers: Option<RunReaders>,
     /// Rows that these readers left out.
     left_out: u64,
     io: IoRuntime,
@@ -193,7 +193,7 @@ impl Predictions<'_> {
         if let Some(run) = self.run.take() {
             return Some(Box::new(move || run.give_up()));
         }
-        let ending = self.ending.take().filter(|_| self.has_readers)?;
+        let ending = self.ending.take().filter(|_| self.readers.is_some())?;
         Some(Box::new(move || drop(futures::executor::block_on(ending))))
     }
 
@@ -205,6 +205,14 @@ impl Predictions<'_> {
     /// Whether the run has ended. Batches that it has left may still wait.
     pub fn ended(&self) -> bool {
         self.control.ended()
+    }
+
+    /// A reader has died after the run has [`ended`](Self::ended), and is not started again: [`next_batch`](Self::next_batch) does not wait
+    /// for seconds until it knows of the end.
+    pub fn reader_has_ended(&self, rank: u32) {
+        if let Some(readers) = &self.readers {
+            readers.has_ended(rank);
+        }
     }
 
     /// Rows that readers in other processes left out, after the last batch; their reports say why. See

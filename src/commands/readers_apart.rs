@@ -69,11 +69,13 @@ impl<'m> Predicting<'m> {
 
     /// Starts readers again that were killed. If all have ended, the predictions end with a fault. Called several times a second.
     pub(super) fn look(&mut self) {
-        // After the end readers end, too, and are not needed.
-        if let Some(readers) = &mut self.readers
-            && !self.predictions.ended()
-            && let Err(fault) = readers.look()
-        {
+        let Some(readers) = &mut self.readers else { return };
+        let looked = match self.predictions.ended() {
+            false => readers.look(),
+            // They end, too, and one that is lost is not needed.
+            true => readers.ended().map(|ended| ended.for_each(|rank| self.predictions.reader_has_ended(rank))),
+        };
+        if let Err(fault) = looked {
             self.predictions.fail(fault);
         }
     }

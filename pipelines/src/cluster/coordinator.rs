@@ -170,6 +170,11 @@ impl Coordinator {
         Ok(self.timelines.lock().unwrap_or_else(PoisonError::into_inner).next(request))
     }
 
+    /// A process has ended and is not started again: the end of the run does not wait for it.
+    pub(super) fn member_has_ended(&self, role: Role, rank: u32) {
+        self.state().member_has_ended(role, rank);
+    }
+
     /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
     pub(super) async fn wait_until_notified(&self) {
         let begun = Instant::now();

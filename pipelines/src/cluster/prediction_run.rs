@@ -6,7 +6,9 @@ use forebay_actors::{Control, Fault, FaultKind};
 use forebay_job::Job;
 use forebay_net::Handler;
 
+use super::coordinator::Coordinator;
 use super::member::Member;
+use super::members::Role;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 
@@ -15,6 +17,17 @@ pub(crate) struct PredictionRun {
     session: ClusterSession,
     /// Gives signs of life.
     _process: ClusterProcess,
+}
+
+/// What the run knows of its readers.
+#[derive(Clone)]
+pub(crate) struct RunReaders(Coordinator);
+
+impl RunReaders {
+    /// As [`Predictions::reader_has_ended`](crate::Predictions::reader_has_ended).
+    pub(crate) fn has_ended(&self, rank: u32) {
+        self.0.member_has_ended(Role::Reader, rank);
+    }
 }
 
 impl PredictionRun {
@@ -39,6 +52,10 @@ impl PredictionRun {
 
     pub(crate) fn member(&self) -> &Member {
         &self.session.member
+    }
+
+    pub(crate) fn readers(&self) -> Option<RunReaders> {
+        self.session.coordinator.clone().map(RunReaders)
     }
 
     /// Tells the readers how the predictions have ended, and ends the run. Blocks for up to some seconds, until they know it. Returns the

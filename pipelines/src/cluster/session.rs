@@ -134,7 +134,7 @@ pub struct ClusterSession {
     /// If the coordinator is in this process, makes it look for missing and silent members.
     _ticks: Option<AbortOnDropHandle<()>>,
     /// The coordinator, if it is in this process.
-    coordinator: Option<Coordinator>,
+    pub(super) coordinator: Option<Coordinator>,
     health: Health,
     stop: Stop,
 }

@@ -103,17 +103,22 @@ impl Readers {
         Err(Fault::external(format!("all readers have ended before the last row: {first}")))
     }
 
+    /// The ranks of the readers that do not run. None is started again.
+    pub(crate) fn ended(&mut self) -> Result<impl Iterator<Item = u32>, Fault> {
+        for child in &mut self.children {
+            child.give_up();
+            child.has_ended()?;
+        }
+        let over = |(rank, child): (u32, &Child)| child.is_over().then_some(rank);
+        Ok((0..).zip(&self.children).filter_map(over))
+    }
+
     /// Waits a little until the readers have ended, kills those that have not, and prints the rest of their logs.
     pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Fault> {
         let until = Instant::now() + BY_THEMSELVES;
         loop {
-            let mut run = false;
-            for child in &mut self.children {
-                child.give_up();
-                child.has_ended()?;
-                run |= !child.is_over();
-            }
-            if !run || Instant::now() >= until || stop.at_once() {
+            let ended = self.ended()?.count();
+            if ended == self.children.len() || Instant::now() >= until || stop.at_once() {
                 break;
             }
             pause();

@@ -102,6 +102,11 @@ impl RunState {
         }
     }
 
+    /// A process has ended and is not started again.
+    pub(in crate::cluster) fn member_has_ended(&mut self, role: Role, rank: u32) {
+        self.audience.hears(role, rank);
+    }
+
     /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {

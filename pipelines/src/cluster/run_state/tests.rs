@@ -386,6 +386,9 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO);
+    // It is killed, and its parent process says so.
+    run.member_has_ended(Role::Reader, 0);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
 
 #[test]
