@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 
 use forebay_base::GOLDEN_GAMMA;
 
-/// Keys that are de-duplicated in the same way.
+/// Values that are de-duplicated in the same way.
 const BLOCK: usize = 256;
 
 /// Entries of a table, 256 KiB. The table is larger only if there are more than half as many keys.
@@ -75,15 +75,14 @@ impl Dedup {
 impl Pass<'_> {
     /// Appends the index of each key to `places`. Panics if there are more keys than [`Dedup::start`] was called with.
     pub(crate) fn add(&mut self, keys: &[u64], places: &mut Vec<u32>) {
-        for block in keys.chunks(BLOCK) {
+        self.repetitive = in_blocks(keys, self.repetitive, |block, repetitive| {
             let before = self.count;
-            if self.repetitive {
-                self.add_repetitive(block, places);
-            } else {
-                self.add_varied(block, places);
+            match repetitive {
+                true => self.add_repetitive(block, places),
+                false => self.add_varied(block, places),
             }
-            self.repetitive = (self.count - before) * 16 < block.len();
-        }
+            self.count - before
+        });
     }
 
     /// For keys that are mostly known: a branch, which is predicted well, tests whether a key is new.
@@ -154,6 +153,13 @@ impl Pass<'_> {
     pub(crate) fn firsts(&self) -> &[u64] {
         &self.firsts[..self.count]
     }
+}
+
+/// Calls `add` with each block of `values`, and with whether few values of the block before it were new; `add` returns how many are. Begins
+/// with `repetitive`, and returns what the block after the last one is to be called with.
+#[inline(always)]
+pub(crate) fn in_blocks<T>(values: &[T], repetitive: bool, mut add: impl FnMut(&[T], bool) -> usize) -> bool {
+    values.chunks(BLOCK).fold(repetitive, |repetitive, block| add(block, repetitive) * 16 < block.len())
 }
 
 /// Fibonacci hashing, because the keys of a custom stage may not be hashes.

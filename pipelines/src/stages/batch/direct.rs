@@ -5,8 +5,7 @@
 
 use std::hint::select_unpredictable;
 
-/// Numbers that are looked up in the same way.
-const BLOCK: usize = 256;
+use crate::dedup::in_blocks;
 
 /// A reusable table of the numbers seen in this pass.
 #[derive(Debug, Default)]
@@ -63,15 +62,14 @@ impl DirectPass<'_> {
     /// Appends the place of each number to `places`. Panics if there are more numbers, or larger ones, than [`Direct::start`] was called
     /// with.
     pub(super) fn add(&mut self, numbers: &[u32], places: &mut Vec<u32>) {
-        for block in numbers.chunks(BLOCK) {
+        self.repetitive = in_blocks(numbers, self.repetitive, |block, repetitive| {
             let before = self.count;
-            if self.repetitive {
-                self.add_repetitive(block, places);
-            } else {
-                self.add_varied(block, places);
+            match repetitive {
+                true => self.add_repetitive(block, places),
+                false => self.add_varied(block, places),
             }
-            self.repetitive = (self.count - before) * 16 < block.len();
-        }
+            self.count - before
+        });
     }
 
     /// For numbers that are mostly known: a branch, which is predicted well, tests whether a number is new.
