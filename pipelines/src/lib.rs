@@ -55,6 +55,7 @@ mod look_ahead;
 mod model;
 pub mod model_folder;
 mod model_version;
+mod nullable;
 mod own_model;
 mod participation;
 mod planning;

@@ -22,7 +22,7 @@ pub use ready_batch::ReadyBatch;
 pub use row_counts::RowCounts;
 pub use slot_counts::SlotCounts;
 pub use slot_integers::SlotIntegers;
-pub(crate) use slot_integers::{IntegerValues, append, hashed};
+pub(crate) use slot_integers::{IntegerValues, hashed};
 pub use train_batch::{TrainBatch, WindowEnd};
 
 /// Bytes a vector holds on the heap.

@@ -1,7 +1,6 @@
 //! The integers of a slot before they are hashed. Most integers occur many times in a batch, so `batch` finds equal ones first and hashes
 //! each of them once.
 
-use std::hint::select_unpredictable;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -10,6 +9,7 @@ use arrow::datatypes::ArrowNativeType;
 use forebay_ps::SlotHasher;
 
 use super::heap;
+use crate::nullable::extend_or;
 
 /// The integers of one slot, one for each row. Their keys are computed when they are asked for.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl IntegerValues {
     }
 }
 
-/// The same values, copied if they are a small part of a buffer, all of which they would keep in memory.
+/// The same values. Copies them if they are less than half of their buffer, because a view keeps the whole buffer in memory.
 fn held_alone<T: ArrowNativeType>(values: &ScalarBuffer<T>) -> ScalarBuffer<T> {
     if values.inner().capacity() > 2 * heap(values) { values.to_vec().into() } else { values.clone() }
 }
@@ -85,9 +85,11 @@ impl SlotIntegers {
         let present = self.present_in(&rows);
         match &self.values {
             IntegerValues::Int32(values) => {
-                append(&values[rows], present, missing as u64, |value| i64::from(value) as u64, out);
+                extend_or(out, &values[rows], present.as_ref(), missing as u64, |value| i64::from(value) as u64);
             }
-            IntegerValues::Int64(values) => append(&values[rows], present, missing as u64, |value| value as u64, out),
+            IntegerValues::Int64(values) => {
+                extend_or(out, &values[rows], present.as_ref(), missing as u64, |value| value as u64)
+            }
         }
     }
 
@@ -98,10 +100,10 @@ impl SlotIntegers {
             IntegerValues::Int32(values) => {
                 // The lower 32 bits of a difference need only those of both integers.
                 let least = least as i32;
-                append(&values[rows], present, missing, |value| value.wrapping_sub(least) as u32, out);
+                extend_or(out, &values[rows], present.as_ref(), missing, |value| value.wrapping_sub(least) as u32);
             }
             IntegerValues::Int64(values) => {
-                append(&values[rows], present, missing, |value| value.wrapping_sub(least) as u32, out);
+                extend_or(out, &values[rows], present.as_ref(), missing, |value| value.wrapping_sub(least) as u32);
             }
         }
     }
@@ -157,22 +159,6 @@ pub(crate) fn hashed<T: Copy>(
 fn bounds<T: Copy + Ord>(values: &[T]) -> Option<(T, T)> {
     let first = *values.first()?;
     Some(values.iter().fold((first, first), |(least, most), &value| (least.min(value), most.max(value))))
-}
-
-/// Appends each of `values`, converted, and `missing` for one that is not `present`.
-pub(crate) fn append<T: Copy, U: Copy>(
-    values: &[T],
-    present: Option<NullBuffer>,
-    missing: U,
-    converted: impl Fn(T) -> U,
-    out: &mut Vec<U>,
-) {
-    let Some(present) = present else { return out.extend(values.iter().map(|&value| converted(value))) };
-    // No branch depends on whether a value is missing: it would be mispredicted for columns in which many are.
-    for (values, present) in values.chunks(64).zip(present.inner().bit_chunks().iter_padded()) {
-        let value = |(i, &value)| select_unpredictable(present >> i & 1 == 1, converted(value), missing);
-        out.extend(values.iter().enumerate().map(value));
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. Columns with more
 //! options than `none` and `log1p` are those of [`OptionsParser`], and lists of numbers those of [`VectorParser`].
 
-use std::hint::select_unpredictable;
 use std::sync::LazyLock;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
@@ -13,6 +12,7 @@ use super::bad_rows::BadRows;
 use super::column::{NOT_FINITE, NUMBERS, SLOT_NUMBERS, number, wrong_type};
 use super::dense_options::OptionsParser;
 use super::dense_vector::VectorParser;
+use crate::nullable::extend_or;
 
 /// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
 static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());
@@ -101,22 +101,12 @@ fn integers<T: ArrowPrimitiveType>(
             None => log1p(v),
         }
     };
-    extend(array, value, out);
-}
-
-/// Appends `value` of each number; that of a missing one is `value` of 0, which must be 0.
-fn extend<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, value: impl Fn(T::Native) -> f32, out: &mut Vec<f32>) {
-    let Some(nulls) = array.nulls() else { return out.extend(array.values().iter().map(|&v| value(v))) };
-    // No branch depends on whether a value is missing: it would be mispredicted for columns in which many are.
-    for (values, present) in array.values().chunks(64).zip(nulls.inner().bit_chunks().iter_padded()) {
-        let number = |(i, &v)| select_unpredictable(present >> i & 1 == 1, v, T::Native::default());
-        out.extend(values.iter().enumerate().map(|v| value(number(v))));
-    }
+    extend_or(out, array.values(), array.nulls(), 0.0, value);
 }
 
 fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut Vec<f32>, bad: &mut BadRows) {
     let from = out.len();
-    extend(array, |v| if logs { log1p(v) } else { v }, out);
+    extend_or(out, array.values(), array.nulls(), 0.0, |v| if logs { log1p(v) } else { v });
     for (row, value) in out[from..].iter().enumerate().filter(|(_, v)| !v.is_finite()) {
         bad.add(row, NOT_FINITE, || format!("column `{name}` is {value}, expected a finite number"));
     }

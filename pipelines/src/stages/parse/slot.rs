@@ -16,7 +16,8 @@ use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::{lists, wrong_type};
 use super::value_weights;
-use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, append, hashed};
+use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
+use crate::nullable::extend_or;
 
 const NOT_HEX: &str = "category is not hexadecimal";
 
@@ -277,7 +278,7 @@ impl SlotParser {
         let mut keys = Vec::with_capacity(array.len());
         // The index of a missing value may be any number.
         let key = |index: i32| known.keys.get(index as usize).copied().unwrap_or(missing);
-        append(indices.values(), indices.nulls().cloned(), missing, key, &mut keys);
+        extend_or(&mut keys, indices.values(), indices.nulls(), missing, key);
         if !known.bad.is_empty() {
             let bad = indices.iter().enumerate().filter_map(|(row, index)| Some((row, index? as usize)));
             wrong.extend(bad.filter(|&(_, index)| known.bad[index]).map(|(row, index)| {
