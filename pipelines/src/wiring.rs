@@ -222,9 +222,6 @@ enum Purpose {
     Prediction(Vec<String>, TrainedTypes),
 }
 
-/// Whether `batch` hashes integers, instead of `parse`. The batches are the same; `false` is for comparisons of the time.
-const HASHES_LATE: bool = true;
-
 /// Makes batches of the rows at `data.train`: `source -8→ parse -8→ batch -4→`, with the job's custom stages between them.
 ///
 /// # Errors
@@ -273,7 +270,7 @@ fn batches(
     let after_click = job.model.kind == ModelKind::Esmm;
     let single = job.single_slots();
     // A stage behind `parse` may need the keys of all rows.
-    let late = HASHES_LATE && job.pipeline.after_parse.is_empty();
+    let late = job.pipeline.after_parse.is_empty();
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());

@@ -20,7 +20,6 @@ pub(crate) struct PredictionRun {
 }
 
 /// What the run knows of its readers.
-#[derive(Clone)]
 pub(crate) struct RunReaders(Coordinator);
 
 impl RunReaders {
