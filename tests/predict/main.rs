@@ -81,6 +81,18 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
+/// A folder with `copies` files for each file of `rows`, with the same rows.
+fn copies(rows: &Path, copies: usize) -> PathBuf {
+    let many = rows.with_extension("many");
+    fs::create_dir(&many).unwrap();
+    for copy in 0..copies {
+        for file in names(rows) {
+            fs::hard_link(rows.join(&file), many.join(format!("{copy:03}-{file}"))).unwrap();
+        }
+    }
+    many
+}
+
 #[test]
 fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
     for kind in ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn", "final_mlp"] {
@@ -324,14 +336,7 @@ fn a_signal_ends_a_prediction_without_leaving_half_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let (_, model) = model(dir.path(), &["model.kind=lr"]);
     let rows = common::parquet(dir.path(), 4000, 20_000);
-    // The same rows, many times over.
-    let many = dir.path().join("many");
-    fs::create_dir(&many).unwrap();
-    for copy in 0..500 {
-        for file in names(&rows) {
-            fs::hard_link(rows.join(&file), many.join(format!("{copy}-{file}"))).unwrap();
-        }
-    }
+    let many = copies(&rows, 500);
     let results = dir.path().join("results");
     fs::create_dir(&results).unwrap();
     let out = results.join("scores");
