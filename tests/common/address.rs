@@ -3,8 +3,8 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// An address for a process that may listen at it much later. The system gives no port below 32,768 by itself, or a process of another test
-/// would have it by then.
+/// An address for a process that may listen at it much later. Each call gives another port. The kernel chooses ports from 32,768 on, so that
+/// no other process gets this one meanwhile.
 pub(crate) fn free_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {

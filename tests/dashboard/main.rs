@@ -3,6 +3,8 @@
 //! Needs Chromium and Prometheus (`make setup-chromium setup-prometheus`).
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test")]
 
+#[path = "../common/address.rs"]
+mod address;
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;
@@ -13,9 +15,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use address::free_address;
 use browser::Page;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -73,15 +75,6 @@ impl Drop for Run {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// An address that nothing listens at. No other test is given it, and the kernel gives ports as low as this to nobody.
-fn free_address() -> SocketAddr {
-    static TRIED: AtomicU16 = AtomicU16::new(0);
-    let first = (std::process::id() % 10_000) as u16;
-    let next = || 20_000 + (first + TRIED.fetch_add(1, Ordering::Relaxed)) % 10_000;
-    let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).and_then(|listener| listener.local_addr()).ok();
-    std::iter::repeat_with(next).take(200).find_map(free).expect("a port is free")
 }
 
 /// Status, headers and body of an answer; `None` if no server listens at the address.
