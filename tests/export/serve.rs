@@ -355,7 +355,7 @@ fn a_manifest_that_asks_for_more_memory_than_there_is_is_refused() {
 fn requests_under_way_are_answered_after_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, data) = (model(dir.path(), "ctr_dnn", &["model.hidden=[256, 256]"]), rows(dir.path(), 4000, 1000));
-    // The server gives requests ten seconds. If this machine stands still for so long, it is asked once more.
+    // The server ends requests that take longer than ten seconds. If the test itself took nine, it asks another server.
     let answered = (0..20).find_map(|_| {
         let mut server = Server::start(&folder, &["--threads", "1"]);
         let rows = json_rows(&server, &data);

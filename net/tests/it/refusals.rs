@@ -246,7 +246,7 @@ async fn deadlines_end_what_does_not_answer() {
     let peer = dial(&deaf.local_addr().unwrap().to_string(), &Security::none(), &Limits::default());
     let fault = peer.exchange(&["toy"], Duration::from_millis(50)).await.map(|_| ()).unwrap_err();
     assert!(fault.retryable && fault.to_string().contains("the stream was not accepted within 50ms"), "{fault}");
-    // And one at which nobody listens: no other test is given it.
+    // No server listens at port 1, and no test chooses it.
     let address = "127.0.0.1:1";
     let fault = dial(address, &Security::none(), &Limits::default()).raw_action("toy.who", "", LONG).await.unwrap_err();
     assert!(fault.retryable && fault.domain == Domain::External, "{fault}");

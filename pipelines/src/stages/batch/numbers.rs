@@ -6,8 +6,8 @@ use super::direct::DirectPass;
 use super::part::Piece;
 use crate::flow::SlotIntegers;
 
-/// The most numbers. The table that finds equal ones has an entry of 4 bytes for each, of which a batch touches as many as it has different
-/// integers.
+/// The most numbers. The table that finds equal ones has 4 bytes for each number. A batch reads and writes the entries of its own integers
+/// only.
 const MOST: u64 = 1 << 20;
 
 /// The number of an integer is by how much it is more than the least one; a missing value has the number after the last one.

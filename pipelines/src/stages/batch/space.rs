@@ -1,4 +1,4 @@
-//! How equal values of a key space are found: as keys, or as integers of which only different ones are hashed.
+//! Finds equal values of a key space: equal keys, or equal integers. `batch` hashes each different integer once.
 
 use std::collections::VecDeque;
 
