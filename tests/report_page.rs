@@ -65,10 +65,16 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
 
     let trace: Value = serde_json::from_str(&fs::read_to_string(at("report/trace.json")).unwrap()).unwrap();
     let events = trace["traceEvents"].as_array().unwrap();
-    let slices = |name: &str| events.iter().filter(|event| event["ph"] == "X" && event["name"] == name).count();
-    let batches = report["stages"][4]["items_in"].as_u64().unwrap();
-    assert_eq!((slices("train"), slices("push")), (batches as usize, batches as usize), "a slice for each batch");
-    assert!(slices("shards") > 0 && events.iter().any(|event| event["ph"] == "f"), "no waits or no arrows");
+    let slices =
+        |of: &str, name: &str| events.iter().filter(|event| event["cat"] == of && event["name"] == name).count();
+    let batches = report["stages"][4]["items_in"].as_u64().unwrap() as usize;
+    assert_eq!((slices("batch", "train"), slices("batch", "push")), (batches, batches), "a slice for each batch");
+    assert_eq!(
+        (slices("call", "pull"), slices("call", "push")),
+        (batches, batches),
+        "one shard answers a call for each"
+    );
+    assert!(slices("wait", "shards") > 0 && events.iter().any(|event| event["ph"] == "f"), "no waits or no arrows");
 
     let page = drawn(&dir.path().join("report/report.html"), &dir.path().join("profile"));
     assert!(page.contains("data-drawn=\"1\""), "it was not drawn: {page}");
@@ -162,7 +168,7 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
     let dir = tempfile::tempdir().unwrap();
     let rows = common::parquet(dir.path(), 0, 20_000);
     let (data, report) = (format!("data.train={}", rows.display()), dir.path().join("report"));
-    // A run that is over before its second reader has joined is run again, and so is one whose clocks are not known well.
+    // A run that is over before its second reader has joined is run again.
     let mut launched = (0..20).map(|_| {
         let output = common::forebay(&["launch", "--report", report.to_str().unwrap(), "--set", &data])
             .args(["--set", "model.kind=lr", "--set", "train.batch_rows=256", "--set", "data.shuffle_rows=0"])
@@ -180,12 +186,16 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
         names.sort_unstable();
         names
     };
-    // 20,000 rows in windows of 1,024 rows or less. Round trips that take long do not say how far two clocks are apart: then some batches
-    // seem to come before they were sent, and no arrow follows them.
-    let are_followed = |trace: &Value| followed(trace).len() >= 79;
-    let (text, _) = launched
-        .find(|(_, trace)| names(trace) == ["reader 0", "reader 1", "trainer 0"] && are_followed(trace))
-        .expect("both readers read, and all batches are followed from them to the trainer, in one of 20 runs");
+    let (text, trace) = launched
+        .find(|(_, trace)| names(trace) == ["ps 0", "ps 1", "reader 0", "reader 1", "trainer 0"])
+        .expect("both readers read in one of 20 runs");
+    // 20,000 rows in windows of 1,024 rows or less.
+    assert!(followed(&trace).len() >= 79, "all batches are followed from the readers to the trainer");
+    let processes = traced(trace["traceEvents"].as_array().unwrap());
+    for ps in processes.values().filter(|process| process.name.starts_with("ps")) {
+        let calls: usize = ps.slices.values().map(Vec::len).sum();
+        assert!(calls >= 2 * 79, "a pull and a push for each batch, but {calls} calls of {}", ps.name);
+    }
 
     let report: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
     let of = |field: &str| -> Vec<f64> {

@@ -40,7 +40,8 @@ impl Control {
         self.state.report()
     }
 
-    /// The timeline of each replica of each stage, from the source on: its first and its newest slices, a few thousand in all.
+    /// The timeline of each replica of each stage, from the source on, and of each service of the hosts that were attached: its first and
+    /// its newest slices, a few thousand in all.
     pub fn timeline(&self) -> Vec<Track> {
         let registry = lock(&self.state.registry);
         let tracks = registry.stages.iter().rev().flat_map(|entry| {
@@ -48,7 +49,7 @@ impl Control {
             let tracks = meters.iter().enumerate().map(|(replica, meter)| meter.recorder().track(&entry.name, replica));
             tracks.collect::<Vec<_>>()
         });
-        tracks.collect()
+        tracks.chain(self.state.services().flat_map(|services| services.timeline())).collect()
     }
 
     /// Changes the number of replicas of `stage` from its next batch on. A replica that is removed completes its batch

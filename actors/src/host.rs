@@ -24,6 +24,7 @@ use crate::service::{Ask, Client, Service, serve};
 use crate::shell::{LivenessToken, mailbox};
 use crate::stage_report::StageReport;
 use crate::switch::{Close, Switch};
+use crate::timeline::Track;
 
 /// How long [`Host::stop`] waits for the threads after their services have ended.
 const GRACE: Duration = Duration::from_secs(10);
@@ -77,6 +78,11 @@ impl ServiceRegistry {
                 report
             })
             .collect()
+    }
+
+    pub(crate) fn timeline(&self) -> Vec<Track> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().map(|entry| entry.meter.recorder().track(&entry.name, 0)).collect()
     }
 }
 
@@ -250,6 +256,11 @@ impl HostMeters {
             ledger: LedgerReport::default(),
             adjustments: Vec::new(),
         }
+    }
+
+    /// The timeline of each service: its first and its newest calls, a few thousand in all.
+    pub fn timeline(&self) -> Vec<Track> {
+        self.services.upgrade().map(|services| services.timeline()).unwrap_or_default()
     }
 }
 

@@ -7,6 +7,7 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
 
 use forebay_base::panic_message;
 use futures::FutureExt;
@@ -37,6 +38,11 @@ pub trait Service: 'static {
     /// Called once, before the first call. A fault here ends the service.
     fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
+    }
+
+    /// What a call asks for, and of how many items, for the timeline. Use few, constant names.
+    fn name_of(_call: &Self::Call) -> (&'static str, usize) {
+        ("call", 1)
     }
 
     /// Answers one call. A fault goes to the caller and does not end the service; a panic does.
@@ -132,6 +138,7 @@ pub(crate) async fn serve<S: Service>(
     error_context.set(Phase::Batch, None);
     while let Ask::Call { call, reply } = inbox.next().await {
         cx.meter().took(0, 0);
+        let (began, (name, items)) = (Instant::now(), S::name_of(&call));
         // The shell would catch a panic too, but drop `reply` before the switch knows the reason. So it is caught here.
         let answer = AssertUnwindSafe(async { service.call(call).await }).catch_unwind().await;
         let (answer, died) = match answer {
@@ -143,6 +150,7 @@ pub(crate) async fn serve<S: Service>(
             }
         };
         cx.meter().sent(0, 0);
+        cx.meter().recorder().called(began, name, items);
         service.rows_held().inspect(|&rows| cx.meter().holds(rows));
         // The caller may have dropped its future.
         let _ = reply.send(answer);

@@ -117,13 +117,17 @@ impl State {
         Arc::new(StageMeter::watched(observer.map(|observer| Watched { observer, stage: stage.into(), replica })))
     }
 
+    /// The services of the hosts that were attached and have not ended.
+    pub(crate) fn services(&self) -> impl Iterator<Item = Arc<ServiceRegistry>> {
+        self.settings.hosts.iter().filter_map(Weak::upgrade)
+    }
+
     pub(crate) fn report(&self) -> Report {
         let registry = lock(&self.registry);
         let stages: Vec<(StageReport, Option<Duration>)> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
         let links = registry.links.iter().rev().zip(stages.windows(2));
         let links = links.map(|(room, ends)| room.report(&ends[0].0.name, &ends[1].0.name)).collect();
-        let services = self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|services| services.report());
-        let services: Vec<StageReport> = services.collect();
+        let services: Vec<StageReport> = self.services().flat_map(|services| services.report()).collect();
         // After the meters: no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
         let stages = stages.into_iter().map(|(stage, longest)| match longest {

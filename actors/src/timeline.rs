@@ -1,4 +1,4 @@
-//! What each replica of a stage did when: its work on each batch, and what it waited for meanwhile.
+//! What each replica of a stage did when: its work on each batch, and what it waited for meanwhile. And which calls each service answered.
 //!
 //! A replica keeps its first slices and its newest ones, so the memory is bounded however long the run takes. An [`Observer`] gets all
 //! of them while the pipeline runs.
@@ -42,12 +42,19 @@ pub enum Doing {
     },
     /// It waited for this within its work on a batch.
     Wait(String),
+    /// A service answered a call.
+    Call {
+        /// What was asked for.
+        name: String,
+        /// Of how many items, for instance keys.
+        items: u64,
+    },
 }
 
-/// The slices of one replica.
+/// The slices of one replica, or of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Track {
-    /// The stage.
+    /// The stage, or the service.
     pub stage: String,
     /// The number of the replica, from 0.
     pub replica: usize,
@@ -81,6 +88,9 @@ pub trait Observer: Send + Sync {
     /// A replica has worked on a batch that has a name. Called on the thread of the stage: it must not wait.
     fn worked(&self, work: Observed);
 }
+
+/// How often the clocks are read, to find two readings close together.
+const READINGS: usize = 3;
 
 /// Who observes a replica.
 pub(crate) struct Watched {
@@ -118,9 +128,20 @@ struct Kept {
 
 impl Default for Recorder {
     fn default() -> Self {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: (Instant::now(), unix), kept: Mutex::default(), watched: None }
+        Self { anchor: both_clocks(), kept: Mutex::default(), watched: None }
     }
+}
+
+/// One moment on both clocks. A thread that loses its core between the two readings reads again: on a busy machine that would set the times
+/// of its replica off by milliseconds.
+fn both_clocks() -> (Instant, Duration) {
+    let read = || {
+        let before = Instant::now();
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        (before.elapsed(), before, unix)
+    };
+    let (_, instant, unix) = (0..READINGS).map(|_| read()).min().expect("there is one");
+    (instant, unix)
 }
 
 impl fmt::Debug for Recorder {
@@ -183,6 +204,12 @@ impl Recorder {
             }
             lock(&self.kept).add(wait);
         }
+    }
+
+    /// Records a call that a service took at `began` and has answered now.
+    pub(crate) fn called(&self, began: Instant, name: &str, items: usize) {
+        let what = Doing::Call { name: name.to_owned(), items: items as u64 };
+        lock(&self.kept).add(self.slice(began, began.elapsed(), what));
     }
 
     fn slice(&self, began: Instant, took: Duration, what: Doing) -> TrackSlice {

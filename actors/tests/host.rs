@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Count, Numbers, end, until};
-use forebay_actors::{Client, Fault, Host, Phase, Place, Service, Sink, StageCx, Topology};
+use forebay_actors::{Client, Doing, Fault, Host, Phase, Place, Service, Sink, StageCx, Topology};
 use futures::executor::block_on;
 use futures::{FutureExt, future};
 use tokio::sync::Semaphore;
@@ -24,6 +24,9 @@ impl Service for Add {
     type Reply = u64;
     fn describe(&self) -> String {
         format!("sum {}", self.sum)
+    }
+    fn name_of(n: &u64) -> (&'static str, usize) {
+        ("add", *n as usize)
     }
     async fn call(&mut self, n: u64) -> Result<u64, Fault> {
         self.gate.acquire().await.unwrap().forget();
@@ -57,6 +60,9 @@ fn calls_are_answered_in_order_and_a_fault_is_the_callers_alone() {
     assert_eq!(block_on(client.call(5)).unwrap(), 15);
     let report = host.report();
     assert_eq!((report[0].items_in, report[0].items_out, report[0].kind.as_str()), (6, 6, "service"));
+    let [track] = &host.meters().timeline()[..] else { panic!("one service has one track") };
+    let names = track.slices.iter().map(|slice| slice.what.clone());
+    assert_eq!(names.collect::<Vec<_>>(), [1, 2, 3, 4, 13, 5].map(|items| Doing::Call { name: "add".into(), items }));
     host.stop().unwrap();
     assert!(block_on(client.call(1)).unwrap_err().to_string().contains("`add` has ended"));
 }

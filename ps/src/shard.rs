@@ -145,6 +145,22 @@ impl Service for Shard {
         format!("table `{}`, shard {}, {weights} a row", self.config.name, self.number)
     }
 
+    fn name_of(call: &Call) -> (&'static str, usize) {
+        match call {
+            Call::Pull { keys, .. } | Call::PullWhole { keys, .. } => ("pull", keys.len()),
+            Call::Push { keys, .. } => ("push", keys.len()),
+            Call::Export { at_most, .. } | Call::ExportAbsent { at_most, .. } => ("export", *at_most),
+            Call::Import { keys, .. } => ("import", keys.len()),
+            Call::ImportShared { rows, own } => ("import", own.as_ref().map_or(rows.keys.len(), Vec::len)),
+            Call::ImportAbsent { absent } => ("import", absent.len()),
+            Call::ExpectRows { rows } => ("expect rows", *rows),
+            Call::SnapshotPage { at_most } | Call::SnapshotAbsent { at_most } => ("snapshot", *at_most),
+            Call::BeginSnapshot { .. } | Call::KeepSnapshot => ("snapshot", 0),
+            Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
+            Call::Stats => ("stats", 0),
+        }
+    }
+
     fn rows_held(&self) -> Option<u64> {
         self.table.as_ref().map(|table| table.rows() as u64)
     }

@@ -1,4 +1,4 @@
-//! `trace.json`: the work of the stages of each process over time, in the Trace Event Format, which Perfetto and Chrome open.
+//! `trace.json`: the work of the stages and services of each process over time, in the Trace Event Format, which Perfetto and Chrome open.
 //!
 //! <https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU>
 
@@ -31,8 +31,8 @@ struct Hop {
     ended: f64,
 }
 
-/// The trace of a run: for each process a track for each replica of each stage, a slice for each batch, in it a slice for each wait,
-/// and arrows that follow each batch from stage to stage and from process to process.
+/// The trace of a run: for each process a track for each replica of each stage and for each service, a slice for each batch and each call,
+/// in a batch's a slice for each wait, and arrows that follow each batch from stage to stage and from process to process.
 pub(crate) fn trace(processes: &[ProcessTimeline]) -> Value {
     let slices = processes.iter().flat_map(|process| &process.tracks).flat_map(|track| &track.slices);
     let begin = slices.map(|slice| slice.began).min().unwrap_or_default();
@@ -92,6 +92,7 @@ fn track_events(events: &mut Vec<Value>, process: usize, thread: usize, track: &
                 (stage.as_str(), "batch", details)
             }
             Doing::Wait(what) => (what.as_str(), "wait", json!({})),
+            Doing::Call { name, items } => (name.as_str(), "call", json!({ "items": items })),
         };
         let (began, _) = micros(slice, begin);
         events.push(json!({

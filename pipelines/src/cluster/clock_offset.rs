@@ -5,7 +5,8 @@ use std::time::Duration;
 use forebay_actors::Track;
 
 /// What must be added to a time of this process to get the coordinator's time. It comes from the shortest round trip: the coordinator's
-/// time lies between the two ends of the round trip, so the error is at most half of it.
+/// time lies between the two ends of the round trip. If that holds without a correction, as on one host, there is none: half a round trip
+/// on a busy host would let a batch arrive before it was sent. Otherwise the error is at most half of the round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
     nanos: i64,
@@ -16,8 +17,9 @@ impl ClockOffset {
     /// A round trip began at `sent` by the clock of this process and lasted for `took`; the coordinator answered at `theirs`.
     pub(super) fn observe(&mut self, sent: Duration, took: Duration, theirs: Duration) {
         if self.shortest.is_none_or(|shortest| took < shortest) {
+            let agrees = (sent..=sent + took).contains(&theirs);
             let middle = sent + took / 2;
-            self.nanos = nanos(theirs).saturating_sub(nanos(middle));
+            self.nanos = if agrees { 0 } else { nanos(theirs).saturating_sub(nanos(middle)) };
             self.shortest = Some(took);
         }
     }
@@ -58,6 +60,9 @@ mod tests {
         assert_eq!(offset.corrected(ms(200)), ms(1200));
         offset.observe(ms(400), ms(80), ms(9000));
         assert_eq!(offset.corrected(ms(200)), ms(1200), "a longer one says less");
+        let mut same = ClockOffset::default();
+        same.observe(ms(100), ms(40), ms(139));
+        assert_eq!(same.corrected(ms(200)), ms(200), "the reply was fast, the request slow");
         let mut behind = ClockOffset::default();
         behind.observe(ms(5000), ms(0), ms(1000));
         assert_eq!((behind.corrected(ms(5500)), behind.corrected(ms(10))), (ms(1500), ms(0)));

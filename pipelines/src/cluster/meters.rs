@@ -61,8 +61,8 @@ pub(super) struct MetersRequest {
 pub(super) struct MetersReply {
     /// The reports of the other members, if they were asked for.
     pub(super) others: Vec<ProcessReport>,
-    /// Whether the last meters of some member that takes part have not come. A ps serves until the run is over, so any of its meters are
-    /// enough.
+    /// Whether the last meters of some member that takes part have not come. Those of a ps, which serves until the run is over, are
+    /// those when every row is trained on.
     pub(super) more_to_come: bool,
     /// Whether the last meters of all other trainers have come.
     pub(super) has_trainers: bool,
@@ -112,8 +112,7 @@ impl MeterBook {
             return Ok(MetersReply::default());
         }
         let current = |place: &(Role, u32)| self.0.get(place).filter(|sent| sent.member.attempt == member.attempt);
-        let complete =
-            |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last || sent.member.role == Role::Ps);
+        let complete = |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last);
         let mut missing = present.iter().filter(|other| **other != place && !complete(other)).peekable();
         let more_to_come = missing.peek().is_some();
         let has_trainers = missing.all(|(role, _)| *role != Role::Trainer);
@@ -218,6 +217,21 @@ impl MeterSender {
         LastMeters { others, offset: current(&offset), slots: None }
     }
 
+    /// Sends the timeline and the last report of a ps when every row is trained on. Gives up after [`LAST_REPORT_TIMEOUT`]: the first
+    /// trainer then does without. Cancel safe: the coordinator takes each message whole.
+    pub(super) async fn finish_ps(self, report: Report, tracks: &[Track]) {
+        let Self { member, offset, task, .. } = self;
+        drop(task);
+        let last = async {
+            send_timeline(&member, SentTimeline::of(tracks, current(&offset))).await;
+            let meters = || Sending { report: report.clone(), last: true, slots: None };
+            while send(&member, meters(), &offset).await.is_none() {
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await;
+    }
+
     /// Sends the timelines of this process, then its last report, in a trainer with the counts of its `slots`. Returns the reports of the
     /// others. The first trainer waits until every member that takes part has sent its last one, or returns what is known by then. Blocks
     /// for at most [`LAST_REPORT_TIMEOUT`].
@@ -271,7 +285,7 @@ struct Sending {
 async fn send(member: &Member, meters: Sending, offset: &Mutex<ClockOffset>) -> Option<MetersReply> {
     let (id, Sending { report, last, slots }) = (member.id(), meters);
     let request = MetersRequest { member: id, report, others: is_first(id), last, slots };
-    let (sent, began) = (SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default(), Instant::now());
+    let (began, sent) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
     match member.request_once::<_, MetersReply>("meters", &request).await {
         Ok(reply) => {
             let theirs = Duration::from_nanos(reply.now);
@@ -346,7 +360,11 @@ mod tests {
         assert!(to_come(&PLACES, None), "neither the ps nor the reader has sent its meters");
         assert!(to_come(&PLACES, Some(request(Role::Reader, 1, 2))), "the reader goes on, the ps is missing");
         assert!(to_come(&PLACES, Some(MetersRequest { last: true, ..request(Role::Reader, 1, 3) })));
-        assert!(!to_come(&PLACES, Some(request(Role::Ps, 0, 1))), "a ps serves until the end");
+        assert!(
+            to_come(&PLACES, Some(request(Role::Ps, 0, 1))),
+            "the ps does not know yet that every row is trained on"
+        );
+        assert!(!to_come(&PLACES, Some(MetersRequest { last: true, ..request(Role::Ps, 0, 2) })));
         let another = [&PLACES[..], &[(Role::Trainer, 1)]].concat();
         assert!(to_come(&another, Some(request(Role::Trainer, 1, 4))));
         assert!(!to_come(&PLACES, None), "the other trainer has left");

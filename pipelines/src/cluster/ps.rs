@@ -96,7 +96,7 @@ async fn serve(
     mut show: impl FnMut(&RunStatus),
 ) -> Result<(), Fault> {
     let (mut status_updates, mut drained) = (session.member.subscribe(), false);
-    let mut meters = None;
+    let (mut services, mut meters) = (None, None);
     loop {
         let status = status_updates.borrow_and_update().clone();
         if let Some(acknowledger) = &mut acknowledger {
@@ -106,11 +106,16 @@ async fn serve(
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),
             // The run has begun: all members have joined. A short run may be finished by the first look.
-            RunPhase::Running | RunPhase::Draining | RunPhase::Finished if meters.is_none() => {
-                let services = host.meters();
-                meters = Some(MeterSender::start(&session.member, move || services.report()));
+            RunPhase::Running | RunPhase::Draining | RunPhase::Finished if services.is_none() => {
+                let sent = services.insert(host.meters()).clone();
+                meters = Some(MeterSender::start(&session.member, move || sent.report()));
             }
             _ => {}
+        }
+        if status.phase == RunPhase::Finished
+            && let (Some(services), Some(meters)) = (&services, meters.take())
+        {
+            meters.finish_ps(services.report(), &services.timeline()).await;
         }
         if !drained && stop() {
             session.drain();

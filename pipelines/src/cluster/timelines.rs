@@ -1,4 +1,4 @@
-//! What the stages of all processes did when: at the end of its part of a run each reader and trainer sends its slices to the
+//! What the stages and services of all processes did when: at the end of its part of a run each process sends its slices to the
 //! coordinator, and the first trainer gets them, one process after the other.
 //!
 //! Times are those of the coordinator's clock. A process sends at most [`MOST_SLICES`], the first ones and the newest ones of each
@@ -30,12 +30,12 @@ const MOST_KEPT: usize = 64 << 20;
 /// The slices of all processes must come within this time.
 const MOST_TIME: Duration = Duration::from_secs(10);
 
-/// The timeline of one process of a run: what its stages did, and when.
+/// The timeline of one process of a run: what its stages and services did, and when.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcessTimeline {
     /// Its role and rank, for instance `reader 1`.
     pub process: String,
-    /// A track for each replica of each stage. Times are since 1970 by the clock of the coordinator.
+    /// A track for each replica of each stage, and for each service. Times are since 1970 by the clock of the coordinator.
     pub tracks: Vec<Track>,
 }
 
@@ -77,9 +77,11 @@ struct SentTrack {
     /// Nanoseconds from `from` to its begin, nanoseconds that it took; epoch, split, seq, row of the lineage; rows; window + 1 if the batch
     /// has a name, else 0; its number in the window + 1 if it was cut from its window, else 0.
     batches: Vec<[u64; 9]>,
-    /// Begin and time as above, and the place of what it waited for in `waits_for`.
+    /// Begin and time as above, and the place of what it waited for in `names`.
     waits: Vec<(u64, u64, usize)>,
-    waits_for: Vec<String>,
+    /// Begin and time as above, the place of what was asked for in `names`, items.
+    calls: Vec<(u64, u64, usize, u64)>,
+    names: Vec<String>,
 }
 
 impl SentTimeline {
@@ -121,7 +123,8 @@ impl SentTimeline {
     fn tracks(self) -> Vec<Track> {
         let Self { from, tracks } = self;
         let track = |track: SentTrack| {
-            let SentTrack { stage, replica, left_out, batches, waits, waits_for } = track;
+            let SentTrack { stage, replica, left_out, batches, waits, calls, names } = track;
+            let name_at = |at: usize| names.get(at).cloned().unwrap_or_default();
             let slice = |began: u64, took: u64, what| TrackSlice {
                 began: Duration::from_nanos(from.saturating_add(began)),
                 took: Duration::from_nanos(took),
@@ -134,10 +137,11 @@ impl SentTimeline {
                 let lineage = Lineage { epoch, split, seq, row };
                 slice(began, took, Doing::Batch { lineage, rows: rows as usize, name })
             });
-            let waits = waits.into_iter().map(|(began, took, what)| {
-                slice(began, took, Doing::Wait(waits_for.get(what).cloned().unwrap_or_default()))
-            });
-            let mut slices: Vec<TrackSlice> = batches.chain(waits).collect();
+            let waits = waits.into_iter().map(|(began, took, what)| slice(began, took, Doing::Wait(name_at(what))));
+            let calls = calls
+                .into_iter()
+                .map(|(began, took, what, items)| slice(began, took, Doing::Call { name: name_at(what), items }));
+            let mut slices: Vec<TrackSlice> = batches.chain(waits).chain(calls).collect();
             slices.sort_by_key(|slice| slice.began.saturating_add(slice.took));
             Track { stage, replica, slices, left_out }
         };
@@ -156,14 +160,22 @@ impl SentTrack {
                 self.batches.push([began, took, epoch, split, *seq, *row, rows, window, index]);
             }
             Doing::Wait(what) => {
-                let known = self.waits_for.iter().position(|known| known == what);
-                let at = known.unwrap_or_else(|| {
-                    self.waits_for.push(what.clone());
-                    self.waits_for.len() - 1
-                });
+                let at = self.place_of(what);
                 self.waits.push((began, took, at));
             }
+            Doing::Call { name, items } => {
+                let at = self.place_of(name);
+                self.calls.push((began, took, at, *items));
+            }
         }
+    }
+
+    fn place_of(&mut self, name: &String) -> usize {
+        let known = self.names.iter().position(|known| known == name);
+        known.unwrap_or_else(|| {
+            self.names.push(name.clone());
+            self.names.len() - 1
+        })
     }
 }
 
@@ -275,6 +287,7 @@ mod tests {
             batch(1, Some(name)),
             wait(2, "store"),
             batch(2, Some(whole)),
+            TrackSlice { what: Doing::Call { name: "pull".into(), items: 900 }, ..batch(3, None) },
         ];
         let mut offset = ClockOffset::default();
         offset.observe(Duration::from_secs(10), Duration::ZERO, Duration::from_secs(12));
@@ -298,7 +311,7 @@ mod tests {
                 .iter()
                 .map(|slice| match slice.what {
                     Doing::Batch { ref lineage, .. } => lineage.seq - u64::MAX / 4000,
-                    Doing::Wait(_) => panic!("there was none"),
+                    Doing::Wait(_) | Doing::Call { .. } => panic!("there was none"),
                 })
                 .collect();
             let kept = numbers.len() as u64;

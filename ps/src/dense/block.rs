@@ -221,6 +221,16 @@ impl Service for Block {
         format!("dense block, {} values", self.len)
     }
 
+    fn name_of(call: &Call) -> (&'static str, usize) {
+        match call {
+            Call::Pull { .. } => ("pull", 1),
+            Call::Push { .. } => ("push", 1),
+            Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
+            Call::Save => ("save", 1),
+            Call::Restore(_) => ("restore", 1),
+        }
+    }
+
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         let make = self.make.take().ok_or_else(|| Fault::internal("a dense block was opened twice"))?;
         let rule = make()?;
