@@ -485,3 +485,106 @@ fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_lose
     assert_eq!(*seen, (1..=seen.len() as u64).collect::<Vec<_>>());
     assert_eq!(outcome.report.ledger.read, 10 * seen.len() as u64);
 }
+
+/// The milliseconds that a batch takes: in the store, in a replica of `parse` and of `batch`, at the shard, in dense compute.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    store: u64,
+    parse: u64,
+    batch: u64,
+    shard: u64,
+    train: u64,
+}
+
+/// A source that waits for its store.
+struct Stored {
+    numbers: Numbers,
+    store: Duration,
+}
+
+impl Source for Stored {
+    type Out = Numbered;
+    async fn next(&mut self) -> Result<Option<Numbered>, Fault> {
+        tokio::time::sleep(self.store).await;
+        self.numbers.next().await
+    }
+}
+
+/// Runs with these replicas of `parse` and `batch`, which are tuned if `tuned`. Returns the batches per second after `settled`, for `measured`,
+/// and the report.
+#[allow(clippy::disallowed_methods, reason = "a test blocks its own thread")]
+fn batches_per_second(
+    costs: Costs,
+    [parse, batch]: [usize; 2],
+    tuned: bool,
+    settled: Duration,
+    measured: Duration,
+) -> (f64, Report) {
+    let ms = Duration::from_millis;
+    let ends = Arc::<Mutex<Vec<u64>>>::default();
+    let running = Topology::new("train")
+        .source("read", Place::Own, move || Stored { numbers: Numbers(0), store: ms(costs.store) })
+        .link(8)
+        .replicated("parse", Place::Own, Replicas::ordered(parse), move |_| Computes(ms(costs.parse)))
+        .link(8)
+        .replicated("batch", Place::Own, Replicas::ordered(batch), move |_| Computes(ms(costs.batch)))
+        .link(4)
+        .stage("lookup", Place::Own, move || Computes(ms(costs.shard)))
+        .link(2)
+        .stage("train", Place::Own, move || Computes(ms(costs.train)))
+        .link(2)
+        .sink("push", Place::Shared, move || Ends(ends))
+        .start()
+        .unwrap();
+    let stages = vec!["parse".to_owned(), "batch".to_owned()];
+    let tuning = tuned
+        .then(|| TuningThread::start(running.control(), stages, 64, MemoryBudget::new(None), Duration::from_secs(1)));
+    let done = || running.control().snapshot().stages.last().unwrap().items_in;
+    std::thread::sleep(settled);
+    let (begun, before) = (Instant::now(), done());
+    std::thread::sleep(measured);
+    let rate = (done() - before) as f64 / begun.elapsed().as_secs_f64();
+    drop(tuning);
+    running.drain();
+    let outcome = running.wait();
+    outcome.result.unwrap();
+    (rate, outcome.report)
+}
+
+/// How near the tuner comes to the best of a sweep, for the table in `docs/autotune.md`.
+#[test]
+#[ignore = "a measurement of four minutes"]
+fn how_near_the_tuner_comes_to_the_best_of_a_sweep() {
+    let secs = Duration::from_secs_f64;
+    let shapes = [
+        ("parse", Costs { store: 0, parse: 40, batch: 10, shard: 1, train: 1 }),
+        ("latency of the store", Costs { store: 5, parse: 20, batch: 10, shard: 1, train: 1 }),
+        ("table", Costs { store: 0, parse: 30, batch: 30, shard: 5, train: 2 }),
+        ("device", Costs { store: 0, parse: 60, batch: 20, shard: 2, train: 5 }),
+    ];
+    for (limit, costs) in shapes {
+        let counts = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48];
+        let settings = counts.iter().flat_map(|&parse| counts.map(|batch| [parse, batch]));
+        let swept = settings.filter(|[parse, batch]| parse + batch < 62);
+        // The number of batches a second that a sweep allows at most, to leave out settings that cannot be the best.
+        let bound = |[parse, batch]: [usize; 2]| {
+            let each =
+                [(costs.parse, parse), (costs.batch, batch), (costs.store, 1), (costs.shard, 1), (costs.train, 1)];
+            each.into_iter().map(|(ms, n)| n as f64 * 1000.0 / ms.max(1) as f64).fold(f64::INFINITY, f64::min)
+        };
+        let mut swept: Vec<[usize; 2]> = swept.collect();
+        swept.sort_by(|&a, &b| bound(b).total_cmp(&bound(a)).then_with(|| (a[0] + a[1]).cmp(&(b[0] + b[1]))));
+        let found = swept
+            .iter()
+            .take(12)
+            .map(|&setting| (batches_per_second(costs, setting, false, secs(1.0), secs(2.0)).0, setting));
+        let (best, of) = found.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap();
+        let from_one = batches_per_second(costs, [1, 1], false, secs(1.0), secs(2.0)).0;
+        let (tuned, report) = batches_per_second(costs, [1, 1], true, secs(30.0), secs(10.0));
+        println!(
+            "{limit}: {costs:?}: one of each {from_one:.0}, best of the sweep {best:.0} with {of:?}, tuned {tuned:.0} ({:.2})",
+            tuned / best
+        );
+        report.adjustments.iter().for_each(|made| println!("    {made}"));
+    }
+}
