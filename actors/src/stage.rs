@@ -22,7 +22,8 @@ pub trait Source: 'static {
         type_name::<Self>()
     }
 
-    /// Rows that it returns from the beginning to the end of all epochs, if it knows once it is open.
+    /// Rows that it returns from the beginning to the end of all epochs, if it knows or can estimate it. Asked after `open` and after each
+    /// batch.
     fn total_rows(&self) -> Option<u64> {
         None
     }

@@ -134,6 +134,16 @@ impl Source for FileSource {
         }
     }
 
+    fn total_rows(&self) -> Option<u64> {
+        match self {
+            Self::Parquet(source) => source.total_rows(),
+            Self::Criteo(source) => source.total_rows(),
+            Self::Csv(source) => source.total_rows(),
+            Self::JsonLines(source) => source.total_rows(),
+            Self::Arrow(source) => source.total_rows(),
+        }
+    }
+
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         match self {
             Self::Parquet(source) => source.open(cx).await,

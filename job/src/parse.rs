@@ -40,14 +40,12 @@ impl Job {
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
         // The text is first parsed without the settings, so that an error in the file names its line.
         let ReadJob(job) = toml::from_str(text).map_err(|e| explain(&e))?;
-        if settings.is_empty() {
-            return Ok(job);
-        }
         let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
         for setting in settings {
             set(&mut table, setting)?;
         }
-        Self::deserialize_table(table)
+        let job = if settings.is_empty() { job } else { Self::deserialize_table(table.clone())? };
+        if job.steps().complete_ftrl(&mut table) { Self::deserialize_table(table) } else { Ok(job) }
     }
 
     fn deserialize_table(table: Table) -> Result<Self, Fault> {

@@ -1,6 +1,7 @@
 //! What a step of training covers: it decides the default optimizer of linear weights.
 
 use forebay_ps::Optimizer;
+use toml::{Table, Value};
 
 use super::Job;
 
@@ -26,6 +27,28 @@ impl Steps {
         // Rounded, because roots may differ in the last bit between machines.
         let alpha = ((alpha * 1e5).round() / 1e5) as f32;
         Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
+    }
+
+    /// Adds the `alpha` and `beta` of the default to each FTRL of linear weights in the TOML of a job that lacks one. Returns whether one
+    /// did. A job that only adds an `l2` would otherwise get the `beta` of single rows.
+    pub(super) fn complete_ftrl(self, job: &mut Table) -> bool {
+        let Optimizer::Ftrl { alpha, beta, .. } = self.linear_optimizer() else { return false };
+        let mut added = false;
+        let mut complete = |table: &mut Value| {
+            let optimizer = table.get_mut("linear_optimizer").and_then(Value::as_table_mut);
+            if let Some(ftrl) = optimizer.filter(|ftrl| ftrl.get("kind").and_then(Value::as_str) == Some("ftrl")) {
+                for (field, value) in [("alpha", alpha), ("beta", beta)] {
+                    ftrl.entry(field).or_insert_with(|| {
+                        added = true;
+                        f64::from(value).into()
+                    });
+                }
+            }
+        };
+        job.get_mut("table").into_iter().for_each(&mut complete);
+        let groups = job.get_mut("tables").and_then(Value::as_table_mut);
+        groups.into_iter().flat_map(|groups| groups.iter_mut()).for_each(|(_, group)| complete(group));
+        added
     }
 }
 
@@ -75,6 +98,22 @@ mod tests {
         assert_eq!(line("train.batch_rows = 8192").as_deref(), Some(expected));
         assert_eq!(line("model.kind = 'ctr_dnn'"), None, "it has no linear weights");
         assert_eq!(line("table.linear_optimizer = { kind = 'sgd' }"), None);
-        assert_eq!(default_of("table.linear_optimizer = { kind = \"ftrl\" }\ntrain.batch_rows = 8192"), (0.1, 1.0));
+    }
+
+    #[test]
+    fn an_ftrl_that_lacks_alpha_or_beta_has_those_of_the_default() {
+        let of =
+            |optimizer: &str| default_of(&format!("table.linear_optimizer = {optimizer}\ntrain.batch_rows = 8192"));
+        assert_eq!(of("{ kind = 'ftrl', l2 = 0.1 }"), (0.05, 1.0 / 8192.0));
+        assert_eq!(of("{ kind = 'ftrl', alpha = 0.2 }"), (0.2, 1.0 / 8192.0));
+        assert_eq!(of("{ kind = 'ftrl', alpha = 0.2, beta = 1 }"), (0.2, 1.0));
+        let settings = ["train.batch_rows=8192", "tables.wide.linear_optimizer={ kind = 'ftrl', l1 = 0.5 }"];
+        let job = Job::from_toml("train.batch_rows = 512", &settings.map(str::to_owned)).unwrap();
+        let expected = Optimizer::Ftrl { alpha: 0.05, beta: 1.0 / 8192.0, l1: 0.5, l2: 0.0 };
+        assert_eq!(job.tables["wide"].linear_optimizer, Some(expected), "with the settings");
+        assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
+        let embeddings = Job::from_toml("table.embedding_optimizer = { kind = 'ftrl' }", &[]).unwrap();
+        let fixed = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+        assert_eq!(embeddings.table.embedding_optimizer, fixed);
     }
 }

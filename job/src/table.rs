@@ -25,8 +25,8 @@ pub struct TableOptions {
     pub storage: Storage,
     /// Optimizer of the linear weights. By default FTRL with `alpha = 0.1 (1024 / n)^(1/3)`, at most 0.1, where n is the number of rows that
     /// a step or its staleness covers, `train.batch_rows` times 1 + `train.staleness`; and with `beta = 1 / train.batch_rows`. With
-    /// `train.sync` a step has a batch of each trainer ([why](quality.md#the-default-of-linear-weights)). Another one is for instance
-    /// `{ kind = "adagrad", lr = 0.05 }`.
+    /// `train.sync` a step has a batch of each trainer ([why](quality.md#the-default-of-linear-weights)). FTRL without `alpha` or `beta`, such
+    /// as `{ kind = "ftrl", l1 = 1e-4 }`, has this `alpha` or `beta`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear_optimizer: Option<Optimizer>,
     /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two. `lr` may change, as in

@@ -16,7 +16,7 @@ pub(crate) struct SourceProgress(Arc<Inner>);
 struct Inner {
     epoch: AtomicU32,
     reached_end: AtomicBool,
-    /// Rows of all epochs; 0 if that is not known.
+    /// Rows of all epochs, known or estimated; 0 if there is no telling.
     total_rows: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl SourceProgress {
         self.0.epoch.load(Ordering::SeqCst)
     }
 
-    /// Rows of all epochs, if the source knows.
+    /// Rows of all epochs, if the source knows or has an estimate.
     pub(crate) fn total_rows(&self) -> Option<u64> {
         Some(self.0.total_rows.load(Ordering::SeqCst)).filter(|&rows| rows > 0)
     }
@@ -43,6 +43,12 @@ pub(crate) struct Watched<S> {
     pub(crate) progress: SourceProgress,
 }
 
+impl<S: Source<Out = Rows>> Watched<S> {
+    fn note_total(&self) {
+        self.progress.0.total_rows.store(self.source.total_rows().unwrap_or(0), Ordering::SeqCst);
+    }
+}
+
 impl<S: Source<Out = Rows>> Source for Watched<S> {
     type Out = Rows;
 
@@ -56,12 +62,13 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.source.open(cx).await?;
-        self.progress.0.total_rows.store(self.source.total_rows().unwrap_or(0), Ordering::SeqCst);
+        self.note_total();
         Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
         let rows = self.source.next().await?;
+        self.note_total();
         match &rows {
             Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),
             None => self.progress.0.reached_end.store(true, Ordering::SeqCst),

@@ -130,7 +130,8 @@ pub struct RunningTraining {
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunPosition {
-    /// The part of all rows of all epochs that was trained on, 0 to 1, if it is known how many there are.
+    /// The part of all rows of all epochs that was trained on or left out, 0 to 1, if the source knows how many there are. Of text files it
+    /// is an estimate.
     pub share: Option<f64>,
     /// The epoch that is read, from 1.
     pub epoch: u32,
@@ -256,7 +257,10 @@ impl RunningTraining {
                 let status = session.status();
                 (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
-            None => (self.progress().rows, resources.source.total_rows(), resources.source.epoch()),
+            None => {
+                let left_out = self.report().ledger.rejected_total();
+                (self.progress().rows + left_out, resources.source.total_rows(), resources.source.epoch())
+            }
         };
         let share = of.map(|of| (done as f64 / of as f64).min(1.0));
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }

@@ -35,6 +35,8 @@ pub struct ArrowSource {
     files: Vec<Arc<IpcFile>>,
     /// Of each split the file, the record batch, and the rows of the file before it.
     splits: Vec<(u32, u32, u64)>,
+    /// Rows of all splits.
+    rows: u64,
     running: Option<(DecodePool<Rows>, Prefetch)>,
     seq: u64,
 }
@@ -53,6 +55,7 @@ impl ArrowSource {
             dictionaries: true,
             files: Vec::new(),
             splits: Vec::new(),
+            rows: 0,
             running: None,
             seq: 0,
         }
@@ -101,7 +104,7 @@ impl ArrowSource {
 
     /// Rows of one epoch; 0 before `open`.
     pub fn rows(&self) -> u64 {
-        self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).sum()
+        self.rows
     }
 
     fn fingerprint(&self) -> u64 {
@@ -171,7 +174,9 @@ impl Source for ArrowSource {
         }
         self.seq = 0;
         let options = &self.options;
-        let rows = self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).collect();
+        let rows: Vec<u64> =
+            self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).collect();
+        self.rows = rows.iter().sum();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (files, splits, cache) = (self.files.clone(), self.splits.clone(), DictionaryCache::default());
         let batch_rows =

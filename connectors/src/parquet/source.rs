@@ -36,6 +36,8 @@ pub struct ParquetSource {
     footers: Vec<Arc<Footer>>,
     /// Of each split the file, the row group, and the rows of the file before it.
     splits: Vec<(u32, u32, u64)>,
+    /// Rows of all splits.
+    rows: u64,
     running: Option<(DecodePool<Rows>, Prefetch)>,
     seq: u64,
 }
@@ -54,6 +56,7 @@ impl ParquetSource {
             dictionaries: true,
             footers: Vec::new(),
             splits: Vec::new(),
+            rows: 0,
             running: None,
             seq: 0,
         }
@@ -104,7 +107,7 @@ impl ParquetSource {
 
     /// Rows of one epoch; 0 before `open`.
     pub fn rows(&self) -> u64 {
-        self.splits.iter().map(|&(file, group, _)| self.footers[file as usize].rows(group as usize)).sum()
+        self.rows
     }
 
     fn fingerprint(&self) -> u64 {
@@ -171,8 +174,9 @@ impl Source for ParquetSource {
         }
         self.seq = 0;
         let options = &self.options;
-        let rows =
+        let rows: Vec<u64> =
             self.splits.iter().map(|&(file, group, _)| self.footers[file as usize].rows(group as usize)).collect();
+        self.rows = rows.iter().sum();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         // No window needs more, and a batch that is cut in two holds its memory twice.

@@ -22,6 +22,8 @@ const REJECTED_ROWS: usize = 4096;
 pub(crate) struct Parsed {
     /// Number of the file.
     pub(crate) file: usize,
+    /// The epoch and the place of the split, and its bytes.
+    pub(crate) split: ((u32, u32), u64),
     pub(crate) rows: Option<Rows>,
     pub(crate) rejected: Vec<Rejected>,
     /// The row that ends the run, under the policy `fail`.
@@ -42,6 +44,8 @@ pub(crate) struct Failed {
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
     pub(crate) data_file: Arc<DataFile>,
+    /// Its bytes in the file, as they lie in the store.
+    pub(crate) bytes: u64,
     /// The lineage of its rows, except `seq` and `row`.
     pub(crate) lineage: Lineage,
     /// `closes` is for the last of its rows.
@@ -147,7 +151,7 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
             self.flush(false)?;
             let line = self.split.from_start.then_some(self.lines + 1);
             let failed = Some(Failed { bad, offset, line });
-            self.output.push(Parsed { file: self.split.file, rows: None, rejected: Vec::new(), failed }, 0)?;
+            self.output.push(self.parsed(None, Vec::new(), failed), 0)?;
             return Err(Stop::Closed);
         }
         let keep = match (&self.split.policy, bad.reason) {
@@ -181,7 +185,12 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         };
         let bytes = rows.as_ref().map_or(0, |rows| batch_bytes(&rows.batch))
             + rejected.iter().map(|r| r.line.len() + size_of::<Rejected>()).sum::<usize>();
-        self.output.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
+        self.output.push(self.parsed(rows, rejected, None), bytes)
+    }
+
+    fn parsed(&self, rows: Option<Rows>, rejected: Vec<Rejected>, failed: Option<Failed>) -> Parsed {
+        let TextSplit { file, bytes, lineage, .. } = &self.split;
+        Parsed { file: *file, split: ((lineage.epoch, lineage.split), *bytes), rows, rejected, failed }
     }
 
     fn stamp(&mut self, batch: RecordBatch, row: u64, closes: bool) -> Rows {

@@ -11,6 +11,7 @@ pub(crate) mod format;
 pub(crate) mod head;
 mod lines;
 pub(crate) mod number;
+mod row_estimate;
 mod source;
 mod windows;
 

@@ -16,6 +16,7 @@ use super::cut::{self, Cut};
 use super::decompress::{ChannelReader, TextCompression, decompress};
 use super::format::{LineFormat, LineParser};
 use super::lines::{Failed, Parsed, SplitParser, TextSplit};
+use super::row_estimate::RowEstimate;
 use super::windows::{SplitToRead, TextWindows};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
@@ -54,6 +55,7 @@ pub struct TextSource<F> {
     seq: u64,
     /// Good and bad rows returned or counted so far.
     seen: (u64, u64),
+    estimate: RowEstimate,
     /// Bad rows that no batch has counted yet.
     unaccounted: u32,
     why: Rejections,
@@ -111,6 +113,7 @@ impl<F: LineFormat> TextSource<F> {
             cx: None,
             seq: 0,
             seen: (0, 0),
+            estimate: RowEstimate::default(),
             unaccounted: 0,
             why: Rejections::default(),
         }
@@ -239,6 +242,12 @@ impl<F: LineFormat> Source for TextSource<F> {
         }
     }
 
+    /// An estimate, from the first split on that was read whole.
+    fn total_rows(&self) -> Option<u64> {
+        let bytes = self.bytes().checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())?;
+        self.estimate.rows_of(bytes)
+    }
+
     /// Lists the files, reads their headers and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.files = self.input.list().await?;
@@ -265,7 +274,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             self.rejects = Some(RejectFile::open(folder)?);
         }
         (self.seq, self.seen, self.failed, self.cx) = (0, (0, 0), None, Some(cx.clone()));
-        (self.unaccounted, self.why) = (0, Rejections::default());
+        (self.unaccounted, self.why, self.estimate) = (0, Rejections::default(), RowEstimate::default());
         let options = self.options.clone();
         let files: Arc<[Arc<DataFile>]> = self.files.iter().cloned().map(Arc::new).collect();
         let splits = self.splits.clone();
@@ -278,6 +287,7 @@ impl<F: LineFormat> Source for TextSource<F> {
                 let text = TextSplit {
                     file: file as usize,
                     data_file: Arc::clone(&files[file as usize]),
+                    bytes: range.end.min(files[file as usize].size).saturating_sub(range.start),
                     lineage,
                     window,
                     policy: policy.clone(),
@@ -328,6 +338,8 @@ impl<F: LineFormat> Source for TextSource<F> {
                 }
                 return Ok(None);
             };
+            let (split, bytes) = parsed.split;
+            self.estimate.reads(split, bytes, self.seen.0 + self.seen.1);
             self.reject(parsed.file, &parsed.rejected)?;
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
