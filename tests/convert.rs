@@ -44,6 +44,20 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     assert_eq!(code, Some(0), "{said}");
 }
 
+#[test]
+fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("ratings.csv"), dir.path().join("out"));
+    fs::write(&rows, "click;age\n1;33\n").unwrap();
+    let (code, said) = convert(&rows, &out, &[]);
+    assert!(code == Some(2) && said.contains("has ';' and no ','") && said.contains("--delimiter ';'"), "{said}");
+    assert!(!out.exists());
+    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(code == Some(0) && said.contains("has ';' and no ','"), "{said}");
+    let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
+    assert_eq!(code, Some(0), "whoever names the comma means it: {said}");
+}
+
 /// The names of MovieLens and of other sets tell no format, or that of Criteo text.
 #[test]
 fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {

@@ -265,7 +265,8 @@ impl Writer<'_> {
     fn template_field(&mut self, key: &str, field: &syn::Field, value: Option<&Value>) {
         let doc = doc(&field.attrs);
         let sentence = first_sentence(&doc);
-        writeln!(self.template, "# {}", sentence.split(", for instance `").next().unwrap_or_default()).unwrap();
+        let sentence = sentence.split(", for instance `").next().unwrap_or_default();
+        writeln!(self.template, "# {}", without_links(sentence)).unwrap();
         if value.is_some() {
             return writeln!(self.template, "{key} =").unwrap();
         }
@@ -316,6 +317,17 @@ fn doc(attrs: &[Attribute]) -> String {
     let first = parts.next().unwrap_or_default().to_owned();
     let text = parts.fold(first, |text, part| text + "`" + part.split_once(')').map_or("", |(_, rest)| rest));
     text.replace("[`", "`").replace("`]", "`")
+}
+
+/// `see [tables.md](tables.md)` as `see tables.md`: TOML has no links.
+fn without_links(text: &str) -> String {
+    match text.split_once("](") {
+        Some((before, rest)) => {
+            let (text, name) = before.rsplit_once('[').expect("a link begins with a bracket");
+            format!("{text}{name}{}", without_links(rest.split_once(')').expect("a link ends with a bracket").1))
+        }
+        None => text.to_owned(),
+    }
 }
 
 fn first_sentence(doc: &str) -> &str {

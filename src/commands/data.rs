@@ -9,7 +9,7 @@ use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
     ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
     JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
-    number_among,
+    number_among, other_delimiter,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
@@ -99,6 +99,17 @@ impl InputForm {
             )));
         }
         Ok(format)
+    }
+
+    /// What is wrong with a header of CSV that has one name, in which there is another delimiter. Nothing if `--delimiter` is given.
+    fn one_column(&self, input: &Input, names: &[&str]) -> Option<String> {
+        let CsvOptions { delimiter, .. } = self.csv();
+        let other = other_delimiter(names, delimiter).filter(|_| self.delimiter.is_none())?;
+        Some(format!(
+            "the first line of `{input}` has {other:?} and no {delimiter:?}: give --delimiter '{}', or --delimiter '{delimiter}' if it is the \
+             name of one column",
+            other.escape_default()
+        ))
     }
 
     fn csv(&self) -> CsvOptions {
@@ -343,8 +354,8 @@ impl Convert {
                 let (columns, csv) = match &job {
                     Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
                     None => {
-                        let csv = self.form.csv();
-                        (inferred(&input, format, &csv, &self.text)?, csv)
+                        let columns = inferred(&input, format, &self.form, &self.text)?;
+                        (columns, self.form.csv())
                     }
                 };
                 let written = if format == FileFormat::Csv {
@@ -394,16 +405,19 @@ fn note_folders(input: &Input) -> Result<(), Fault> {
 const SAMPLE: u64 = 10_000;
 
 /// Infers the columns of text files and their types from the first rows, and prints them. `text`: names of columns that are text.
-fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
+fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let read = ReadOptions::default();
     let mut columns = if format == FileFormat::Csv {
-        let mut source = CsvSource::csv(input.clone(), read).written(csv.clone()).on_bad_row(OnBadRow::Skip);
+        let mut source = CsvSource::csv(input.clone(), read).written(form.csv()).on_bad_row(OnBadRow::Skip);
         block_on(infer_columns(&mut source, SAMPLE, false))?
     } else {
         let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
         block_on(infer_columns(&mut source, SAMPLE, true))?
     };
-    let names = columns.iter().map(|column| column.name.as_str());
+    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+    if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
+        return Err(Fault::user(wrong));
+    }
     if let Some(number) = number_among(names).filter(|_| format == FileFormat::Csv) {
         return Err(Fault::user(format!(
             "{}; if these are names all the same, give --job with a job that has them in its columns",
@@ -477,7 +491,10 @@ impl Inspect {
         let format = Some(self.form.format_of(&input, None)?);
         let options = InspectOptions { format, csv: self.form.csv() };
         let found = block_on(inspect(input.clone(), options))?;
-        let names = found.columns.iter().map(|column| column.name.as_str());
+        let names: Vec<&str> = found.columns.iter().map(|column| column.name.as_str()).collect();
+        if let Some(wrong) = self.form.one_column(&input, &names).filter(|_| found.format == "csv") {
+            tracing::warn!("{wrong}");
+        }
         if let Some(number) = number_among(names).filter(|_| found.format == "csv") {
             tracing::warn!(
                 "{}; this command took that row for the names of the columns",

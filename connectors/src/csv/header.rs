@@ -151,19 +151,24 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
     names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
+/// Another delimiter in the only name of a header: then it is most likely the one between the fields.
+pub fn other_delimiter(names: &[&str], delimiter: char) -> Option<char> {
+    let [name] = names else { return None };
+    ['\t', ',', ';', '|'].into_iter().find(|other| *other != delimiter && name.contains(*other))
+}
+
 fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions) -> Fault {
     let near = did_you_mean(column, names.iter().map(String::as_str));
-    let other =
-        ['\t', ',', ';', '|'].into_iter().find(|other| *other != options.delimiter && names[0].contains(*other));
-    let hint = match other {
-        Some(other) if names.len() == 1 => format!(
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let hint = match other_delimiter(&all, options.delimiter) {
+        Some(other) => format!(
             ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
             options.delimiter
         ),
-        _ if number_among(names.iter().map(String::as_str)).is_some() => {
+        None if number_among(all).is_some() => {
             ": the first line has numbers, expected a header with the names of columns".to_owned()
         }
-        _ => String::new(),
+        None => String::new(),
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
     Fault::user(format!("`{}` has no column `{column}`{near}: its header has {}{hint}", file.name, listed(shown)))

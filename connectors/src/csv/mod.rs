@@ -11,5 +11,5 @@ mod options;
 mod split;
 
 pub use format::{Csv, CsvSource};
-pub use header::number_among;
+pub use header::{number_among, other_delimiter};
 pub use options::CsvOptions;
