@@ -51,6 +51,8 @@ struct Signals {
     drain: Arc<AtomicBool>,
     /// Whether there is something to drain. Before that the first signal ends the program.
     begun: AtomicBool,
+    /// No signal after the first one counts.
+    only_drains: AtomicBool,
     at_once: AtomicBool,
     /// Locked by the handler while it ends the program: no save begins after it has said that nothing is saved.
     saving: Mutex<Saving>,
@@ -132,6 +134,12 @@ impl Stop {
         self.0.begun.store(true, Ordering::SeqCst);
     }
 
+    /// From here on no second signal stops at once. For a child of `launch`, which passes on that it was asked to drain also to a child that was
+    /// asked before, and stops its children at once by SIGKILL.
+    pub(crate) fn only_drains(&self) {
+        self.0.only_drains.store(true, Ordering::SeqCst);
+    }
+
     /// As [`has_begun`](Self::has_begun), unless a signal has come before.
     ///
     /// # Errors
@@ -181,7 +189,7 @@ impl Signals {
     fn ask(&self, now: Instant) -> Asks {
         match *lock(&self.first).get_or_insert(now) {
             first if first == now && !self.drain.swap(true, Ordering::SeqCst) => Asks::ToDrain,
-            first if now.duration_since(first) < ONE_SIGNAL => Asks::Nothing,
+            first if now.duration_since(first) < ONE_SIGNAL || self.only_drains.load(Ordering::SeqCst) => Asks::Nothing,
             _ => {
                 self.at_once.store(true, Ordering::SeqCst);
                 Asks::ToStop
@@ -234,6 +242,15 @@ mod tests {
         assert!(!signals.at_once.load(Ordering::SeqCst));
         assert_eq!(ask(500), Asks::ToStop);
         assert!(signals.at_once.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_child_of_launch_is_asked_to_drain_once_and_never_to_stop() {
+        let (signals, start) = (Signals::default(), Instant::now());
+        signals.only_drains.store(true, Ordering::SeqCst);
+        let ask = |seconds| signals.ask(start + Duration::from_secs(seconds));
+        assert_eq!([ask(0), ask(5), ask(50)], [Asks::ToDrain, Asks::Nothing, Asks::Nothing]);
+        assert!(!signals.at_once.load(Ordering::SeqCst));
     }
 
     #[test]

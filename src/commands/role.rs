@@ -81,6 +81,9 @@ impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
         let stop = Stop::listen(logs.log_format)?;
+        if self.parent.is_some() {
+            stop.only_drains();
+        }
         let args = &self.run_args;
         let job = args.load()?;
         let process = {

@@ -70,6 +70,27 @@ fn a_reader_told_to_end_gives_the_rest_of_its_lease_to_another() {
     });
 }
 
+/// A bug: one gave its windows back, and the other waited until the trainer would take later ones that it had begun.
+#[test]
+fn readers_that_are_all_told_to_end_leave_and_another_one_reads_the_rest() {
+    in_time(|_| {
+        let settings = job(ROWS / 4, &["train.batch_rows=32", "placement.readers=2", "placement.ps=1"]);
+        let mut run = Run::local(&settings);
+        run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
+        run.until_windows(1);
+        run.hold("trainer 0");
+        run.signal("reader 0", Signal::TERM);
+        run.signal("reader 1", Signal::TERM);
+        run.go_on("trainer 0");
+        run.end_well(&["reader 0", "reader 1"]);
+        run.start(&["reader 0@again"]);
+        let logs = run.end_well(&["trainer 0", "ps 0", "reader 0@again"]);
+        let ledger = Ledger::of(&logs[0]);
+        assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS / 4, 0, 0), "{}", logs[0]);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    });
+}
+
 #[test]
 fn a_run_without_readers_ends_after_the_timeout() {
     in_time(|_| {

@@ -2,6 +2,7 @@
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
 use forebay_job::{Job, LookupAt};
@@ -22,6 +23,9 @@ use crate::job_model::JobModel;
 use crate::staleness::Staleness;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
+
+/// A lease that was given back is taken within this time, if there is a reader that was not told to end.
+const UNTAKEN: Duration = Duration::from_secs(2);
 
 /// A reader that has joined.
 pub struct Reader {
@@ -153,10 +157,18 @@ impl Reader {
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
+            // Since when a lease that was given back is taken by nobody.
+            let mut untaken = None;
             loop {
                 if !drained && stop() {
                     leases.progress().close();
                     drained = true;
+                }
+                let is_returned = status_updates.borrow().returned_leases > 0;
+                untaken = (drained && is_returned).then(|| untaken.unwrap_or_else(Instant::now));
+                let stays = untaken.is_some_and(|since: Instant| since.elapsed() > UNTAKEN);
+                if stays && leases.progress().give_all_back() {
+                    send_queue.clear();
                 }
                 match &status_updates.borrow_and_update().phase {
                     RunPhase::Failed(failed) if failure.is_none() => {

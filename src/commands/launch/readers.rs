@@ -13,7 +13,7 @@ use super::output::{Output, pause};
 use super::port::free_address;
 use super::token::Token;
 
-/// The most restarts of readers that were killed, panicked or ended with exit code 3.
+/// The most restarts of readers that were killed, panicked, ended with exit code 3 or were told to end.
 const MOST_RESTARTS: u32 = 10;
 
 /// If the readers have ended because the run has failed, the process that scores hears why within this time.
@@ -84,7 +84,8 @@ impl Readers {
             child.start_if_due(now, &self.output)?;
             let Some(status) = child.has_ended()? else { continue };
             let ended = format!("{} {}", child.name, how(status));
-            if may_start_again(status) && self.restarts < MOST_RESTARTS {
+            // A reader that was told to end leaves without a fault. Rows are left, and no process but this one starts readers.
+            if (status.success() || may_start_again(status)) && self.restarts < MOST_RESTARTS {
                 self.restarts += 1;
                 let wait = child.start_again(now).as_secs_f64();
                 tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {MOST_RESTARTS})", self.restarts);

@@ -32,6 +32,8 @@ struct State {
     reporting: bool,
     /// The reader begins no more windows.
     closed: bool,
+    /// It gives back those that it has begun, too.
+    gives_all_back: bool,
     /// Trainers take the batches of all readers in the order of the data.
     in_order: bool,
 }
@@ -104,6 +106,9 @@ impl State {
         if !self.closed || self.leases.is_empty() {
             return false;
         }
+        if self.gives_all_back {
+            return true;
+        }
         match self.in_order {
             // Trainers wait for the first window, and get to no later one, begun or not, before another reader reads it.
             true => windows().min_by_key(|(epoch, (number, _))| (*epoch, **number)).is_some_and(|(_, (_, w))| !w.begun),
@@ -171,6 +176,20 @@ impl LeaseProgress {
         if !closed {
             self.changed.notify_waiters();
         }
+    }
+
+    /// After [`close`](Self::close): windows of others that were given back stay untaken, perhaps because all readers were told to end. If
+    /// trainers take batches in the order of the data, they may wait for those windows, and never take what this reader has begun: it gives
+    /// that back, too. Returns whether it does: then the batches that wait to be sent are not needed.
+    pub(crate) fn give_all_back(&self) -> bool {
+        let mut state = self.state();
+        if !state.closed || !state.in_order {
+            return false;
+        }
+        state.gives_all_back = true;
+        drop(state);
+        self.changed.notify_waiters();
+        true
     }
 
     /// Waits for [`close`](Self::close). Cancel safe.

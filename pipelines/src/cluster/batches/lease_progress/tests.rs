@@ -192,6 +192,24 @@ fn in_order_a_window_that_is_not_begun_is_given_back_before_later_ones_are_done(
     }
 }
 
+/// A bug: all readers were told to end. One gave its windows back; another waited for the trainer to take later ones that it had begun.
+#[test]
+fn in_order_windows_that_are_begun_are_given_back_if_nobody_takes_those_of_others() {
+    for in_order in [true, false] {
+        let progress = LeaseProgress::new(in_order);
+        progress.add(&lease(4..6, 0));
+        assert!(progress.begin(0, 4, 0) && progress.batch_sent(id(4, 0), 0, 10, end(1, 10, 0)));
+        assert!(!progress.give_all_back(), "it was not told to end");
+        progress.close();
+        assert_eq!(urgent(&progress), None, "the window is begun");
+        assert_eq!(progress.give_all_back(), in_order);
+        let report = in_order.then_some(Report { done: Vec::new(), gives_back: true });
+        assert_eq!(urgent(&progress), report);
+        assert_eq!(progress.is_empty(), in_order);
+        assert_eq!(progress.wants(0, 4), !in_order);
+    }
+}
+
 /// Found by the simulation: while the batch waited for room, the answer to its earlier term came. Then it was sent as if it came after
 /// itself. The trainer refused it, which ended the run.
 #[test]
