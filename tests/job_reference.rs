@@ -159,7 +159,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 /// Writes the page and the template side by side.
 struct Writer<'a> {
     types: &'a Types,
-    /// Where the values of a type are listed: its fields' paths by its name.
+    /// Where the values of a type are listed: the field by the name of the type.
     listed: BTreeMap<String, String>,
     page: String,
     template: String,
@@ -219,13 +219,14 @@ impl Writer<'_> {
         while let Some(ty) = inner {
             (name, inner) = name_and_argument(ty);
         }
+        let place = if depth == 0 { format!("`{path}`") } else { format!("`{}` of `{path}`", key(field)) };
         // Its entries are tables.
         let name = if name == "Labels" { "LabelColumn".to_owned() } else { name };
-        self.values(depth + 1, path, &name);
+        self.values(depth + 1, path, &place, &name);
     }
 
-    /// The values that a type allows, one a line.
-    fn values(&mut self, depth: usize, path: &str, name: &str) {
+    /// The values that a type allows, one a line. `place`: the field, as the page names it at the next field of this type.
+    fn values(&mut self, depth: usize, path: &str, place: &str, name: &str) {
         let indent = "  ".repeat(depth);
         let types = self.types;
         if let Some(table) = types.table(name) {
@@ -237,10 +238,10 @@ impl Writer<'_> {
         }
         let Some(choice) = types.choice(name) else { return };
         if let Some(above) = self.listed.get(name) {
-            writeln!(self.page, "{indent}- as for `{above}`").unwrap();
+            writeln!(self.page, "{indent}- as for {above}").unwrap();
             return;
         }
-        self.listed.insert(name.to_owned(), path.to_owned());
+        self.listed.insert(name.to_owned(), place.to_owned());
         let tagged = serde_values(&choice.attrs).contains_key("tag");
         for variant in &choice.variants {
             let word = snake_case(&variant.ident.to_string());

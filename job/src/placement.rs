@@ -98,7 +98,7 @@ impl std::fmt::Display for Placement {
         let at = |trainer| if trainer { "trainer" } else { "ps" };
         write!(
             f,
-            "{}, {} ps, {}; lookup at the {}, dense parameters at the {}; a link holds {}, {} at most",
+            "{}, {} ps, {}; lookup at the {}, dense parameters at the {}; a channel holds {}, {} at most",
             counted(self.readers, "reader"),
             self.ps,
             counted(self.trainers, "trainer"),

@@ -41,7 +41,7 @@ pub struct TrainOptions {
     /// and `device` here, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Threads of dense compute. "auto": `pipeline.cores`; so does 0.
+    /// Threads of dense compute. "auto" and 0 mean `pipeline.cores`.
     pub threads: Knob,
     /// The largest norm of the gradients of a batch, dense parameters and table rows together, for instance `10.0`. Larger gradients are
     /// scaled down. Default: no limit. Not with `sync`.

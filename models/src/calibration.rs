@@ -1,4 +1,4 @@
-//! Whether predicted probabilities are right on average: normalised entropy, clicks over predicted clicks, a reliability table.
+//! Whether predicted probabilities are right on average: normalized entropy, clicks over predicted clicks, a reliability table.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub struct ReliabilityBin {
     pub observed: f64,
 }
 
-/// Normalised entropy: the logloss over that of a model that always predicts the share of positives (He et al., "Practical
+/// Normalized entropy: the logloss over that of a model that always predicts the share of positives (He et al., "Practical
 /// Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014). Below 1 is better than that model. `None` if all labels are
 /// the same.
 pub fn normalized_entropy(logloss: f64, positive_rate: f64) -> Option<f64> {

@@ -93,12 +93,12 @@ impl Security {
             return Ok(());
         }
         let lacks = match (&self.token, &self.server) {
-            (None, None) => "a token and TLS",
-            (None, Some(_)) => "a token",
-            (Some(_), _) => "TLS",
+            (None, None) => "a token and TLS are",
+            (None, Some(_)) => "a token is",
+            (Some(_), _) => "TLS is",
         };
         Err(Fault::user(format!(
-            "{listen} can be reached from other machines, and {lacks} is missing: give token_file, tls_cert, tls_key \
+            "{listen} can be reached from other machines, and {lacks} missing: give token_file, tls_cert, tls_key \
              and tls_ca, or listen on 127.0.0.1"
         )))
     }

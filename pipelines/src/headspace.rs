@@ -1,4 +1,4 @@
-//! The ceiling that a perfect feed would give: the same job, fed from batches in memory.
+//! The headspace of a job, its speed with a perfect feed: the same job, fed from batches in memory.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

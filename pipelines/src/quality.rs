@@ -143,7 +143,7 @@ impl Evaluation {
         });
         let slices = self.slices.iter().map(|slice| {
             format!(
-                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalised entropy {}, COPC {}",
+                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalized entropy {}, COPC {}",
                 slice.column,
                 slice.value.as_deref().unwrap_or("(missing)"),
                 counted(slice.rows, "row"),
@@ -184,7 +184,7 @@ impl std::fmt::Display for Evaluation {
         }
         write!(f, "logloss {:.5}", self.logloss)?;
         if let Some(entropy) = self.normalized_entropy {
-            write!(f, ", normalised entropy {entropy:.4}")?;
+            write!(f, ", normalized entropy {entropy:.4}")?;
         }
         self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
     }

@@ -78,10 +78,9 @@ pub enum Storage {
     F32,
     /// Two bytes per weight, rounded to nearest after each update; arithmetic is f32.
     ///
-    /// A weight beyond ±65504 is kept as ±65504 and counted
-    /// ([`ShardStats::saturated`](crate::ShardStats::saturated)), because an error would come after some rows of the batch have
-    /// changed. An update below 1/4096 of its weight is lost, so late in training a small learning rate has no effect: f16 suits
-    /// serving and short runs. State stays f32, because sums of squares leave the range of f16 within a few steps.
+    /// A weight beyond ±65504 is kept as ±65504 and counted in the statistics of the shard, because an error would come after some rows of
+    /// the batch have changed. An update below 1/4096 of its weight is lost, so late in training a small learning rate has no effect: f16
+    /// suits serving and short runs. State stays f32, because sums of squares leave the range of f16 within a few steps.
     F16,
     /// One byte per weight, and four for the scale of each part of a row; a part of one weight (the linear one) is kept exactly.
     ///

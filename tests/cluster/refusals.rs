@@ -70,7 +70,7 @@ fn a_server_that_others_reach_needs_a_token_and_tls() {
     let trust = Trust::new(&run.folder().join("trust"), std::iter::empty());
     let all = flags(&trust.files);
     for (name, flags, lacks) in [
-        ("ps 0@open", &[][..], "a token and TLS is missing"),
+        ("ps 0@open", &[][..], "a token and TLS are missing"),
         ("ps 0@token", &refs(&all)[..2], "TLS is missing"),
         ("ps 0@tls", &refs(&all)[2..], "a token is missing"),
     ] {

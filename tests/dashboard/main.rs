@@ -253,7 +253,7 @@ fn an_address_that_others_reach_needs_a_token_and_tls_and_one_that_is_taken_is_n
         assert_eq!(code, Some(2), "{text}");
         text
     };
-    assert!(refused("train", "0.0.0.0:0").contains("a token and TLS is missing"));
+    assert!(refused("train", "0.0.0.0:0").contains("a token and TLS are missing"));
     assert!(refused("launch", "0.0.0.0:9600").contains("ssh -L 9600:127.0.0.1:9600"));
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();

@@ -382,7 +382,7 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     let folder = model(dir.path(), "lr", &[]);
     let serve = |more: &[&str]| common::run(&[&["serve", "--model", folder.to_str().unwrap()][..], more].concat());
     let (code, said) = serve(&["--listen", "0.0.0.0:0"]);
-    assert!(code == Some(2) && said.contains("a token and TLS is missing"), "{said}");
+    assert!(code == Some(2) && said.contains("a token and TLS are missing"), "{said}");
     let (code, said) = serve(&["--watch=-1"]);
     assert!(code == Some(2) && said.contains("--watch is -1"), "{said}");
     let (code, said) = common::run(&["serve", "--model", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);

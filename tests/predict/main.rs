@@ -431,7 +431,7 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     }
     let (code, said) = common::run(&[&eval[..], &[second]].concat());
     assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
-    assert!(said.contains("normalised entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
+    assert!(said.contains("normalized entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
     // A set that is not there does not take the result of the one before it.
     let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
     assert!(code == Some(2) && said.contains("3,000 rows") && said.contains("/nowhere"), "{said}");

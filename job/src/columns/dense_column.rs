@@ -60,7 +60,7 @@ pub struct Clip {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV.
+    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines.
     #[default]
     Auto,
     /// The value itself.

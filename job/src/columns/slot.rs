@@ -58,7 +58,7 @@ pub struct Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotKind {
-    /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV.
+    /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV and JSON lines.
     #[default]
     Auto,
     /// Integers; booleans as 0 and 1; dates as days since 1970; timestamps as microseconds since 1970, for any unit in the file.

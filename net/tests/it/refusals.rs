@@ -101,7 +101,7 @@ async fn a_server_open_to_other_machines_needs_both_token_and_tls() {
     let files = Files::new();
     let tls = SecurityFiles { token_file: None, ..files.security("localhost", Some("open-sesame")) };
     for (security, lacks) in [
-        (Security::none(), "a token and TLS is missing"),
+        (Security::none(), "a token and TLS are missing"),
         (files.token("open-sesame"), "TLS is missing"),
         (Security::load(&tls).unwrap(), "a token is missing"),
     ] {

@@ -37,7 +37,7 @@ pub enum Optimizer {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]
         lr: LearningRate,
-        /// Share of the velocity that stays, default 0.9 (PyTorch's is 0, which is [`Optimizer::Sgd`]).
+        /// Share of the velocity that stays, default 0.9 (PyTorch's is 0, which is `sgd`).
         #[serde(default = "defaults::momentum")]
         momentum: f32,
         /// L2 regularization, default 0: `g` is `gradient + l2 * w`.
@@ -80,7 +80,7 @@ pub enum Optimizer {
         l2: f32,
     },
     /// Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019): `w *= 1 - lr * weight_decay` before the step of
-    /// [`Optimizer::Adam`], with the `lr` of that step.
+    /// `adam`, with the `lr` of that step.
     Adamw {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]

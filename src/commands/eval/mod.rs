@@ -11,7 +11,7 @@ use crate::logs::Logs;
 
 /// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
 ///
-/// Checks the files of the model folder. For each data set it prints the exact AUC, logloss, normalised entropy (the logloss divided by
+/// Checks the files of the model folder. For each data set it prints the exact AUC, logloss, normalized entropy (the logloss divided by
 /// that of the mean), COPC (clicks over predicted clicks), and the calibration: the mean score and the share of label 1 in ten bins of rows
 /// by score. It also counts the rows that it leaves out by reason, with data.on_bad_row=skip.
 #[derive(Args)]

@@ -66,8 +66,8 @@ pub(crate) struct Launch {
     /// trained for ten minutes after a restart. Processes that end within 5 s count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
-    /// Do not bind processes to NUMA nodes. By default `launch` binds each process to one node if all nodes have the same number of cores
-    /// and of trainers.
+    /// Do not bind processes to NUMA nodes. By default, if all nodes have the same number of cores and of trainers, `launch` binds each
+    /// process to one node. It leaves a role unbound whose processes do not divide evenly among the nodes.
     #[arg(long)]
     no_numa: bool,
 }

@@ -43,7 +43,7 @@ function labels(of) {
   if (of.length === 0) return;
   const digits = (value, n) => value?.toFixed(n) ?? "undefined";
   const row = (each) => [each.label, digits(100 * each.positive_rate, 2) + "%", digits(each.auc, 5), digits(each.logloss, 5), digits(each.normalized_entropy, 4), digits(each.copc, 4)];
-  table("labels", ["label", "positive", "AUC", "logloss", "normalised entropy", "COPC"], of.map(row));
+  table("labels", ["label", "positive", "AUC", "logloss", "normalized entropy", "COPC"], of.map(row));
 }
 
 /** The changes of replicas, the newest first. */
