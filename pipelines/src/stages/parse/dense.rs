@@ -40,6 +40,13 @@ impl DenseParser {
         }
     }
 
+    /// One more input has what each value loses as `f32`, if the feature has options.
+    pub(super) fn with_rests(&mut self) {
+        if let Self::Options(options) = self {
+            options.rests = true;
+        }
+    }
+
     /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator. `at` is the column of
     /// its `at`, if it names one.
     pub(super) fn parse(
