@@ -8,7 +8,7 @@ use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform}
 
 use super::bad_rows::BadRows;
 use super::calendar::{At, CalendarPart, NOT_A_TIME, age_in_days, not_a_time};
-use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
+use super::column::{NOT_FINITE, NUMBERS, number, shown, wrong_type};
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
 
@@ -61,11 +61,11 @@ impl OptionsParser {
             let value = if is_missing(row) { self.column.fill.unwrap_or_default() } else { numbers.value(row) };
             if value.is_finite() && self.column.transform == Transform::Log {
                 bad.add(row, NO_LOGARITHM, || {
-                    format!("column `{name}` is {value}, expected a number above 0 for its logarithm")
+                    format!("column `{name}` is {}, expected a number above 0 for its logarithm", shown(value))
                 });
             } else {
                 bad.add(row, NOT_FINITE, || {
-                    format!("column `{name}` is {value}, expected a finite number (got {parsed})")
+                    format!("column `{name}` is {}, expected a finite number (got {parsed})", shown(value))
                 });
             }
         }
