@@ -83,7 +83,7 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
             "arrow" => "b.arrow`, row 9 (counted from 0): ",
             _ => "b.parquet`, row 9 (counted from 0): ",
         };
-        refused(folder.to_str().unwrap(), &[], &[place, "`label` is 2"]);
+        refused(folder.to_str().unwrap(), &[], &[place, "`label` is 2", "(stage `parse`)"]);
         // The same place in the rejected rows, as docs/data.md has them.
         let bad = dir.path().join(format!("bad-{kind}"));
         let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", bad.to_str().unwrap());

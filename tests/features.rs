@@ -8,7 +8,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int32Array, ListArray, RecordBatch, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+};
 use arrow::datatypes::Int32Type;
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
@@ -70,6 +72,34 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
         "columns.dense=[{ column = 'I1', transform = 'none', scale = 'z_score' }]",
     ]);
     assert!(code == Some(2) && said.contains("columns.statistics.I1 was computed with another transform"), "{said}");
+}
+
+/// A bug: values were rounded to 32 bits first, unix seconds to multiples of 128.
+#[test]
+fn statistics_have_nine_digits_of_large_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let (price, second) = (|i: i32| 999_996.107 + f64::from(i), |i: i32| 1_700_000_000 + i64::from(i));
+    let rows = RecordBatch::try_from_iter_with_nullable([
+        ("label", Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2))) as ArrayRef, true),
+        ("price", Arc::new(Float64Array::from_iter_values((0..50).map(price))), true),
+        ("second", Arc::new(Int64Array::from_iter_values((0..50).map(second))), true),
+        ("item", Arc::new(Int32Array::from_iter_values(0..50)), true),
+    ])
+    .unwrap();
+    let path = dir.path().join("rows.parquet");
+    let mut writer = ArrowWriter::try_new(fs::File::create(&path).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    let columns = [
+        "columns.dense=['price', { column = 'second', transform = 'none', scale = 'z_score' }]",
+        "columns.slots=['item']",
+    ];
+    let found = column_statistics(&common::job(&path, &columns), &Context::default()).unwrap().dense;
+    assert_eq!((found["price"].min, found["price"].max), (999_996.107, 1_000_045.11));
+    // (50² - 1) / 12 is the variance of 50 numbers in a row.
+    let expected = (2499.0_f64 / 12.0).sqrt();
+    assert!((found["price"].std - expected).abs() < 1e-6, "{:?}", found["price"]);
+    assert!((found["second"].std - expected).abs() < 1e-6, "{:?}", found["second"]);
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub struct Fault {
     pub phase: Option<Phase>,
     /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
+    /// Whether the message says the row, so that the place of its batch is not printed.
+    names_row: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -111,6 +113,7 @@ impl Fault {
             stage: None,
             phase: None,
             lineage: None,
+            names_row: false,
             message: message.into(),
             source: None,
         }
@@ -146,6 +149,13 @@ impl Fault {
         self
     }
 
+    /// The message says in which row of which file it is: the place of the batch, with other numbers of rows, is not printed.
+    #[must_use]
+    pub fn names_row(mut self) -> Self {
+        self.names_row = true;
+        self
+    }
+
     /// Sets the cause, which is printed after the message.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -168,10 +178,10 @@ impl Fault {
     /// `retryable` and the place stay.
     #[must_use]
     pub fn context(mut self, text: impl Into<String>) -> Self {
-        let Self { domain, kind, retryable, .. } = self;
+        let Self { domain, kind, retryable, names_row, .. } = self;
         let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
         let message = text.into();
-        Self { domain, kind, retryable, stage, phase, lineage, message, source: Some(Arc::new(self)) }
+        Self { domain, kind, retryable, stage, phase, lineage, names_row, message, source: Some(Arc::new(self)) }
     }
 
     /// The message alone, without place and cause.
@@ -202,8 +212,8 @@ impl fmt::Display for Fault {
             (None, _) => return Ok(()),
         }
         match &self.lineage {
-            Some(lineage) => write!(f, ", {lineage})"),
-            None => f.write_str(")"),
+            Some(lineage) if !self.names_row => write!(f, ", {lineage})"),
+            _ => f.write_str(")"),
         }
     }
 }
@@ -250,6 +260,18 @@ mod tests {
         let other = std::io::Error::other(Wrapped("error of the store", disk()));
         let fault = Fault::external("cannot list `a`").because(other);
         assert_eq!(fault.to_string(), "cannot list `a`: error of the store: disk full");
+    }
+
+    /// A bug: two numbers of rows, of the file and of the batch, looked like a contradiction.
+    #[test]
+    fn a_message_that_names_its_row_is_not_followed_by_the_row_of_the_batch() {
+        let at = |fault: Fault| fault.at("parse", Phase::Batch, Some(&Lineage::default()));
+        let fault = at(Fault::user("row 9: x is NaN").names_row());
+        assert_eq!(fault.to_string(), "row 9: x is NaN (stage `parse`)");
+        assert_eq!(fault.lineage, Some(Lineage::default()), "the report has it");
+        assert_eq!(fault.context("no model").to_string(), "no model: row 9: x is NaN (stage `parse`)");
+        let other = at(Fault::user("x is NaN")).to_string();
+        assert_eq!(other, "x is NaN (stage `parse`, epoch 0, split 0, row 0 (batch 0))");
     }
 
     #[test]

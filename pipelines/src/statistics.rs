@@ -50,7 +50,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let rows = context.registry.after_read_of(rows, job, true)?;
     let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
     let of_slots = features.len();
-    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone()).dense_of_slots(of_slots);
+    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone()).for_statistics(of_slots);
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let measure = Measure::of(features.len(), cut.len());
@@ -177,10 +177,10 @@ impl Default for Moments {
 }
 
 impl Moments {
-    /// Adds the values of a batch; `missing` is 1 where there is none.
-    fn add(&mut self, values: &[f32], missing: &[f32]) {
-        let there =
-            || values.iter().zip(missing).filter(|(_, missing)| **missing == 0.0).map(|(&value, _)| f64::from(value));
+    /// Adds the values of a batch, each the sum of two numbers; `missing` is 1 where there is none.
+    fn add(&mut self, values: &[f32], rests: &[f32], missing: &[f32]) {
+        let exact = || values.iter().zip(rests).map(|(&value, &rest)| f64::from(value) + f64::from(rest));
+        let there = || exact().zip(missing).filter(|(_, missing)| **missing == 0.0).map(|(value, _)| value);
         let count = there().count();
         self.missing += (values.len() - count) as u64;
         if count == 0 {
@@ -232,7 +232,7 @@ struct Sample {
 }
 
 impl Sample {
-    /// As [`Moments::add`].
+    /// As [`Moments::add`], of single numbers.
     fn add(&mut self, values: &[f32], missing: &[f32]) {
         for (&value, _) in values.iter().zip(missing).filter(|(_, missing)| **missing == 0.0) {
             self.seen += 1;
@@ -285,7 +285,8 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// For batches with this many features, each with its indicator, followed by this many sampled slots.
+    /// For batches with this many features, each with its indicator and what it loses as `f32`, followed by this many sampled slots with
+    /// their indicators.
     pub(crate) fn of(features: usize, slots: usize) -> Self {
         let samples = (0..slots).map(|_| Sample::default()).collect();
         Self { moments: vec![Moments::default(); features], samples, rows: 0 }
@@ -306,10 +307,11 @@ impl Sink for Measure {
         }
         self.rows += batch.rows as u64;
         for (feature, moments) in self.moments.iter_mut().enumerate() {
-            moments.add(batch.dense_column(2 * feature), batch.dense_column(2 * feature + 1));
+            let [values, missing, rests] = [0, 1, 2].map(|input| batch.dense_column(3 * feature + input));
+            moments.add(values, rests, missing);
         }
         for (slot, sample) in self.samples.iter_mut().enumerate() {
-            let at = 2 * (self.moments.len() + slot);
+            let at = 3 * self.moments.len() + 2 * slot;
             sample.add(batch.dense_column(at), batch.dense_column(at + 1));
         }
         Ok(())
@@ -362,7 +364,7 @@ mod tests {
             let mut moments = Moments::default();
             for batch in &batches {
                 let (values, missing): (Vec<f32>, Vec<f32>) = batch.iter().map(|&(v, m)| (v, f32::from(u8::from(m)))).unzip();
-                moments.add(&values, &missing);
+                moments.add(&values, &vec![0.0; values.len()], &missing);
             }
             let all: Vec<f64> = batches.iter().flatten().filter(|(_, missing)| !missing).map(|(v, _)| f64::from(*v)).collect();
             prop_assert_eq!(moments.values, all.len() as u64);

@@ -263,6 +263,7 @@ fn wrong_types_and_missing_columns_name_what_is_there_and_what_was_expected() {
     wrong_label.label = "c".into();
     let e = error(wrong_label);
     assert!(e.contains("column `c` is Utf8, expected a number or a boolean"), "{e}");
+    assert!(e.contains(r#"label = { column = "c", positive = ["..."] }"#), "{e}");
 }
 
 #[test]

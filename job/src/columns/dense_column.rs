@@ -220,8 +220,32 @@ impl DenseColumn {
         }
         match self.scale {
             None => Ok(()),
-            Some(_) => self.check_statistics(columns),
+            Some(_) => self.check_shared_statistics(columns).and_then(|()| self.check_statistics(columns)),
         }
+    }
+
+    /// A column has one entry in `columns.statistics`, so all of its features with a scale must have the same values before it.
+    fn check_shared_statistics(&self, columns: &Columns) -> Result<(), Fault> {
+        let mut scaled = columns.dense.iter().filter(|other| other.column == self.column && other.scale.is_some());
+        match scaled.find(|other| other.before_scale() != self.before_scale()) {
+            None => Ok(()),
+            Some(other) => Err(Fault::user(format!(
+                "columns.dense: {} and {} need other statistics, and columns.statistics has one entry for a column: leave out the scale \
+                 of one of them, or write the column twice into the rows, under two names",
+                self.described(),
+                other.described()
+            ))),
+        }
+    }
+
+    /// What decides about the values that are scaled.
+    fn before_scale(&self) -> (Transform, Option<Clip>, Option<&str>) {
+        (self.transform, self.clip, self.at.as_deref())
+    }
+
+    /// The feature as a job file has it.
+    fn described(&self) -> String {
+        toml::Value::try_from(self).map_or_else(|_| format!("`{}`", self.column), |value| value.to_string())
     }
 
     fn check_statistics(&self, columns: &Columns) -> Result<(), Fault> {
@@ -337,6 +361,28 @@ mod tests {
         let broken = statistics.replace("std = 1", "std = -1");
         let said = check(&format!("dense = [{{ column = 'x', transform = 'log1p', scale = 'min_max' }}]\n{broken}"));
         assert!(said.unwrap_err().to_string().contains("columns.statistics.x: mean, std"));
+    }
+
+    /// A bug: the fault advised `forebay data stats --write`, also when that very command printed it.
+    #[test]
+    fn a_column_has_statistics_for_one_feature_with_a_scale() {
+        let check = |dense: &str| {
+            let statistics = "[statistics.t]\nmean = 0\nstd = 1\nmin = 0\nmax = 2\ntransform = 'hour'\n";
+            toml::from_str::<Columns>(&format!("dense = [{dense}]\nslots = []\n{statistics}")).unwrap().check()
+        };
+        let hour = "{ column = 't', transform = 'hour', scale = 'min_max' }";
+        for (other, words) in [
+            ("{ column = 't', transform = 'age_hours', at = 'u', scale = 'z_score' }", r#"transform = "age_hours""#),
+            ("{ column = 't', transform = 'none', scale = 'min_max' }", r#"transform = "none""#),
+        ] {
+            let said = check(&format!("{hour}, {other}")).unwrap_err().to_string();
+            let both = said.contains(words) && said.contains(r#"transform = "hour""#);
+            assert!(both && said.contains("one entry for a column") && !said.contains("data stats"), "{said}");
+        }
+        let ages = "{ column = 't', transform = 'age_days', at = '2026-01-01', scale = 'z_score' }";
+        assert!(check(&format!("{ages}, {}", ages.replace("2026", "2027"))).is_err(), "ages at two moments");
+        check(&format!("{hour}, {}", hour.replace("min_max", "z_score"))).unwrap();
+        check(&format!("{hour}, {{ column = 't', transform = 'weekday' }}")).unwrap();
     }
 
     #[test]

@@ -24,13 +24,25 @@ pub(super) enum JsonCell<'a> {
 /// The range of integers of 64 bits. Larger integers come as floating-point numbers.
 const FITS: Range<f64> = i64::MIN as f64..u64::MAX as f64;
 
+/// Floating-point numbers below this (2^53) have all digits of the integer that they were written as.
+const EXACT: f64 = (1_u64 << 53) as f64;
+
 impl JsonCell<'_> {
-    /// The value as an integer, if it is one. The parser reads `-0` as it reads `-0.0`, as a floating-point number; here it is 0.
+    /// The value as an integer, if it is one, also as `31.0`. The parser reads `-0` as it reads `-0.0`, as a floating-point number; here
+    /// it is 0.
     pub(super) fn integer(&self) -> Option<i64> {
         match self {
             Self::Integer(value) => Some(*value),
-            Self::Number(number) if is_minus_zero(*number) => Some(0),
+            Self::Number(number) if number.fract() == 0.0 && number.abs() < EXACT => Some(*number as i64),
             _ => None,
+        }
+    }
+
+    /// The same, and true is 1, as in the other formats.
+    pub(super) fn integer_or_boolean(&self) -> Option<i64> {
+        match self {
+            Self::Boolean(value) => Some(i64::from(*value)),
+            cell => cell.integer(),
         }
     }
 

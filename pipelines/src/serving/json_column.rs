@@ -57,21 +57,27 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
         return Ok(Arc::new(NullArray::new(cells.len())));
     }
     Ok(match expected.map_or_else(|| found(cells), Ok)? {
-        ColumnType::Boolean => Arc::new(convert::<bool, BooleanArray>(cells, "true or false", |cell| match cell {
-            JsonCell::Boolean(value) => Some(*value),
-            _ => None,
-        })?),
+        ColumnType::Boolean => {
+            Arc::new(convert::<bool, BooleanArray>(cells, "true or false, or 1 or 0", |cell| match cell {
+                JsonCell::Boolean(value) => Some(*value),
+                cell => cell.integer().and_then(|value| [0, 1].contains(&value).then_some(value == 1)),
+            })?)
+        }
         ColumnType::Number => Arc::new(convert::<f64, Float64Array>(cells, "a number", |cell| match cell {
             JsonCell::Integer(value) => Some(*value as f64),
             JsonCell::Unsigned(value) => Some(*value as f64),
             JsonCell::Number(value) => Some(*value),
+            JsonCell::Boolean(value) => Some(f64::from(u8::from(*value))),
             _ => None,
         })?),
         ColumnType::Text => {
-            Arc::new(convert::<Cow<'_, str>, StringArray>(cells, "a string, or an integer", |cell| match cell {
+            let wanted = "a string, or an integer or a boolean";
+            Arc::new(convert::<Cow<'_, str>, StringArray>(cells, wanted, |cell| match cell {
                 JsonCell::Text(value) => Some(Cow::Borrowed(value.as_ref())),
                 JsonCell::Integer(value) => Some(Cow::Owned(value.to_string())),
                 JsonCell::Unsigned(value) => Some(Cow::Owned(value.to_string())),
+                // As JSON lines are read.
+                JsonCell::Boolean(value) => Some(Cow::Borrowed(if *value { "true" } else { "false" })),
                 _ => None,
             })?)
         }
@@ -87,10 +93,10 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
                 return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
                     JsonCell::Unsigned(value) => Some(*value),
-                    cell => cell.integer().and_then(|value| u64::try_from(value).ok()),
+                    cell => cell.integer_or_boolean().and_then(|value| u64::try_from(value).ok()),
                 })?));
             }
-            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| cell.integer())?)
+            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| cell.integer_or_boolean())?)
         }
     })
 }

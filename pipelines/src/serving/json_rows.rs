@@ -22,7 +22,7 @@ use super::serving_columns::ServingColumns;
 pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<RecordBatch>, Fault> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let request = json.deserialize_map(RequestVisitor(columns)).and_then(|request| json.end().map(|()| request));
-    let request = request.map_err(|e| Fault::user(format!("the body is not a request for scores: {e}")))?;
+    let request = request.map_err(|e| wrong_body(&e))?;
     if request.rows == 0 {
         return Ok(None);
     }
@@ -47,6 +47,15 @@ pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<Reco
     RecordBatch::try_from_iter_with_nullable(batch)
         .map(Some)
         .map_err(|e| Fault::internal("the columns of a request do not fit together").because(e))
+}
+
+/// The fault for JSON that is no request, with the place before what is wrong there, which may end with a hint.
+fn wrong_body(error: &serde_json::Error) -> Fault {
+    let (said, place) = (error.to_string(), format!("line {} column {}", error.line(), error.column()));
+    Fault::user(match said.strip_suffix(&format!(" at {place}")) {
+        Some(said) => format!("the body is not a request for scores: {place}: {said}"),
+        None => format!("the body is not a request for scores: {said}"),
+    })
 }
 
 /// What a body says.
@@ -306,6 +315,49 @@ mod tests {
         assert!(said.contains("column `word` is a minus zero (-0 or -0.0), expected a string"), "{said}");
     }
 
+    /// A bug: `predict` reads such values, and requests with them were refused.
+    #[test]
+    fn values_are_converted_to_the_types_of_the_training_as_in_json_lines() {
+        let columns =
+            toml::from_str("label = 'y'\ndense = ['x', 'n', 'flag']\nslots = ['vip', 'word', 'tags']").unwrap();
+        let types = [
+            ("x", ColumnType::Number),
+            ("n", ColumnType::Integer),
+            ("flag", ColumnType::Boolean),
+            ("vip", ColumnType::Integer),
+            ("word", ColumnType::Text),
+            ("tags", ColumnType::Integer),
+        ];
+        let types: BTreeMap<String, ColumnType> = types.map(|(name, kind)| (name.to_owned(), kind)).into();
+        let rows = ServingColumns::new(&columns, &types, &["tags".to_owned()].into());
+        let body =
+            br#"{"rows": [{"x": true, "n": 31.0, "flag": 1, "vip": true, "word": true, "tags": [true, 7.0, null]},
+            {"x": false, "n": -2e3, "flag": 0.0, "vip": false, "word": false, "tags": false}]}"#;
+        let batch = parse(&rows, body).unwrap().unwrap();
+        assert_eq!(batch["x"].as_primitive::<Float64Type>().values(), &[1.0, 0.0]);
+        assert_eq!(batch["n"].as_primitive::<Int64Type>().values(), &[31, -2000]);
+        assert_eq!(batch["flag"].as_boolean().iter().collect::<Vec<_>>(), [Some(true), Some(false)]);
+        assert_eq!(batch["vip"].as_primitive::<Int64Type>().values(), &[1, 0]);
+        assert_eq!(batch["word"].as_string::<i32>().iter().collect::<Vec<_>>(), [Some("true"), Some("false")]);
+        let tags = batch["tags"].as_list::<i32>();
+        let values = tags.values().as_primitive::<Int64Type>();
+        assert_eq!(values.iter().collect::<Vec<_>>(), [Some(1), Some(7), None, Some(0)]);
+        assert_eq!(tags.value_offsets(), &[0, 3, 4]);
+        for (name, value, words) in [
+            // It may have been another integer before it became a floating-point number.
+            ("n", "9007199254740993.0", "is a number with a fraction or an exponent, expected an integer"),
+            ("flag", "2", "is an integer, expected true or false, or 1 or 0"),
+            ("x", "\"1\"", "is a string, expected a number"),
+        ] {
+            let rest = [("x", "1"), ("n", "1"), ("flag", "true"), ("vip", "1"), ("word", "1"), ("tags", "1")];
+            let row: Vec<String> = rest
+                .map(|(column, fine)| format!(r#""{column}": {}"#, if column == name { value } else { fine }))
+                .into();
+            let said = parse(&rows, format!(r#"{{"rows": [{{{}}}]}}"#, row.join(",")).as_bytes()).unwrap_err();
+            assert!(said.to_string().contains(&format!("column `{name}` {words}")), "{said}");
+        }
+    }
+
     #[test]
     fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
         let said = |body: &str| parse(&rows(), body.as_bytes()).unwrap_err().to_string();
@@ -320,7 +372,10 @@ mod tests {
             (r#"{"row": []}"#, "did you mean `rows`?"),
             ("{}", "it has no `rows`"),
             (r#"{"rows": [{"prise": 1}]}"#, "did you mean `price`?"),
-            (r#"{"rows": [{"label": 1}]}"#, "`label` is not a feature"),
+            (
+                r#"{"rows": [{"label": 1}]}"#,
+                "scores: line 1 column 18: column `label` is not a feature of the model: see GET /v1/model for its columns",
+            ),
             (r#"{"rows": [{"price": 1, "price": 2}]}"#, "`price` is there twice"),
             (r#"{"rows": [{"price": {}}]}"#, "an object, expected a number, a string"),
             (r#"{"rows": [{"tags": [[1]]}]}"#, "a list within a list"),

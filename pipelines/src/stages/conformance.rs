@@ -301,7 +301,8 @@ fn measure() {
         &[],
     );
     let columns = columns.unwrap().columns;
-    check_sink(|| Measure::of(1, 0), move || through(Parse::new(&columns, 0, OnBadRow::Skip), rows()));
+    let parse = move || Parse::new(&columns, 0, OnBadRow::Skip).for_statistics(1);
+    check_sink(|| Measure::of(1, 0), move || through(parse(), rows()));
 }
 
 /// A queue with all batches, in a run that is finished.

@@ -110,6 +110,7 @@ impl Reject {
                 "{place}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
                 finding.detail
             ))
+            .names_row()
             .kind(FaultKind::BadData));
         }
         if let OnBadRow::WriteTo(_) = &self.policy {

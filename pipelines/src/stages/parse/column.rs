@@ -1,5 +1,6 @@
 //! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
+use std::fmt::{Display, LowerExp};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
@@ -28,14 +29,26 @@ pub(super) fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Res
     cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
 }
 
+/// A number for a message: a very large or small one with an exponent instead of hundreds of zeros.
+pub(super) fn shown<T: Copy + Display + Into<f64> + LowerExp>(number: T) -> String {
+    let size: f64 = number.into().abs();
+    if size == 0.0 || (1e-9..1e16).contains(&size) { number.to_string() } else { format!("{number:e}") }
+}
+
 /// The lists of a column, whatever the width of their offsets and whether they have a fixed size; `None`: it has no lists. Numbers in
 /// dictionaries, as Arrow writes them to Parquet, become numbers.
+///
+/// # Errors
+/// A user fault for lists of lists.
 pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, Fault> {
     let (DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) = array.data_type()
     else {
         return Ok(None);
     };
     let item = match item.data_type() {
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+            return Err(wrong_type(name, array, "values or lists of values, and no lists of lists"));
+        }
         DataType::Dictionary(_, value) if value.is_numeric() => {
             Arc::new(item.as_ref().clone().with_data_type(value.as_ref().clone()))
         }
@@ -82,6 +95,21 @@ mod tests {
     use arrow::datatypes::{Field, Float32Type};
 
     use super::*;
+
+    /// A bug: the type of the inner list was named, which is allowed.
+    #[test]
+    fn a_list_of_lists_is_named_as_it_is() {
+        let item = Arc::new(Field::new_list_field(DataType::new_list(DataType::Int64, true), true));
+        let array = arrow::array::new_null_array(&DataType::List(item), 1);
+        let said = lists("q", &array).unwrap_err().to_string();
+        assert!(said.contains(&format!("column `q` is {}, expected values or lists", array.data_type())), "{said}");
+    }
+
+    #[test]
+    fn numbers_in_messages_are_short() {
+        assert_eq!([1e300, -2.5, 0.0, f64::INFINITY].map(shown), ["1e300", "-2.5", "0", "inf"]);
+        assert_eq!([0.1_f32, 1e30].map(shown), ["0.1", "1e30"]);
+    }
 
     /// As pyarrow writes lists of numbers in dictionaries.
     #[test]

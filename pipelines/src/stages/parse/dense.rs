@@ -15,7 +15,7 @@ use super::dense_vector::VectorParser;
 use crate::nullable::extend_or;
 
 /// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
-static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());
+static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096_u16).map(|x| log1p(f32::from(x))).collect());
 
 pub(super) enum DenseParser {
     /// A number, perhaps its logarithm: the fast way.
@@ -37,6 +37,13 @@ impl DenseParser {
     pub(super) fn is_of_slot(&mut self) {
         if let Self::Options(options) = self {
             options.expected = SLOT_NUMBERS;
+        }
+    }
+
+    /// One more input has what each value loses as `f32`, if the feature has options.
+    pub(super) fn with_rests(&mut self) {
+        if let Self::Options(options) = self {
+            options.rests = true;
         }
     }
 
@@ -81,8 +88,9 @@ impl DenseParser {
     }
 }
 
+/// In `f64`, as with options: `f32::ln_1p` is as slow, and its last bit is often another.
 fn log1p(x: f32) -> f32 {
-    x.abs().ln_1p().copysign(x)
+    (f64::from(x).abs().ln_1p() as f32).copysign(x)
 }
 
 /// `parts` gives an integer as an index, which is large for a negative one, and as `f32`.
@@ -114,10 +122,37 @@ fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::Int32Array;
+    use std::sync::Arc;
+
+    use arrow::array::{Float32Array, Float64Array, Int32Array};
     use proptest::prelude::*;
 
     use super::*;
+
+    /// The bits of a feature's inputs. With `indicator` it is read by [`OptionsParser`].
+    fn logs(array: ArrayRef, options: &str) -> Vec<u32> {
+        let text = format!("dense = [{{ column = 'x', transform = 'log1p'{options} }}]\nslots = []");
+        let columns: Columns = toml::from_str(&text).unwrap();
+        let (mut out, mut bad) = (Vec::new(), BadRows::default());
+        DenseParser::new(&columns.dense[0], &columns).parse("x", &array, None, &mut out, &mut bad).unwrap();
+        out[..array.len()].iter().map(|value| value.to_bits()).collect()
+    }
+
+    /// A bug: the same value as an integer and as a floating-point number gave logarithms with another last bit.
+    #[test]
+    fn the_logarithm_of_a_value_is_the_same_to_the_bit_for_each_type_and_option() {
+        let integers: Vec<i32> = (-5000..5000).chain((0..24).map(|bit| 1 << bit)).collect();
+        let floats: Vec<f32> = integers.iter().map(|&v| v as f32).collect();
+        let expected = logs(Arc::new(Int32Array::from(integers.clone())), "");
+        let wide = Float64Array::from_iter_values(integers.iter().map(|&v| f64::from(v)));
+        let long = PrimitiveArray::<Int64Type>::from_iter_values(integers.iter().map(|&v| i64::from(v)));
+        assert_eq!(logs(Arc::new(Float32Array::from(floats.clone())), ""), expected);
+        assert_eq!(logs(Arc::new(wide), ""), expected);
+        assert_eq!(logs(Arc::new(long), ""), expected);
+        assert_eq!(logs(Arc::new(Int32Array::from(integers)), ", indicator = true"), expected);
+        let fractions: ArrayRef = Arc::new(Float32Array::from_iter_values(floats.iter().map(|v| v / 7.0)));
+        assert_eq!(logs(Arc::clone(&fractions), ""), logs(fractions, ", indicator = true"));
+    }
 
     proptest! {
         #[test]

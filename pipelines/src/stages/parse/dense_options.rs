@@ -8,7 +8,7 @@ use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform}
 
 use super::bad_rows::BadRows;
 use super::calendar::{At, CalendarPart, NOT_A_TIME, age_in_days, not_a_time};
-use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
+use super::column::{NOT_FINITE, NUMBERS, number, shown, wrong_type};
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
 
@@ -20,6 +20,8 @@ pub(super) struct OptionsParser {
     factor: f64,
     /// What the column may be, for faults.
     pub(super) expected: &'static str,
+    /// Whether one more input has what each value loses as `f32`: statistics need it, and a model does not.
+    pub(super) rests: bool,
 }
 
 impl OptionsParser {
@@ -32,7 +34,7 @@ impl OptionsParser {
             Some(Scale::ZScore) => (mean, inverse(std)),
             Some(Scale::MinMax) => (min, inverse(max - min)),
         };
-        Self { column: column.clone(), shift, factor, expected: NUMBERS }
+        Self { column: column.clone(), shift, factor, expected: NUMBERS, rests: false }
     }
 
     pub(super) fn parse(
@@ -50,24 +52,31 @@ impl OptionsParser {
         let from = out.len();
         let nan_is_missing = self.column.takes_nan();
         let is_missing = |row: usize| numbers.is_null(row) || nan_is_missing && numbers.value(row).is_nan();
-        for row in 0..numbers.len() {
+        let exact = |row: usize| {
             let value = if is_missing(row) { self.column.fill } else { Some(numbers.value(row)) };
-            out.push(value.map_or(0.0, |value| self.transformed(value, logs)) as f32);
-        }
+            value.map_or(0.0, |value| self.transformed(value, logs))
+        };
+        out.extend((0..numbers.len()).map(|row| exact(row) as f32));
         for (row, parsed) in out[from..].iter().enumerate().filter(|(_, value)| !value.is_finite()) {
             let value = if is_missing(row) { self.column.fill.unwrap_or_default() } else { numbers.value(row) };
             if value.is_finite() && self.column.transform == Transform::Log {
                 bad.add(row, NO_LOGARITHM, || {
-                    format!("column `{name}` is {value}, expected a number above 0 for its logarithm")
+                    format!("column `{name}` is {}, expected a number above 0 for its logarithm", shown(value))
                 });
             } else {
                 bad.add(row, NOT_FINITE, || {
-                    format!("column `{name}` is {value}, expected a finite number (got {parsed})")
+                    format!("column `{name}` is {}, expected a finite number (got {parsed})", shown(value))
                 });
             }
         }
         if self.column.indicator {
             out.extend((0..numbers.len()).map(|row| f32::from(u8::from(is_missing(row)))));
+        }
+        if self.rests {
+            for row in 0..numbers.len() {
+                let rest = exact(row) - f64::from(out[from + row]);
+                out.push(rest as f32);
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule};
 
 use super::bad_rows::BadRows;
-use super::column::wrong_type;
+use super::column::{shown, wrong_type};
 
 const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";
@@ -111,7 +111,7 @@ fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> R
     let labels: Vec<f32> = if *array.data_type() == DataType::Int32 {
         array.as_primitive::<Int32Type>().values().iter().map(|&v| v as f32).collect()
     } else {
-        numbers(name, array, "a number or a boolean, 0 or 1")?.into_iter().map(|v| v as f32).collect()
+        numbers(name, array, &binary_of(name, array.data_type()))?.into_iter().map(|v| v as f32).collect()
     };
     let binary = labels.iter().all(|&l| l == 0.0 || l == 1.0);
     if !binary || array.null_count() > 0 {
@@ -119,11 +119,24 @@ fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> R
             if array.is_null(row) {
                 bad.add(row, NOT_BINARY, || format!("column `{name}` has no value, expected 0 or 1"));
             } else if label != 0.0 && label != 1.0 {
-                bad.add(row, NOT_BINARY, || format!("column `{name}` is {label}, expected 0 or 1"));
+                bad.add(row, NOT_BINARY, || format!("column `{name}` is {}, expected 0 or 1", shown(label)));
             }
         }
     }
     Ok(labels)
+}
+
+/// What a label without options may be, and for text which option it needs.
+fn binary_of(name: &str, kind: &DataType) -> String {
+    let expected = "a number or a boolean, 0 or 1";
+    match kind {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
+            format!(
+                "{expected}: for text, say which values are 1, label = {{ column = {name:?}, positive = [\"...\"] }}"
+            )
+        }
+        _ => expected.to_owned(),
+    }
 }
 
 /// Labels that are 1 for some values. Numbers are compared as numbers, all else as text.
@@ -199,7 +212,7 @@ fn refuse(
         if array.is_null(row) {
             bad.add(row, reason, || format!("column `{name}` has no value, expected {expected}"));
         } else if !fine(value) {
-            bad.add(row, reason, || format!("column `{name}` is {value}, expected {expected}"));
+            bad.add(row, reason, || format!("column `{name}` is {}, expected {expected}", shown(value)));
         }
     }
 }

@@ -6,7 +6,7 @@ use forebay_actors::{Fault, counted};
 use forebay_job::Slot;
 
 use super::bad_rows::BadRows;
-use super::column::lists;
+use super::column::{lists, shown};
 use super::label::numbers;
 use crate::flow::SlotKeys;
 
@@ -77,8 +77,7 @@ pub(super) fn weighted(
                     bad.add(row, BAD_WEIGHT, || {
                         let found = match missing(begin + at) {
                             true => "no value".to_owned(),
-                            false if weight.abs() < 1e16 => weight.to_string(),
-                            false => format!("{weight:e}"),
+                            false => shown(weight),
                         };
                         format!("column `{name}` has {found} at place {at}, expected a number from 0 to 1e30")
                     });
