@@ -150,16 +150,22 @@ fn partition_columns_that_are_not_written_are_named() {
 }
 
 #[test]
-fn booleans_of_json_are_numbers_in_both_commands() {
+fn booleans_of_text_are_numbers_in_both_commands() {
     let dir = tempfile::tempdir().unwrap();
-    let (rows, out) = (dir.path().join("rows.jsonl"), dir.path().join("out"));
-    fs::write(&rows, "{\"label\":true,\"x\":1}\n{\"label\":false,\"x\":2}\n").unwrap();
-    let (code, said) = convert(&rows, &out, &[]);
-    assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
-    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
-    let label = said.lines().find(|line| line.starts_with("label")).unwrap();
-    assert!(label.contains("number"), "{said}");
+    for (name, text) in [
+        ("rows.jsonl", "{\"label\":true,\"x\":1}\n{\"label\":false,\"x\":2}\n"),
+        ("rows.csv", "label,x\nTrue,1\nFalse,2\n"),
+    ] {
+        let (rows, out) = (dir.path().join(name), dir.path().join(format!("out of {name}")));
+        fs::write(&rows, text).unwrap();
+        let (code, said) = convert(&rows, &out, &[]);
+        assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
+        assert_eq!(read_rows(&out)["label"].as_primitive::<Int64Type>().values()[..], [1, 0]);
+        let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+        assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
+        let label = said.lines().find(|line| line.starts_with("label")).unwrap();
+        assert!(label.contains("number"), "{said}");
+    }
 }
 
 #[test]

@@ -409,10 +409,10 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     let read = ReadOptions::default();
     let mut columns = if format == FileFormat::Csv {
         let mut source = CsvSource::csv(input.clone(), read).written(form.csv()).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE, false))?
+        block_on(infer_columns(&mut source, SAMPLE))?
     } else {
         let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE, true))?
+        block_on(infer_columns(&mut source, SAMPLE))?
     };
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {

@@ -11,6 +11,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
 use super::histogram::Bins;
+use crate::text::number::parse_truth;
 
 /// Running counts of one column.
 pub(super) struct ColumnStats {
@@ -29,9 +30,7 @@ pub(super) struct ColumnStats {
     moments: bool,
     /// Whether texts count as numbers, because all of them were numbers so far.
     texts_are_numbers: bool,
-    /// Whether `true` and `false` among the texts are the numbers 1 and 0 of a column that has nothing else.
-    truths_are_numbers: bool,
-    /// Whether the texts so far were truths, or numbers.
+    /// Whether the texts so far were `true` and `false`, the numbers 1 and 0 of a column that has nothing else, or numbers.
     truths: Option<bool>,
     /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
     blanks: u64,
@@ -44,10 +43,8 @@ pub(super) struct ColumnStats {
 pub(super) enum Texts {
     /// Texts: the file knows its types.
     Typed,
-    /// Numbers, if all of them are.
+    /// Numbers, if all of them are, or if all of them are `true` and `false`.
     Numbers,
-    /// As `Numbers`, or `true` and `false`.
-    NumbersOrTruths,
 }
 
 impl ColumnStats {
@@ -63,7 +60,6 @@ impl ColumnStats {
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: texts != Texts::Typed,
-            truths_are_numbers: texts == Texts::NumbersOrTruths,
             truths: None,
             blanks: 0,
             nans: BTreeMap::new(),
@@ -186,10 +182,13 @@ impl ColumnStats {
         if !self.texts_are_numbers {
             return;
         }
-        let truth = self.truths_are_numbers && matches!(text, "true" | "false");
-        let number = if truth { Ok(f64::from(u8::from(text == "true"))) } else { text.trim_ascii().parse() };
+        let truth = parse_truth(text.as_bytes());
+        let number = match truth {
+            Some(truth) => Some(f64::from(u8::from(truth))),
+            None => text.trim_ascii().parse::<f64>().ok(),
+        };
         match number {
-            Ok(number) if *self.truths.get_or_insert(truth) == truth => self.range_of(number),
+            Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => self.range_of(number),
             _ => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
         }
     }
@@ -304,13 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn truths_of_json_are_the_numbers_1_and_0_as_a_conversion_writes_them() {
-        let truths = of_texts(&["true", "false", "true"], Texts::NumbersOrTruths);
+    fn truths_are_the_numbers_1_and_0_as_a_conversion_writes_them() {
+        let truths = of_texts(&["true", "false", "true"], Texts::Numbers);
         assert_eq!((truths.range, truths.sum, truths.distinct.estimate()), (Some((0.0, 1.0)), 2.0, 2));
         for texts in [["true", "1"], ["1", "false"], ["true", "x"], ["nan", "true"]] {
-            assert_eq!(of_texts(&texts, Texts::NumbersOrTruths).range, None, "{texts:?}");
+            assert_eq!(of_texts(&texts, Texts::Numbers).range, None, "{texts:?}");
         }
-        assert_eq!(of_texts(&["true"], Texts::Numbers).range, None, "CSV has no booleans");
+        assert_eq!(of_texts(&["True", "FALSE"], Texts::Numbers).range, Some((0.0, 1.0)), "as pandas writes them");
+        assert_eq!(of_texts(&["true", "false"], Texts::Typed).range, None);
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {

@@ -56,7 +56,7 @@ pub struct Inspection {
 pub struct ColumnReport {
     /// Its name.
     pub name: String,
-    /// Its Arrow type; for CSV and JSON lines `number` or `text`. `true` and `false` of JSON are the numbers 1 and 0.
+    /// Its Arrow type; for CSV and JSON lines `number` or `text`. `true` and `false` there are the numbers 1 and 0.
     pub kind: String,
     /// Share of rows without a value, 0 to 1: null, NaN, and in a column of numbers of JSON lines an empty string. In other columns an
     /// empty string is a value.
@@ -160,7 +160,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
         Format::JsonLines => {
             let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::NumbersOrTruths, &mut report).await?;
+            stats(&mut source, Texts::Numbers, &mut report).await?;
         }
     }
     report.rejected = cx.ledger().snapshot().rejected;

@@ -96,20 +96,21 @@ async fn values_are_what_the_columns_want_and_null_empty_and_absent_ones_are_mis
         r#"{"n": "-1e3", "i": "-7", "h": 10, "t": 12.50}"#,
         r#"{"n": true, "i": false, "h": "ffffffffffffffff", "t": true}"#,
         r#"{"n": -0, "i": -0, "h": -0, "t": -0}"#,
+        r#"{"n": "False", "i": "true", "h": "a", "t": "true"}"#,
     ];
     fs::write(&path, lines.join("\n")).unwrap();
     let batch = all(&mut typed(&path)).await;
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
     let numbers: Vec<_> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
-    assert_eq!(numbers, [Some(1.5), None, None, None, Some(-1000.0), Some(1.0), Some(-0.0)]);
+    assert_eq!(numbers, [Some(1.5), None, None, None, Some(-1000.0), Some(1.0), Some(-0.0), Some(0.0)]);
     let integers: Vec<_> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
-    assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0), Some(0)]);
+    assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0), Some(0), Some(1)]);
     let hex: Vec<_> = batch.column(2).as_primitive::<UInt64Type>().iter().collect();
     // Without quotes it is the integer that digits stand for, as in a request to a server.
-    assert_eq!(hex, [Some(0x1f), None, None, None, Some(10), Some(u64::MAX), Some(0)]);
+    assert_eq!(hex, [Some(0x1f), None, None, None, Some(10), Some(u64::MAX), Some(0), Some(10)]);
     let text: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
-    assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true"), Some("-0")]);
+    assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true"), Some("-0"), Some("true")]);
 }
 
 #[tokio::test]
