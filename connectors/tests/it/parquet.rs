@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Int8Array, Int32Array,
-    Int64Array, ListArray, StringArray, StructArray,
+    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, FixedSizeBinaryArray, Float32Array, Int8Array,
+    Int32Array, Int64Array, ListArray, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
@@ -15,7 +15,8 @@ use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use parquet::arrow::ArrowWriter;
-use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 
@@ -288,6 +289,31 @@ async fn a_column_that_is_encrypted_under_a_plain_footer_is_named_and_the_others
     assert!(said.to_string().contains("a.parquet` is encrypted"), "{said}");
     let mut source = ParquetSource::new(&path, options()).columns(["label"]);
     assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 100);
+}
+
+/// The Arrow schema that polars 2.1 leaves in a footer for `label` of Int64 and `big` of Int128.
+const INTEGERS_OF_128_BITS: &str = "/////6oAAAAEAAAA8v///xQAAAAEAAEAAAAKAAsACAAKAAQA+P///wwAAAAIAAgAAAAEAAIAAAA0AAAABAAAA\
+    MD///8gAAAAEAAAAAgAAAABAgAAAAAAALj///+AAAAAAQAAAAMAAABiaWcA7P///zgAAAAgAAAAGAAAAAECAAAQABIABAAQABEACAAAAAwAAAAAAPT///9AA\
+    AAAAQAAAAgACQAEAAgABQAAAGxhYmVsAA==";
+
+/// A bug: the whole file was called cut short.
+#[tokio::test]
+async fn a_type_of_the_writer_that_is_not_known_leaves_the_columns_of_the_file_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let label: ArrayRef = Arc::new(Int64Array::from(vec![0, 1]));
+    let big: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter([[1u8; 16], [2u8; 16]].iter()).unwrap());
+    let batch = RecordBatch::try_from_iter([("label", label), ("big", big)]).unwrap();
+    let schema = KeyValue::new("ARROW:schema".to_owned(), INTEGERS_OF_128_BITS.to_owned());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![schema])).build();
+    let written = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let mut writer = ArrowWriter::try_new_with_options(File::create(&path).unwrap(), batch.schema(), written).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let all = joined(&read(&mut ParquetSource::new(&path, options()), &cx()).await.unwrap());
+    assert_eq!((&all["label"], &all["big"]), (&batch["label"], &batch["big"]));
+    let mut source = ParquetSource::new(&path, options()).columns(["label"]);
+    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap())["label"], batch["label"]);
 }
 
 #[tokio::test]
