@@ -381,9 +381,9 @@ async fn dates_of_both_types_are_read_together() {
     assert_eq!(batch.column(0).as_primitive::<Date32Type>().values(), &[20_000, 20_001]);
 }
 
-/// In Parquet both kinds of lists and of strings are the same; polars writes the large ones.
+/// In Parquet all kinds of lists and of strings are the same, and dictionaries are their values; polars writes the large ones.
 #[tokio::test]
-async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
+async fn lists_and_strings_of_all_kinds_are_read_together() {
     let dir = tempfile::tempdir().unwrap();
     let plain = rows(0, 100);
     let texts =
@@ -405,12 +405,23 @@ async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
     ];
     write(&dir.path().join("a.parquet"), &plain, 100);
     write(&dir.path().join("b.parquet"), &RecordBatch::try_from_iter(columns).unwrap(), 100);
+    let item = |kind| Arc::new(Field::new("element", kind, true));
+    let category = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let write_as = |file: &str, items: DataType, texts: DataType| {
+        let cast = |name: &str, kind: &DataType| arrow::compute::cast(&plain[name], kind).unwrap();
+        let columns =
+            [("items", cast("items", &items)), ("texts", cast("texts", &texts)), ("word", cast("word", &category()))];
+        write(&dir.path().join(file), &RecordBatch::try_from_iter(columns).unwrap(), 100);
+    };
+    write_as("c.parquet", DataType::ListView(item(DataType::Int32)), DataType::List(item(category())));
+    write_as("d.parquet", DataType::LargeListView(item(DataType::Int64)), DataType::LargeListView(item(category())));
     for dictionaries in [true, false] {
         let mut source = ParquetSource::new(dir.path(), options()).dictionaries(dictionaries);
         let all = joined(&read(&mut source, &cx()).await.unwrap());
         for name in ["items", "texts", "word"] {
             let found = arrow::compute::cast(&all[name], plain[name].data_type()).unwrap();
-            assert_eq!((&found.slice(0, 100), &found.slice(100, 100)), (&plain[name], &plain[name]), "{name}");
+            assert_eq!(found.len(), 400);
+            (0..4).for_each(|file| assert_eq!(found.slice(100 * file, 100), plain[name], "{name} of file {file}"));
         }
     }
 }
