@@ -187,7 +187,7 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let bad: [(&[u8], &str, &str); 10] = [
+    let bad: [(&[u8], &str, &str); 13] = [
         (
             b"1,2,3",
             "not a JSON object",
@@ -202,6 +202,10 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),
         (b"{\"t\": [1]}", "not one value", "found `[1]` in `t`, expected null or text"),
         (b"{\"i\": 1, \"i\": 1}", "a key twice", "in `i`"),
+        // As Python writes them.
+        (b"{\"n\": NaN, \"i\": 2}", "not a JSON object", "(NaN is no JSON, write null)"),
+        (b"{\"i\": 2, \"n\": -Infinity}", "not a JSON object", "(Infinity is no JSON, write null)"),
+        (b"{\"other\": [1, Infinity]}", "not a JSON object", "(Infinity is no JSON, write null)"),
     ];
     let path = dir.path().join("a.jsonl");
     // The first lines of a file are more than those before the bad one, so that its lists are not known.
