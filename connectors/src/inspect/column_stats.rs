@@ -20,8 +20,12 @@ pub(super) struct ColumnStats {
     /// Values; more or fewer than rows in a column of lists.
     pub(super) values: u64,
     pub(super) distinct: Distinct,
+    /// Whether it has values of a type whose values are not counted, such as a struct.
+    pub(super) uncounted: bool,
     /// Least and greatest value of a numeric column.
     pub(super) range: Option<(f64, f64)>,
+    /// The same of a column of integers.
+    integers: Option<(i128, i128)>,
     /// Sum of the values of a numeric column.
     pub(super) sum: f64,
     /// How often which values of a numeric column occur.
@@ -55,7 +59,9 @@ impl ColumnStats {
             missing: 0,
             values: 0,
             distinct,
+            uncounted: false,
             range: None,
+            integers: None,
             sum: 0.0,
             bins: Bins::default(),
             moments: false,
@@ -86,7 +92,7 @@ impl ColumnStats {
             DataType::UInt64 => {
                 for value in array.as_primitive::<UInt64Type>() {
                     match value {
-                        Some(value) => self.number(mix64(value.wrapping_add(GOLDEN_GAMMA)), value as f64),
+                        Some(value) => self.integer(value, value.into()),
                         None => missing += 1,
                     }
                 }
@@ -147,7 +153,11 @@ impl ColumnStats {
                     }
                 }
             }
-            _ => missing += array.logical_null_count() as u64,
+            _ => {
+                let nulls = array.logical_null_count();
+                self.uncounted |= nulls < array.len();
+                missing += nulls as u64;
+            }
         }
         Ok(missing)
     }
@@ -160,7 +170,7 @@ impl ColumnStats {
         let mut missing = 0;
         for value in numbers.as_primitive::<Int64Type>() {
             match value {
-                Some(value) => self.number(mix64((value as u64).wrapping_add(GOLDEN_GAMMA)), value as f64),
+                Some(value) => self.integer(value as u64, value.into()),
                 None => missing += 1,
             }
         }
@@ -237,6 +247,28 @@ impl ColumnStats {
         Some([text(low)?, text(high)?])
     }
 
+    /// The least and the greatest value as text, if `range` and JSON cannot tell them: integers that a floating-point number rounds, and
+    /// infinite numbers.
+    pub(super) fn exact(&self) -> Option<[String; 2]> {
+        const WHOLE: u128 = 1 << f64::MANTISSA_DIGITS;
+        match (self.integers, self.range?) {
+            (Some((low, high)), _) => {
+                let rounds = low.unsigned_abs().max(high.unsigned_abs()) > WHOLE;
+                rounds.then(|| [low.to_string(), high.to_string()])
+            }
+            (None, (low, high)) => {
+                (low.is_infinite() || high.is_infinite()).then(|| [format!("{low:?}"), format!("{high:?}")])
+            }
+        }
+    }
+
+    /// Counts an integer, given its 64 bits and its value.
+    fn integer(&mut self, bits: u64, value: i128) {
+        self.number(mix64(bits.wrapping_add(GOLDEN_GAMMA)), value as f64);
+        let (low, high) = self.integers.unwrap_or((value, value));
+        self.integers = Some((low.min(value), high.max(value)));
+    }
+
     fn number(&mut self, hash: u64, value: f64) {
         self.values += 1;
         self.distinct.add(hash);
@@ -277,6 +309,22 @@ mod tests {
             .unwrap();
         assert_eq!((stats.rows, stats.missing, stats.values, stats.distinct.estimate()), (4, 1, 3, 3));
         assert_eq!(stats.range, Some((5.0, u64::MAX as f64)));
+    }
+
+    #[test]
+    fn ends_that_a_float_or_json_cannot_tell_are_texts() {
+        let ends = |array: ArrayRef| {
+            let mut stats = ColumnStats::new(Texts::Typed);
+            stats.add(&array).unwrap();
+            stats.exact()
+        };
+        let text = |low: &str, high: &str| Some([low.to_owned(), high.to_owned()]);
+        let large = (1_i64 << 53) + 1;
+        assert_eq!(ends(Arc::new(Int64Array::from(vec![5, large]))), text("5", "9007199254740993"));
+        assert_eq!(ends(Arc::new(UInt64Array::from(vec![u64::MAX, 1]))), text("1", "18446744073709551615"));
+        assert_eq!(ends(Arc::new(Float64Array::from(vec![f64::NEG_INFINITY, 1.5]))), text("-inf", "1.5"));
+        assert_eq!(ends(Arc::new(Int64Array::from(vec![5, large - 1]))), None);
+        assert_eq!(ends(Arc::new(Float64Array::from(vec![1e300]))), None);
     }
 
     #[test]
@@ -362,6 +410,7 @@ mod tests {
         );
         let (stats, _) = of(lists);
         assert_eq!((stats.rows, stats.missing, stats.values, stats.range), (3, 1, 3, Some((-2.0, 1.0))));
-        assert_eq!(of(NullArray::new(4)).0.missing, 4);
+        let (stats, _) = of(NullArray::new(4));
+        assert_eq!((stats.missing, stats.uncounted), (4, false));
     }
 }

@@ -282,10 +282,10 @@ async fn an_empty_text_is_a_value_as_in_training() {
     let lines = "{\"t\":\"\",\"n\":\"\"}\n{\"t\":\"x\",\"n\":1}\n{\"n\":2}\n{\"t\":\"\",\"n\":null}\n";
     fs::write(dir.path().join("a.jsonl"), lines).unwrap();
     let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
-    let columns: Vec<(&str, f64, u64)> =
+    let columns: Vec<(&str, f64, Option<u64>)> =
         found.columns.iter().map(|c| (c.name.as_str(), c.missing, c.distinct)).collect();
     // In a column of numbers it is a missing value.
-    assert_eq!(columns, [("n", 0.5, 2), ("t", 0.25, 2)]);
+    assert_eq!(columns, [("n", 0.5, Some(2)), ("t", 0.25, Some(2))]);
 }
 
 /// Any value, down to some depth.

@@ -12,6 +12,7 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Source};
+use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use parquet::arrow::ArrowWriter;
@@ -331,6 +332,23 @@ async fn a_column_that_a_file_has_twice_is_refused_if_it_is_read() {
     assert!(refused(ParquetSource::new(&path, options())).await.to_string().contains("`a` twice"));
     let mut source = ParquetSource::new(&path, options()).columns(["b"]);
     assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).column(0).as_primitive::<Int64Type>().values(), &[1]);
+}
+
+#[tokio::test]
+async fn inspecting_counts_no_values_of_a_struct_and_keeps_large_integers_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let id: ArrayRef = Arc::new(Int64Array::from(vec![7, (1_i64 << 53) + 1]));
+    let user: ArrayRef =
+        Arc::new(StructArray::from(vec![(Arc::new(Field::new("id", DataType::Int64, true)), Arc::clone(&id))]));
+    write(&path, &RecordBatch::try_from_iter([("id", id), ("user", user)]).unwrap(), 10);
+    let found = inspect(&path, InspectOptions::default()).await.unwrap();
+    assert_eq!((found.columns[0].distinct, found.columns[1].distinct), (Some(2), None));
+    let line = found.to_string().lines().next_back().unwrap().split_whitespace().rev().take(3).collect::<String>();
+    assert_eq!(line, "---", "distinct, min and max of a struct: {found}");
+    let json = serde_json::to_value(&found).unwrap();
+    assert_eq!(json["columns"][0]["range"], serde_json::json!(["7", "9007199254740993"]));
+    assert!(json["columns"][1]["distinct"].is_null(), "{json}");
 }
 
 /// As pandas writes a Categorical of integers and one of strings: the Parquet types are plain, and the Arrow schema says dictionary.
