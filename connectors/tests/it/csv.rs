@@ -232,6 +232,10 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+    // Without columns all are read, so that equal numbers are the first that is noticed.
+    fs::write(&path, "1,1,2520377,pv,1\n").unwrap();
+    let said = refused(CsvSource::csv(&path, options())).await;
+    assert!(said.contains("`1` twice, as columns 1 and 2: the first line has numbers, expected a header"), "{said}");
     fs::write(&path, b"PAR1\xff\xfe\n").unwrap();
     assert!(refused(typed(&path)).await.contains("not UTF-8"));
     fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();

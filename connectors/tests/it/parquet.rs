@@ -245,7 +245,8 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
     assert!(said.contains("no column `user.age`: `user` is a struct, whose fields are not read"), "{said}");
     std::fs::remove_file(at("nested.parquet")).unwrap();
     write(&at("none.parquet"), &rows(0, 0), 10);
-    assert!(refused(ParquetSource::new(at("none.parquet"), options())).await.to_string().contains("holds no rows"));
+    let said = refused(ParquetSource::new(at("none.parquet"), options())).await.to_string();
+    assert!(said.contains("holds no rows: 1 Parquet file without one"), "{said}");
     std::fs::write(at("text.parquet"), "label\tI1\n".repeat(100)).unwrap();
     let said = refused(ParquetSource::new(at("text.parquet"), options())).await;
     assert!(
