@@ -58,6 +58,22 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     assert_eq!(code, Some(0), "whoever names the comma means it: {said}");
 }
 
+#[test]
+fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_which_files_are_not_unpacked() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.tsv");
+    fs::write(&rows, "click\tage\n1\t33\n0\t34\n").unwrap();
+    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(code == Some(2) && said.contains("--format csv, and --delimiter '\\t'"), "{said}");
+    for name in ["rows.csv.zip", "rows.tar.gz", "rows.tar"] {
+        let packed = dir.path().join(name);
+        fs::write(&packed, "PK").unwrap();
+        let (code, said) = run(&["data", "inspect", packed.to_str().unwrap()]);
+        let ending = &name[name.find(".t").or(name.find(".z")).unwrap()..];
+        assert!(code == Some(2) && said.contains(&format!("text packed as `{ending}` is not supported")), "{said}");
+    }
+}
+
 /// The names of MovieLens and of other sets tell no format, or that of Criteo text.
 #[test]
 fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {
@@ -150,16 +166,22 @@ fn partition_columns_that_are_not_written_are_named() {
 }
 
 #[test]
-fn booleans_of_json_are_numbers_in_both_commands() {
+fn booleans_of_text_are_numbers_in_both_commands() {
     let dir = tempfile::tempdir().unwrap();
-    let (rows, out) = (dir.path().join("rows.jsonl"), dir.path().join("out"));
-    fs::write(&rows, "{\"label\":true,\"x\":1}\n{\"label\":false,\"x\":2}\n").unwrap();
-    let (code, said) = convert(&rows, &out, &[]);
-    assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
-    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
-    let label = said.lines().find(|line| line.starts_with("label")).unwrap();
-    assert!(label.contains("number"), "{said}");
+    for (name, text) in [
+        ("rows.jsonl", "{\"label\":true,\"x\":1}\n{\"label\":false,\"x\":2}\n"),
+        ("rows.csv", "label,x\nTrue,1\nFalse,2\n"),
+    ] {
+        let (rows, out) = (dir.path().join(name), dir.path().join(format!("out of {name}")));
+        fs::write(&rows, text).unwrap();
+        let (code, said) = convert(&rows, &out, &[]);
+        assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
+        assert_eq!(read_rows(&out)["label"].as_primitive::<Int64Type>().values()[..], [1, 0]);
+        let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+        assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
+        let label = said.lines().find(|line| line.starts_with("label")).unwrap();
+        assert!(label.contains("number"), "{said}");
+    }
 }
 
 #[test]

@@ -22,7 +22,8 @@ pub enum Format {
 }
 
 /// Endings of compressed text; the source of text refuses those that it does not read by name.
-const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "deflate", "lz4", "snappy", "xz"];
+const COMPRESSED: [&str; 12] =
+    ["gz", "zst", "zstd", "bz2", "deflate", "lz4", "snappy", "xz", "zip", "7z", "tar", "tgz"];
 
 impl Format {
     /// Whether its files do not say the types of their columns.
@@ -239,6 +240,9 @@ mod tests {
             ("x.tsv.zst", Format::Criteo, Format::Csv),
             ("x.gz", Format::Criteo, Format::Csv),
             ("x.bz2", Format::Criteo, Format::Csv),
+            ("x.csv.ZIP", Format::Csv, Format::Csv),
+            ("x.zip", Format::Criteo, Format::Csv),
+            ("x.tar.gz", Format::Criteo, Format::Csv),
             ("part-00000", Format::Parquet, Format::Csv),
         ] {
             assert_eq!(of(name, None), told, "{name}");

@@ -131,15 +131,15 @@ pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     match url_or_path.split_once("://") {
         None => Some(Cow::Borrowed(url_or_path)),
         Some(("file", path)) if path.contains('%') => {
-            Some(percent_decoded(path).map_or(Cow::Borrowed(path), Cow::Owned))
+            Some(String::from_utf8(percent_decoded(path)).map_or(Cow::Borrowed(path), Cow::Owned))
         }
         Some(("file", path)) => Some(Cow::Borrowed(path)),
         Some(_) => None,
     }
 }
 
-/// `None` if what comes out is not UTF-8.
-fn percent_decoded(text: &str) -> Option<String> {
+/// The bytes of a text in which `%XX` is the byte of that code. A `%` that begins no escape stays.
+pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
     let (text, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while at < text.len() {
@@ -154,7 +154,7 @@ fn percent_decoded(text: &str) -> Option<String> {
             }
         }
     }
-    String::from_utf8(decoded).ok()
+    decoded
 }
 
 /// `/a/./b/../c` is `/a/c`.

@@ -409,10 +409,10 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     let read = ReadOptions::default();
     let mut columns = if format == FileFormat::Csv {
         let mut source = CsvSource::csv(input.clone(), read).written(form.csv()).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE, false))?
+        block_on(infer_columns(&mut source, SAMPLE))?
     } else {
         let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE, true))?
+        block_on(infer_columns(&mut source, SAMPLE))?
     };
     let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
@@ -488,9 +488,10 @@ fn write_parquet(
 impl Inspect {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
         let input = block_on(input(self.path, self.filter.as_ref()).listed())?;
-        let format = Some(self.form.format_of(&input, None)?);
-        let options = InspectOptions { format, csv: self.form.csv() };
-        let found = block_on(inspect(input.clone(), options))?;
+        let format = self.form.format_of(&input, None)?;
+        let options = InspectOptions { format: Some(format), csv: self.form.csv() };
+        let with_options = |fault: Fault| if format == FileFormat::Criteo { with_options(fault) } else { fault };
+        let found = block_on(inspect(input.clone(), options)).map_err(with_options)?;
         let names: Vec<&str> = found.columns.iter().map(|column| column.name.as_str()).collect();
         if let Some(wrong) = self.form.one_column(&input, &names).filter(|_| found.format == "csv") {
             tracing::warn!("{wrong}");

@@ -169,8 +169,8 @@ impl Source for ArrowSource {
             }
         }
         if self.splits.is_empty() {
-            let files = self.files.len();
-            return Err(Fault::user(format!("`{}` holds no rows: {files} Arrow files, all of them empty", self.input)));
+            let files = counted(self.files.len(), "Arrow file");
+            return Err(Fault::user(format!("`{}` holds no rows: {files} without one", self.input)));
         }
         self.seq = 0;
         let options = &self.options;

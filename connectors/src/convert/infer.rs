@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Source, StageCx};
 
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::rows::Rows;
-use crate::text::number::{loses_digits, parse_integer, parse_number, trimmed};
+use crate::text::number::{loses_digits, parse_integer, parse_number, parse_truth, trimmed};
 
 /// What the values of a column were so far.
 #[derive(Clone, Copy, Debug)]
@@ -32,34 +32,30 @@ impl Seen {
         let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
         let number = !whole && kept && parse_number(bytes).is_some_and(f64::is_finite);
-        let truth = matches!(text, "true" | "false");
+        let truth = parse_truth(bytes).is_some();
         self.integers &= integer;
         self.numbers &= integer || number;
         self.truths &= truth;
     }
 
-    fn kind(self, json: bool) -> ValueKind {
+    fn kind(self) -> ValueKind {
         match self {
             Self { any: false, .. } => ValueKind::Text,
             Self { integers: true, .. } => ValueKind::Integer,
             Self { numbers: true, .. } => ValueKind::Number,
-            Self { truths: true, .. } if json => ValueKind::Integer,
+            Self { truths: true, .. } => ValueKind::Integer,
             _ => ValueKind::Text,
         }
     }
 }
 
 /// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
-/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits. In JSON lines (`json`) `true` and
-/// `false` are integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
+/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits. A column of `true` and `false` alone,
+/// in any case, is one of integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.
-pub async fn infer_columns<S: Source<Out = Rows>>(
-    source: &mut S,
-    rows: u64,
-    json: bool,
-) -> Result<Vec<FileColumn>, Fault> {
+pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<FileColumn>, Fault> {
     source.open(&StageCx::detached("infer")).await?;
     let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
     while read < rows {
@@ -74,7 +70,7 @@ pub async fn infer_columns<S: Source<Out = Rows>>(
         }
         read += left as u64;
     }
-    let column = |(name, seen): (String, Seen)| FileColumn::new(name, seen.kind(json)).integers(Integers::AsWritten);
+    let column = |(name, seen): (String, Seen)| FileColumn::new(name, seen.kind()).integers(Integers::AsWritten);
     Ok(columns.into_iter().map(column).collect())
 }
 
@@ -110,14 +106,14 @@ mod tests {
             (&["+1"], ValueKind::Number),
             (&["-"], ValueKind::Text),
             (&[], ValueKind::Text),
-            (&["true", "false"], ValueKind::Text),
+            (&["true", "false"], ValueKind::Integer),
+            (&["True", " FALSE"], ValueKind::Integer),
+            (&["true", "1"], ValueKind::Text),
+            (&["false", "no"], ValueKind::Text),
         ] {
             let mut seen = Seen::NOTHING;
             values.iter().for_each(|value| seen.add(value));
-            assert_eq!(seen.kind(false), kind, "{values:?}");
+            assert_eq!(seen.kind(), kind, "{values:?}");
         }
-        let mut seen = Seen::NOTHING;
-        seen.add("true");
-        assert_eq!(seen.kind(true), ValueKind::Integer);
     }
 }

@@ -1,5 +1,7 @@
 //! Says what is wrong with a line that the parser of Criteo text refused.
 
+use forebay_actors::counted;
+
 use super::schema::{COLUMNS, INTEGERS, column_name};
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
 
@@ -33,7 +35,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
         } else {
             ("40 fields, tab-separated: a label, 13 integers, 26 hex categories", false)
         };
-        return BadRow { other_format, ..bad(reason, None, format!("{count} fields"), expected) };
+        return BadRow { other_format, ..bad(reason, None, counted(count, "field"), expected) };
     }
     for (at, field) in fields.into_iter().enumerate() {
         let (fine, reason, expected) = match at {
@@ -98,6 +100,7 @@ mod tests {
     #[test]
     fn each_defect_is_named_with_column_found_and_expected() {
         assert!(said(|f| f.truncate(12)).contains("too few fields: found 12 fields, expected 40"));
+        assert!(said(|f| f.truncate(1)).contains("too few fields: found 1 field, expected 40"));
         assert!(said(|f| f.push("0".into())).contains("too many fields: found 41 fields"));
         assert!(
             said(|f| f[0] = "2".into())

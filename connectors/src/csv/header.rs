@@ -122,11 +122,10 @@ fn layout(
         match (at.next(), at.next()) {
             (Some(at), None) => targets[at] = Some(place),
             (Some(first), Some(second)) => {
+                let (first, second, hint) = (first + 1, second + 1, no_header(names.iter().map(String::as_str)));
                 return Err(Fault::user(format!(
-                    "`{}`: its header has `{name}` twice, as columns {} and {}",
-                    file.name,
-                    first + 1,
-                    second + 1
+                    "`{}`: its header has `{name}` twice, as columns {first} and {second}{hint}",
+                    file.name
                 )));
             }
             (None, _) => {
@@ -151,6 +150,14 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
     names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
+/// Says that a header with numbers is a row.
+fn no_header<'a>(names: impl IntoIterator<Item = &'a str>) -> &'static str {
+    match number_among(names) {
+        Some(_) => ": the first line has numbers, expected a header with the names of columns",
+        None => "",
+    }
+}
+
 /// Another delimiter in the only name of a header: then it is most likely the one between the fields.
 pub fn other_delimiter(names: &[&str], delimiter: char) -> Option<char> {
     let [name] = names else { return None };
@@ -165,10 +172,7 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
             ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
             options.delimiter
         ),
-        None if number_among(all).is_some() => {
-            ": the first line has numbers, expected a header with the names of columns".to_owned()
-        }
-        None => String::new(),
+        None => no_header(all).to_owned(),
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
     Fault::user(format!("`{}` has no column `{column}`{near}: its header has {}{hint}", file.name, listed(shown)))

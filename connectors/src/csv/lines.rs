@@ -1,7 +1,7 @@
 //! Parses lines of CSV into columns: one pass over the bytes, no allocation per field or line. A bad line leaves no trace.
 
 use arrow::record_batch::RecordBatch;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
@@ -130,7 +130,7 @@ impl LineParser for CsvParser {
     fn diagnose(&self, line: &[u8]) -> BadRow {
         let names = &self.header.0.names;
         if line.len() > MAX_LINE {
-            return too_long(&format!("a row of {} fields", names.len()));
+            return too_long(&format!("a row of {}", counted(names.len(), "field")));
         }
         let options =
             CsvOptions { delimiter: char::from(self.delimiter), quotes: self.quote == b'"', ..Default::default() };
@@ -153,7 +153,7 @@ impl LineParser for CsvParser {
             Reason::TooFewFields | Reason::TooManyFields => {
                 let found = split_line(line, &options).map_or(0, |fields| fields.len());
                 let expected = format!("{}, as the header has", names.len());
-                BadRow { reason, column: None, found: format!("{found} fields"), expected, other_format: false }
+                BadRow { reason, column: None, found: counted(found, "field"), expected, other_format: false }
             }
             Reason::OpenQuote => bad(
                 shown(line),

@@ -114,7 +114,8 @@ pub(super) async fn list(
         }
         (_, Some(_)) if is_unexpanded(text) => format!("no file or folder matches `{text}`: {UNEXPANDED}"),
         (_, Some(_)) => {
-            format!("no file or folder matches `{text}`: `*` and `?` stay within a name, `**` spans folders")
+            let other = brackets(text);
+            format!("no file or folder matches `{text}`: `*` and `?` stay within a name, `**` spans folders{other}")
         }
         (_, None) if root == "/" && LocalPath::new("/").join(whole).is_dir() => {
             format!(
@@ -122,12 +123,20 @@ pub(super) async fn list(
             )
         }
         (_, None) if is_unexpanded(text) => format!("there is nothing at `{text}`: {UNEXPANDED}"),
-        (_, None) => format!("there is nothing at `{text}`: check the path"),
+        (_, None) => format!("there is nothing at `{text}`: check the path{}", brackets(text)),
     }))
 }
 
 const UNEXPANDED: &str = "the shell did not expand `~`, which it does only at the beginning of a word and outside of \
     quotes; write $HOME instead, in double quotes";
+
+/// Says that a path has what is a glob elsewhere.
+fn brackets(text: &str) -> &'static str {
+    match text.contains(['[', '{']) {
+        true => "; `[` and `{` are part of a name, not of a glob: name several paths instead",
+        false => "",
+    }
+}
 
 /// Whether a path begins with a home folder that no shell has filled in.
 fn is_unexpanded(text: &str) -> bool {

@@ -274,6 +274,9 @@ mod tests {
         assert!(said(format!("{root}/nope")).await.contains(&format!("nothing at `{root}/nope`")));
         assert!(said(format!("{root}/*.x")).await.contains("no file or folder matches"));
         assert!(said(format!("{root}/nope/*.x")).await.contains("no file or folder matches"));
+        for glob in ["{a,b}.csv", "part-[0-9]*"] {
+            assert!(said(format!("{root}/{glob}")).await.contains("`[` and `{` are part of a name, not of a glob"));
+        }
         assert!(said("s3://b/k".into()).await.contains("s3://"));
         assert!(said(format!("{root}/zero")).await.contains("empty file"));
     }

@@ -11,6 +11,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
 use super::histogram::Bins;
+use crate::text::number::parse_truth;
 
 /// Running counts of one column.
 pub(super) struct ColumnStats {
@@ -19,8 +20,12 @@ pub(super) struct ColumnStats {
     /// Values; more or fewer than rows in a column of lists.
     pub(super) values: u64,
     pub(super) distinct: Distinct,
+    /// Whether it has values of a type whose values are not counted, such as a struct.
+    pub(super) uncounted: bool,
     /// Least and greatest value of a numeric column.
     pub(super) range: Option<(f64, f64)>,
+    /// The same of a column of integers.
+    integers: Option<(i128, i128)>,
     /// Sum of the values of a numeric column.
     pub(super) sum: f64,
     /// How often which values of a numeric column occur.
@@ -29,9 +34,7 @@ pub(super) struct ColumnStats {
     moments: bool,
     /// Whether texts count as numbers, because all of them were numbers so far.
     texts_are_numbers: bool,
-    /// Whether `true` and `false` among the texts are the numbers 1 and 0 of a column that has nothing else.
-    truths_are_numbers: bool,
-    /// Whether the texts so far were truths, or numbers.
+    /// Whether the texts so far were `true` and `false`, the numbers 1 and 0 of a column that has nothing else, or numbers.
     truths: Option<bool>,
     /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
     blanks: u64,
@@ -44,10 +47,8 @@ pub(super) struct ColumnStats {
 pub(super) enum Texts {
     /// Texts: the file knows its types.
     Typed,
-    /// Numbers, if all of them are.
+    /// Numbers, if all of them are, or if all of them are `true` and `false`.
     Numbers,
-    /// As `Numbers`, or `true` and `false`.
-    NumbersOrTruths,
 }
 
 impl ColumnStats {
@@ -58,12 +59,13 @@ impl ColumnStats {
             missing: 0,
             values: 0,
             distinct,
+            uncounted: false,
             range: None,
+            integers: None,
             sum: 0.0,
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: texts != Texts::Typed,
-            truths_are_numbers: texts == Texts::NumbersOrTruths,
             truths: None,
             blanks: 0,
             nans: BTreeMap::new(),
@@ -90,7 +92,7 @@ impl ColumnStats {
             DataType::UInt64 => {
                 for value in array.as_primitive::<UInt64Type>() {
                     match value {
-                        Some(value) => self.number(mix64(value.wrapping_add(GOLDEN_GAMMA)), value as f64),
+                        Some(value) => self.integer(value, value.into()),
                         None => missing += 1,
                     }
                 }
@@ -151,7 +153,11 @@ impl ColumnStats {
                     }
                 }
             }
-            _ => missing += array.logical_null_count() as u64,
+            _ => {
+                let nulls = array.logical_null_count();
+                self.uncounted |= nulls < array.len();
+                missing += nulls as u64;
+            }
         }
         Ok(missing)
     }
@@ -164,7 +170,7 @@ impl ColumnStats {
         let mut missing = 0;
         for value in numbers.as_primitive::<Int64Type>() {
             match value {
-                Some(value) => self.number(mix64((value as u64).wrapping_add(GOLDEN_GAMMA)), value as f64),
+                Some(value) => self.integer(value as u64, value.into()),
                 None => missing += 1,
             }
         }
@@ -186,10 +192,13 @@ impl ColumnStats {
         if !self.texts_are_numbers {
             return;
         }
-        let truth = self.truths_are_numbers && matches!(text, "true" | "false");
-        let number = if truth { Ok(f64::from(u8::from(text == "true"))) } else { text.trim_ascii().parse() };
+        let truth = parse_truth(text.as_bytes());
+        let number = match truth {
+            Some(truth) => Some(f64::from(u8::from(truth))),
+            None => text.trim_ascii().parse::<f64>().ok(),
+        };
         match number {
-            Ok(number) if *self.truths.get_or_insert(truth) == truth => self.range_of(number),
+            Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => self.range_of(number),
             _ => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
         }
     }
@@ -238,6 +247,28 @@ impl ColumnStats {
         Some([text(low)?, text(high)?])
     }
 
+    /// The least and the greatest value as text, if `range` and JSON cannot tell them: integers that a floating-point number rounds, and
+    /// infinite numbers.
+    pub(super) fn exact(&self) -> Option<[String; 2]> {
+        const WHOLE: u128 = 1 << f64::MANTISSA_DIGITS;
+        match (self.integers, self.range?) {
+            (Some((low, high)), _) => {
+                let rounds = low.unsigned_abs().max(high.unsigned_abs()) > WHOLE;
+                rounds.then(|| [low.to_string(), high.to_string()])
+            }
+            (None, (low, high)) => {
+                (low.is_infinite() || high.is_infinite()).then(|| [format!("{low:?}"), format!("{high:?}")])
+            }
+        }
+    }
+
+    /// Counts an integer, given its 64 bits and its value.
+    fn integer(&mut self, bits: u64, value: i128) {
+        self.number(mix64(bits.wrapping_add(GOLDEN_GAMMA)), value as f64);
+        let (low, high) = self.integers.unwrap_or((value, value));
+        self.integers = Some((low.min(value), high.max(value)));
+    }
+
     fn number(&mut self, hash: u64, value: f64) {
         self.values += 1;
         self.distinct.add(hash);
@@ -281,6 +312,22 @@ mod tests {
     }
 
     #[test]
+    fn ends_that_a_float_or_json_cannot_tell_are_texts() {
+        let ends = |array: ArrayRef| {
+            let mut stats = ColumnStats::new(Texts::Typed);
+            stats.add(&array).unwrap();
+            stats.exact()
+        };
+        let text = |low: &str, high: &str| Some([low.to_owned(), high.to_owned()]);
+        let large = (1_i64 << 53) + 1;
+        assert_eq!(ends(Arc::new(Int64Array::from(vec![5, large]))), text("5", "9007199254740993"));
+        assert_eq!(ends(Arc::new(UInt64Array::from(vec![u64::MAX, 1]))), text("1", "18446744073709551615"));
+        assert_eq!(ends(Arc::new(Float64Array::from(vec![f64::NEG_INFINITY, 1.5]))), text("-inf", "1.5"));
+        assert_eq!(ends(Arc::new(Int64Array::from(vec![5, large - 1]))), None);
+        assert_eq!(ends(Arc::new(Float64Array::from(vec![1e300]))), None);
+    }
+
+    #[test]
     fn nan_is_missing_as_it_is_in_training() {
         let mut stats = ColumnStats::new(Texts::Typed);
         stats.add(&(Arc::new(Float64Array::from(vec![f64::NAN, 2.0, -1.0])) as ArrayRef)).unwrap();
@@ -304,13 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn truths_of_json_are_the_numbers_1_and_0_as_a_conversion_writes_them() {
-        let truths = of_texts(&["true", "false", "true"], Texts::NumbersOrTruths);
+    fn truths_are_the_numbers_1_and_0_as_a_conversion_writes_them() {
+        let truths = of_texts(&["true", "false", "true"], Texts::Numbers);
         assert_eq!((truths.range, truths.sum, truths.distinct.estimate()), (Some((0.0, 1.0)), 2.0, 2));
         for texts in [["true", "1"], ["1", "false"], ["true", "x"], ["nan", "true"]] {
-            assert_eq!(of_texts(&texts, Texts::NumbersOrTruths).range, None, "{texts:?}");
+            assert_eq!(of_texts(&texts, Texts::Numbers).range, None, "{texts:?}");
         }
-        assert_eq!(of_texts(&["true"], Texts::Numbers).range, None, "CSV has no booleans");
+        assert_eq!(of_texts(&["True", "FALSE"], Texts::Numbers).range, Some((0.0, 1.0)), "as pandas writes them");
+        assert_eq!(of_texts(&["true", "false"], Texts::Typed).range, None);
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {
@@ -362,6 +410,7 @@ mod tests {
         );
         let (stats, _) = of(lists);
         assert_eq!((stats.rows, stats.missing, stats.values, stats.range), (3, 1, 3, Some((-2.0, 1.0))));
-        assert_eq!(of(NullArray::new(4)).0.missing, 4);
+        let (stats, _) = of(NullArray::new(4));
+        assert_eq!((stats.missing, stats.uncounted), (4, false));
     }
 }

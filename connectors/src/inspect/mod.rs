@@ -56,18 +56,18 @@ pub struct Inspection {
 pub struct ColumnReport {
     /// Its name.
     pub name: String,
-    /// Its Arrow type; for CSV and JSON lines `number` or `text`. `true` and `false` of JSON are the numbers 1 and 0.
+    /// Its Arrow type; for CSV and JSON lines `number` or `text`. `true` and `false` there are the numbers 1 and 0.
     pub kind: String,
     /// Share of rows without a value, 0 to 1: null, NaN, and in a column of numbers of JSON lines an empty string. In other columns an
     /// empty string is a value.
     pub missing: f64,
-    /// Distinct values, within about 1%.
-    pub distinct: u64,
+    /// Distinct values, within about 1%. `None` for types whose values are not counted, such as structs and maps.
+    pub distinct: Option<u64>,
     /// Smallest value, of numbers; of dates in days, of timestamps in microseconds since 1970.
     pub min: Option<f64>,
     /// Largest value.
     pub max: Option<f64>,
-    /// Both as text, of dates and timestamps.
+    /// Both as text, of dates and timestamps, of integers that a floating-point number rounds, and if one of them is infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[String; 2]>,
     /// How often which values occur, of columns that have a `min`.
@@ -160,7 +160,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
         Format::JsonLines => {
             let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::NumbersOrTruths, &mut report).await?;
+            stats(&mut source, Texts::Numbers, &mut report).await?;
         }
     }
     report.rejected = cx.ledger().snapshot().rejected;
@@ -202,10 +202,10 @@ async fn stats<S: Source<Out = Rows>>(source: &mut S, texts: Texts, report: &mut
             (_, None) => "text".to_owned(),
         },
         missing: if stats.rows == 0 { 0.0 } else { stats.missing as f64 / stats.rows as f64 },
-        distinct: stats.distinct.estimate().min(stats.values),
+        distinct: (!stats.uncounted).then(|| stats.distinct.estimate().min(stats.values)),
         min: stats.range.map(|r| r.0),
         max: stats.range.map(|r| r.1),
-        range: stats.moments(field.data_type()),
+        range: stats.moments(field.data_type()).or_else(|| stats.exact()),
         histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
@@ -256,9 +256,10 @@ impl fmt::Display for Inspection {
         )?;
         for (c, [low, high]) in self.columns.iter().zip(&ends) {
             let (missing, bars) = (c.missing * 100.0, c.histogram.as_ref().map(Histogram::bars).unwrap_or_default());
+            let distinct = c.distinct.map_or_else(|| "-".to_owned(), |distinct| distinct.to_string());
             let line = format!(
-                "{:name$}  {:kind$}  {missing:>7.2}%  {:>10}  {low:>min$}  {high:>max$}  {bars}",
-                c.name, c.kind, c.distinct
+                "{:name$}  {:kind$}  {missing:>7.2}%  {distinct:>10}  {low:>min$}  {high:>max$}  {bars}",
+                c.name, c.kind
             );
             writeln!(f, "{}", line.trim_end())?;
         }

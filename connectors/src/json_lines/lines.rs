@@ -36,6 +36,9 @@ enum Defect {
     NewKey(String),
 }
 
+/// Some programs begin a file with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The place of a key that no file has in its first lines.
 const NEW_KEY: usize = usize::MAX;
 
@@ -80,8 +83,7 @@ impl JsonParser {
             let pushed = if column.rows() > rows { Err(Reason::Twice) } else { column.push(raw) };
             pushed.map_err(|reason| Defect::Value(reason, place, raw.to_owned()))
         };
-        // A byte order mark, as some programs begin a file with.
-        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
         each_value(line, place, value).map_err(Defect::NotAnObject)??;
         for (place, column) in self.columns.iter_mut().enumerate() {
             let Some(column) = column.as_mut().filter(|column| column.rows() == rows) else { continue };
@@ -89,6 +91,13 @@ impl JsonParser {
         }
         Ok(())
     }
+}
+
+/// What Python's `json.dumps` writes for numbers that JSON does not have, if the parser stopped at it: at this column, counted from 1.
+fn no_number(line: &[u8], column: usize) -> Option<&'static str> {
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    let stopped = line.get(column.checked_sub(1)?..)?;
+    ["NaN", "Infinity"].into_iter().find(|number| stopped.starts_with(number.as_bytes()))
 }
 
 impl LineParser for JsonParser {
@@ -155,6 +164,8 @@ impl LineParser for JsonParser {
                 // The parser sees only this line, so its line number says nothing.
                 let why = e.to_string();
                 let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
+                let why = no_number(line, e.column())
+                    .map_or_else(|| why.to_owned(), |number| format!("{number} is no JSON, write null"));
                 return bad(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
             }
             // Not reachable: the same code refused the line.

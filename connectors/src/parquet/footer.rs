@@ -12,8 +12,10 @@ use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::MetadataFetch;
+use parquet::arrow::parquet_to_arrow_schema;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
+use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 
 use super::selection::{self, Selection};
 use super::types;
@@ -118,7 +120,7 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
             e => cut().because(e),
         })?;
     let metadata = Arc::new(metadata);
-    let plain = arrow_metadata(&metadata, ArrowReaderOptions::new()).map_err(|e| cut().because(e))?;
+    let plain = as_written(name, &metadata)?;
     let read_as = |dictionaries| {
         let schema = types::read_as(plain.schema(), plain.parquet_schema(), dictionaries);
         let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
@@ -130,6 +132,31 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
         read => read,
     }
     .map_err(|e| Fault::user(format!("`{name}` has columns of types that cannot be read")).because(e))
+}
+
+/// The columns in the types of the Arrow schema that the writer left in the footer. If it has types that the crate does not know, such as
+/// the integers of 128 bits of polars, in those of Parquet alone.
+fn as_written(name: &str, metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, Fault> {
+    let read = |skip| arrow_metadata(metadata, ArrowReaderOptions::new().with_skip_arrow_metadata(skip));
+    read(false).or_else(|_| read(true)).map_err(|e| {
+        let what = match unknown_column(metadata) {
+            Some(column) => format!("column `{column}` of `{name}` has a type that cannot be read"),
+            None => format!("`{name}` has columns of types that cannot be read"),
+        };
+        Fault::user(format!("{what}: write the file again with other types")).because(e)
+    })
+}
+
+/// The first column whose type in Parquet has no type in Arrow.
+fn unknown_column(metadata: &ParquetMetaData) -> Option<&str> {
+    // Each in a schema of its own: a mask leaves out columns too late.
+    let alone = |column: &TypePtr| {
+        let schema = Type::group_type_builder("schema").with_fields(vec![Arc::clone(column)]).build()?;
+        parquet_to_arrow_schema(&SchemaDescriptor::new(Arc::new(schema)), None)
+    };
+    let is_known = |column: &TypePtr| matches!(catch_expected(|| alone(column)), Ok(Ok(_)));
+    let columns = metadata.file_metadata().schema_descr().root_schema().get_fields();
+    columns.iter().find(|column| !is_known(column)).map(|column| column.name())
 }
 
 /// The columns as Arrow sees them. The crate panics at some damaged Arrow schemas in the footer; here that is an error.
@@ -162,5 +189,23 @@ impl MetadataFetch for Fetch<'_> {
                 async move { bytes.ok_or_else(|| ParquetError::EOF(format!("bytes {range:?} were not read"))) }.boxed()
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use parquet::file::metadata::FileMetaData;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::*;
+
+    #[test]
+    fn a_column_of_a_type_that_arrow_does_not_have_is_named() {
+        let schema =
+            "message m { required int32 a; required group pairs (LIST) { required int32 x; required int32 y; } }";
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
+        let metadata = ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), Vec::new());
+        let said = as_written("f.parquet", &Arc::new(metadata)).unwrap_err().to_string();
+        assert!(said.contains("column `pairs` of `f.parquet` has a type that cannot be read"), "{said}");
     }
 }

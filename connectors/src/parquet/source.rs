@@ -167,9 +167,9 @@ impl Source for ParquetSource {
         }
         if self.splits.is_empty() {
             return Err(Fault::user(format!(
-                "`{}` holds no rows: {} Parquet files, all of them empty",
+                "`{}` holds no rows: {} without one",
                 self.input,
-                self.footers.len()
+                counted(self.footers.len(), "Parquet file")
             )));
         }
         self.seq = 0;

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, TimeUnit};
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
 
 use crate::column_types::{dictionary, is_text};
 
-/// The schema `plain`, with other types for two kinds of columns.
+/// The schema `plain`, with other types for some kinds of columns.
 ///
 /// INT96, the timestamp of Hive, Impala and older Spark, counts days and nanoseconds; in 64 bits nanoseconds last from 1677 to 2262 only
 /// and would wrap silently. Its writers use microseconds at most, so it becomes what newer Spark writes: microseconds in UTC.
 ///
-/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries, which only
-/// the writer's Arrow schema knows of, become the values that they stand for.
+/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries and list views,
+/// which only the writer's Arrow schema knows of, become the values that they stand for and lists.
 pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
     // For each column its leaves, and those that are INT96. A struct or a map is never a feature, so its members stay as they are.
     let mut leaves = vec![(0, 0); plain.fields().len()];
@@ -23,16 +23,27 @@ pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: 
         *all += 1;
         *int96 += u32::from(parquet.column(leaf).physical_type() == Type::INT96);
     }
-    let fields = plain.fields().iter().zip(leaves).map(|(field, leaves)| match field.data_type() {
-        kind if leaves == (1, 1) => field.as_ref().clone().with_data_type(in_micros(kind)),
-        kind if dictionaries && is_text(kind) => field.as_ref().clone().with_data_type(dictionary()),
-        DataType::Dictionary(_, values) if dictionaries && is_text(values) => {
-            field.as_ref().clone().with_data_type(dictionary())
-        }
-        DataType::Dictionary(_, values) => field.as_ref().clone().with_data_type(values.as_ref().clone()),
-        _ => field.as_ref().clone(),
+    let fields = plain.fields().iter().zip(leaves).map(|(field, leaves)| {
+        let kind = match of_values(field.data_type()) {
+            kind if leaves == (1, 1) => in_micros(&kind),
+            kind if dictionaries && is_text(&kind) => dictionary(),
+            kind => kind,
+        };
+        field.as_ref().clone().with_data_type(kind)
     });
     Schema::new_with_metadata(fields.collect::<Vec<Field>>(), plain.metadata().clone())
+}
+
+/// The type with values for dictionaries and lists for list views, also within lists.
+fn of_values(kind: &DataType) -> DataType {
+    let of_items = |item: &FieldRef| Arc::new(item.as_ref().clone().with_data_type(of_values(item.data_type())));
+    match kind {
+        DataType::Dictionary(_, values) => values.as_ref().clone(),
+        DataType::List(item) | DataType::ListView(item) => DataType::List(of_items(item)),
+        DataType::LargeList(item) | DataType::LargeListView(item) => DataType::LargeList(of_items(item)),
+        DataType::FixedSizeList(item, n) => DataType::FixedSizeList(of_items(item), *n),
+        other => other.clone(),
+    }
 }
 
 /// A timestamp, or a list of them, in microseconds.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::stores::percent_decoded;
+
 /// What Hive and Spark write for a missing value (and for an empty string).
 pub(super) const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
 
@@ -69,8 +71,13 @@ fn partition(folder: &str) -> Option<(String, Option<String>)> {
     Some((unescaped(name), value))
 }
 
-/// `%XX` is the character of that code, as Hive's own `unescapePathName` has it; a `%` that begins no escape stays.
+/// Escapes are the bytes of UTF-8, as pyarrow, polars and DuckDB write them; a `%` that begins no escape stays.
 fn unescaped(text: &str) -> String {
+    String::from_utf8(percent_decoded(text)).unwrap_or_else(|_| by_characters(text))
+}
+
+/// `%XX` is the character of that code, as Hive's own `unescapePathName` has it.
+fn by_characters(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('%') {
@@ -104,6 +111,7 @@ mod tests {
         assert_eq!(odd.get("a"), Some(Some("2")));
         assert_eq!((odd.get("c"), odd.get("d"), odd.get("")), (Some(Some("")), Some(None), None));
         assert_eq!(odd.iter().next(), Some(("a", Some("=b"))));
+        assert_eq!(Partitions::of("stra%C3%9Fe=%C3%A9").get("straße"), Some(Some("é")));
         assert_eq!(Partitions::of(""), Partitions::default());
         let within = Partitions::of("hour=03").below_path("logs/day=2026-11-20");
         assert_eq!((within.get("day"), within.get_above("day")), (None, Some(Some("2026-11-20"))));
@@ -123,6 +131,11 @@ mod tests {
             ("%+1%-2", "%+1%-2"),
             ("%é", "%é"),
             ("ü%3A", "ü:"),
+            ("Z%C3%BCrich", "Zürich"),
+            ("Z%c3%bcrich%20ü%3A", "Zürich ü:"),
+            ("%E2%82%AC", "€"),
+            ("Z%FCrich", "Zürich"),
+            ("%E2%82", "\u{e2}\u{82}"),
         ] {
             assert_eq!(unescaped(escaped), plain);
         }

@@ -10,7 +10,7 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{loses_digits, parse_integer, parse_number, parse_wrapping, trimmed};
+use super::number::{loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -54,12 +54,12 @@ impl Column {
     }
 
     /// Adds the value of a field that is not missing. Spaces around a number are no part of it, and a field of spaces is a missing number.
-    /// Adds nothing if the field cannot be a value of this column.
+    /// In a column of numbers `true` and `false`, in any case, are 1 and 0. Adds nothing if the field cannot be a value of this column.
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match self.push_as_written(field) {
             Err(reason) if reason != Reason::InvalidUtf8 && reason != Reason::LosesDigits => {
-                self.push_trimmed(field, reason)
+                self.push_otherwise(field, reason)
             }
             pushed => pushed,
         }
@@ -67,7 +67,11 @@ impl Column {
 
     /// A field that is no number as it is written.
     #[cold]
-    fn push_trimmed(&mut self, field: &[u8], reason: Reason) -> Result<(), Reason> {
+    fn push_otherwise(&mut self, field: &[u8], reason: Reason) -> Result<(), Reason> {
+        let is_number = matches!(self.values, Values::Number(_) | Values::Integer(_));
+        if let Some(truth) = parse_truth(field).filter(|_| is_number) {
+            return self.push_as_written(if truth { b"1" } else { b"0" });
+        }
         match trimmed(field) {
             [] => {
                 self.push_missing();

@@ -27,6 +27,15 @@ pub(crate) fn parse_wrapping(field: &[u8]) -> Option<i64> {
     }
 }
 
+/// A boolean as other programs write it, in any case. `None` for anything else.
+pub(crate) fn parse_truth(field: &[u8]) -> Option<bool> {
+    match trimmed(field) {
+        field if field.eq_ignore_ascii_case(b"true") => Some(true),
+        field if field.eq_ignore_ascii_case(b"false") => Some(false),
+        _ => None,
+    }
+}
+
 /// A field without the spaces and tabs around it: they are no part of a number.
 #[inline(never)]
 pub(crate) fn trimmed(field: &[u8]) -> &[u8] {
@@ -71,6 +80,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn truths_are_read_in_any_case() {
+        for (text, truth) in [("true", Some(true)), ("False", Some(false)), (" TRUE ", Some(true)), ("yes", None)] {
+            assert_eq!(parse_truth(text.as_bytes()), truth, "{text}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -6,12 +6,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Source, StageCx, commas, counted};
+use forebay_actors::{Fault, FaultKind, Source, StageCx, commas, counted};
 use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
 use tokio::sync::mpsc;
 
-use super::bad_row::{OnBadRow, RejectFile, Rejected};
+use super::bad_row::{OnBadRow, Reason, RejectFile, Rejected};
 use super::cut::{self, Cut};
 use super::decompress::{ChannelReader, TextCompression, decompress};
 use super::format::{LineFormat, LineParser};
@@ -34,8 +34,9 @@ const RANGE_BYTES: u64 = 4 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECES: usize = 4;
 
-/// Endings that Spark and Hadoop give to text that they packed in a way that is not read here.
-const PACKED_OTHERWISE: [&str; 5] = [".bz2", ".deflate", ".lz4", ".snappy", ".xz"];
+/// Endings of text that Spark, Hadoop and archivers packed in a way that is not read here.
+const PACKED_OTHERWISE: [&str; 11] =
+    [".bz2", ".deflate", ".lz4", ".snappy", ".xz", ".zip", ".7z", ".tar", ".tar.gz", ".tar.zst", ".tgz"];
 
 /// Reads text with one row per line in the format `F`.
 pub struct TextSource<F> {
@@ -75,6 +76,14 @@ impl Rejections {
         for row in rejected {
             *self.reasons.entry(row.reason.text()).or_default() += 1;
             self.first.get_or_insert((file, row.offset));
+        }
+    }
+
+    /// Lines that all have too few fields are those of another format, most likely.
+    fn kind(&self) -> FaultKind {
+        match self.reasons.keys().all(|reason| *reason == Reason::TooFewFields.text()) && self.first.is_some() {
+            true => FaultKind::OtherFormat,
+            false => FaultKind::BadData,
         }
     }
 
@@ -253,9 +262,10 @@ impl<F: LineFormat> Source for TextSource<F> {
         self.files = self.input.list().await?;
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
-            if let Some(ending) = PACKED_OTHERWISE.iter().find(|ending| file.name.ends_with(*ending)) {
+            let name = file.name.to_ascii_lowercase();
+            if let Some(ending) = PACKED_OTHERWISE.iter().find(|ending| name.ends_with(*ending)) {
                 return Err(Fault::user(format!(
-                    "`{}`: text compressed as `{ending}` is not supported, write it as .gz, .zst or plain text",
+                    "`{}`: text packed as `{ending}` is not supported, write it as .gz, .zst or plain text",
                     file.name
                 )));
             }
@@ -326,7 +336,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
-                    return Err(Fault::user(match self.seen.1 {
+                    let fault = Fault::user(match self.seen.1 {
                         0 => format!("`{}` holds no usable row: it has none", self.input),
                         rejected => format!(
                             "`{}` holds no usable row: {rejected} {} rejected{}",
@@ -334,7 +344,8 @@ impl<F: LineFormat> Source for TextSource<F> {
                             if rejected == 1 { "row was" } else { "rows were" },
                             self.why.said(&self.files)
                         ),
-                    }));
+                    });
+                    return Err(fault.kind(self.why.kind()));
                 }
                 return Ok(None);
             };

@@ -151,6 +151,29 @@ async fn spaces_around_a_number_are_not_part_of_it_and_those_of_text_are() {
     assert!((found.columns[0].missing - 2.0 / 3.0).abs() < 1e-9, "{found}");
 }
 
+/// As pandas, polars, DuckDB, pyarrow and `forebay predict` write booleans.
+#[tokio::test]
+async fn true_and_false_in_any_case_are_1_and_0_in_numbers_and_integers_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "n,i,h,t\ntrue,True,1,true\nfalse, FALSE ,2,False\n\"True\",2,3,TRUE\n").unwrap();
+    let batch = all(&mut typed(&path)).await;
+    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values()[..], [1.0, 0.0, 1.0]);
+    assert_eq!(batch.column(1).as_primitive::<Int64Type>().values()[..], [1, 0, 2]);
+    let texts: Vec<Option<&str>> = batch.column(3).as_string::<i32>().iter().collect();
+    assert_eq!(texts, [Some("true"), Some("False"), Some("TRUE")]);
+    for integers in [Integers::Wrapping, Integers::AsWritten] {
+        let columns = [FileColumn::new("i", ValueKind::Integer).integers(integers)];
+        let batch = all(&mut CsvSource::csv(&path, options()).columns(columns)).await;
+        assert_eq!(batch.column(0).as_primitive::<Int64Type>().values()[..], [1, 0, 2], "{integers:?}");
+    }
+    for (row, reason) in [("1,2,true,4", "not a hex category"), ("truely,2,3,4", "not a number: found `truely`")] {
+        fs::write(&path, format!("n,i,h,t\n{row}\n")).unwrap();
+        let said = refused(typed(&path)).await;
+        assert!(said.contains(reason), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
@@ -209,6 +232,10 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+    // Without columns all are read, so that equal numbers are the first that is noticed.
+    fs::write(&path, "1,1,2520377,pv,1\n").unwrap();
+    let said = refused(CsvSource::csv(&path, options())).await;
+    assert!(said.contains("`1` twice, as columns 1 and 2: the first line has numbers, expected a header"), "{said}");
     fs::write(&path, b"PAR1\xff\xfe\n").unwrap();
     assert!(refused(typed(&path)).await.contains("not UTF-8"));
     fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();

@@ -96,20 +96,21 @@ async fn values_are_what_the_columns_want_and_null_empty_and_absent_ones_are_mis
         r#"{"n": "-1e3", "i": "-7", "h": 10, "t": 12.50}"#,
         r#"{"n": true, "i": false, "h": "ffffffffffffffff", "t": true}"#,
         r#"{"n": -0, "i": -0, "h": -0, "t": -0}"#,
+        r#"{"n": "False", "i": "true", "h": "a", "t": "true"}"#,
     ];
     fs::write(&path, lines.join("\n")).unwrap();
     let batch = all(&mut typed(&path)).await;
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
     let numbers: Vec<_> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
-    assert_eq!(numbers, [Some(1.5), None, None, None, Some(-1000.0), Some(1.0), Some(-0.0)]);
+    assert_eq!(numbers, [Some(1.5), None, None, None, Some(-1000.0), Some(1.0), Some(-0.0), Some(0.0)]);
     let integers: Vec<_> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
-    assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0), Some(0)]);
+    assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0), Some(0), Some(1)]);
     let hex: Vec<_> = batch.column(2).as_primitive::<UInt64Type>().iter().collect();
     // Without quotes it is the integer that digits stand for, as in a request to a server.
-    assert_eq!(hex, [Some(0x1f), None, None, None, Some(10), Some(u64::MAX), Some(0)]);
+    assert_eq!(hex, [Some(0x1f), None, None, None, Some(10), Some(u64::MAX), Some(0), Some(10)]);
     let text: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
-    assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true"), Some("-0")]);
+    assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true"), Some("-0"), Some("true")]);
 }
 
 #[tokio::test]
@@ -186,7 +187,7 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let bad: [(&[u8], &str, &str); 10] = [
+    let bad: [(&[u8], &str, &str); 13] = [
         (
             b"1,2,3",
             "not a JSON object",
@@ -201,6 +202,10 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),
         (b"{\"t\": [1]}", "not one value", "found `[1]` in `t`, expected null or text"),
         (b"{\"i\": 1, \"i\": 1}", "a key twice", "in `i`"),
+        // As Python writes them.
+        (b"{\"n\": NaN, \"i\": 2}", "not a JSON object", "(NaN is no JSON, write null)"),
+        (b"{\"i\": 2, \"n\": -Infinity}", "not a JSON object", "(Infinity is no JSON, write null)"),
+        (b"{\"other\": [1, Infinity]}", "not a JSON object", "(Infinity is no JSON, write null)"),
     ];
     let path = dir.path().join("a.jsonl");
     // The first lines of a file are more than those before the bad one, so that its lists are not known.
@@ -277,10 +282,10 @@ async fn an_empty_text_is_a_value_as_in_training() {
     let lines = "{\"t\":\"\",\"n\":\"\"}\n{\"t\":\"x\",\"n\":1}\n{\"n\":2}\n{\"t\":\"\",\"n\":null}\n";
     fs::write(dir.path().join("a.jsonl"), lines).unwrap();
     let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
-    let columns: Vec<(&str, f64, u64)> =
+    let columns: Vec<(&str, f64, Option<u64>)> =
         found.columns.iter().map(|c| (c.name.as_str(), c.missing, c.distinct)).collect();
     // In a column of numbers it is a missing value.
-    assert_eq!(columns, [("n", 0.5, 2), ("t", 0.25, 2)]);
+    assert_eq!(columns, [("n", 0.5, Some(2)), ("t", 0.25, Some(2))]);
 }
 
 /// Any value, down to some depth.

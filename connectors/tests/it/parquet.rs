@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, Float32Array, Int8Array, Int32Array,
-    Int64Array, ListArray, StringArray, StructArray,
+    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, FixedSizeBinaryArray, Float32Array, Int8Array,
+    Int32Array, Int64Array, ListArray, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Source};
+use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use parquet::arrow::ArrowWriter;
-use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::arrow::arrow_writer::ArrowWriterOptions;
+use parquet::file::metadata::{KeyValue, ParquetMetaDataReader};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use proptest::prelude::*;
 
@@ -243,7 +245,8 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
     assert!(said.contains("no column `user.age`: `user` is a struct, whose fields are not read"), "{said}");
     std::fs::remove_file(at("nested.parquet")).unwrap();
     write(&at("none.parquet"), &rows(0, 0), 10);
-    assert!(refused(ParquetSource::new(at("none.parquet"), options())).await.to_string().contains("holds no rows"));
+    let said = refused(ParquetSource::new(at("none.parquet"), options())).await.to_string();
+    assert!(said.contains("holds no rows: 1 Parquet file without one"), "{said}");
     std::fs::write(at("text.parquet"), "label\tI1\n".repeat(100)).unwrap();
     let said = refused(ParquetSource::new(at("text.parquet"), options())).await;
     assert!(
@@ -290,6 +293,31 @@ async fn a_column_that_is_encrypted_under_a_plain_footer_is_named_and_the_others
     assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 100);
 }
 
+/// The Arrow schema that polars 2.1 leaves in a footer for `label` of Int64 and `big` of Int128.
+const INTEGERS_OF_128_BITS: &str = "/////6oAAAAEAAAA8v///xQAAAAEAAEAAAAKAAsACAAKAAQA+P///wwAAAAIAAgAAAAEAAIAAAA0AAAABAAAA\
+    MD///8gAAAAEAAAAAgAAAABAgAAAAAAALj///+AAAAAAQAAAAMAAABiaWcA7P///zgAAAAgAAAAGAAAAAECAAAQABIABAAQABEACAAAAAwAAAAAAPT///9AA\
+    AAAAQAAAAgACQAEAAgABQAAAGxhYmVsAA==";
+
+/// A bug: the whole file was called cut short.
+#[tokio::test]
+async fn a_type_of_the_writer_that_is_not_known_leaves_the_columns_of_the_file_readable() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let label: ArrayRef = Arc::new(Int64Array::from(vec![0, 1]));
+    let big: ArrayRef = Arc::new(FixedSizeBinaryArray::try_from_iter([[1u8; 16], [2u8; 16]].iter()).unwrap());
+    let batch = RecordBatch::try_from_iter([("label", label), ("big", big)]).unwrap();
+    let schema = KeyValue::new("ARROW:schema".to_owned(), INTEGERS_OF_128_BITS.to_owned());
+    let properties = WriterProperties::builder().set_key_value_metadata(Some(vec![schema])).build();
+    let written = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+    let mut writer = ArrowWriter::try_new_with_options(File::create(&path).unwrap(), batch.schema(), written).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let all = joined(&read(&mut ParquetSource::new(&path, options()), &cx()).await.unwrap());
+    assert_eq!((&all["label"], &all["big"]), (&batch["label"], &batch["big"]));
+    let mut source = ParquetSource::new(&path, options()).columns(["label"]);
+    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap())["label"], batch["label"]);
+}
+
 #[tokio::test]
 async fn a_column_that_a_file_has_twice_is_refused_if_it_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -305,6 +333,23 @@ async fn a_column_that_a_file_has_twice_is_refused_if_it_is_read() {
     assert!(refused(ParquetSource::new(&path, options())).await.to_string().contains("`a` twice"));
     let mut source = ParquetSource::new(&path, options()).columns(["b"]);
     assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).column(0).as_primitive::<Int64Type>().values(), &[1]);
+}
+
+#[tokio::test]
+async fn inspecting_counts_no_values_of_a_struct_and_keeps_large_integers_exact() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.parquet");
+    let id: ArrayRef = Arc::new(Int64Array::from(vec![7, (1_i64 << 53) + 1]));
+    let user: ArrayRef =
+        Arc::new(StructArray::from(vec![(Arc::new(Field::new("id", DataType::Int64, true)), Arc::clone(&id))]));
+    write(&path, &RecordBatch::try_from_iter([("id", id), ("user", user)]).unwrap(), 10);
+    let found = inspect(&path, InspectOptions::default()).await.unwrap();
+    assert_eq!((found.columns[0].distinct, found.columns[1].distinct), (Some(2), None));
+    let line = found.to_string().lines().next_back().unwrap().split_whitespace().rev().take(3).collect::<String>();
+    assert_eq!(line, "---", "distinct, min and max of a struct: {found}");
+    let json = serde_json::to_value(&found).unwrap();
+    assert_eq!(json["columns"][0]["range"], serde_json::json!(["7", "9007199254740993"]));
+    assert!(json["columns"][1]["distinct"].is_null(), "{json}");
 }
 
 /// As pandas writes a Categorical of integers and one of strings: the Parquet types are plain, and the Arrow schema says dictionary.
@@ -355,9 +400,9 @@ async fn dates_of_both_types_are_read_together() {
     assert_eq!(batch.column(0).as_primitive::<Date32Type>().values(), &[20_000, 20_001]);
 }
 
-/// In Parquet both kinds of lists and of strings are the same; polars writes the large ones.
+/// In Parquet all kinds of lists and of strings are the same, and dictionaries are their values; polars writes the large ones.
 #[tokio::test]
-async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
+async fn lists_and_strings_of_all_kinds_are_read_together() {
     let dir = tempfile::tempdir().unwrap();
     let plain = rows(0, 100);
     let texts =
@@ -379,12 +424,23 @@ async fn lists_and_strings_with_offsets_of_both_widths_are_read_together() {
     ];
     write(&dir.path().join("a.parquet"), &plain, 100);
     write(&dir.path().join("b.parquet"), &RecordBatch::try_from_iter(columns).unwrap(), 100);
+    let item = |kind| Arc::new(Field::new("element", kind, true));
+    let category = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let write_as = |file: &str, items: DataType, texts: DataType| {
+        let cast = |name: &str, kind: &DataType| arrow::compute::cast(&plain[name], kind).unwrap();
+        let columns =
+            [("items", cast("items", &items)), ("texts", cast("texts", &texts)), ("word", cast("word", &category()))];
+        write(&dir.path().join(file), &RecordBatch::try_from_iter(columns).unwrap(), 100);
+    };
+    write_as("c.parquet", DataType::ListView(item(DataType::Int32)), DataType::List(item(category())));
+    write_as("d.parquet", DataType::LargeListView(item(DataType::Int64)), DataType::LargeListView(item(category())));
     for dictionaries in [true, false] {
         let mut source = ParquetSource::new(dir.path(), options()).dictionaries(dictionaries);
         let all = joined(&read(&mut source, &cx()).await.unwrap());
         for name in ["items", "texts", "word"] {
             let found = arrow::compute::cast(&all[name], plain[name].data_type()).unwrap();
-            assert_eq!((&found.slice(0, 100), &found.slice(100, 100)), (&plain[name], &plain[name]), "{name}");
+            assert_eq!(found.len(), 400);
+            (0..4).for_each(|file| assert_eq!(found.slice(100 * file, 100), plain[name], "{name} of file {file}"));
         }
     }
 }

@@ -176,7 +176,7 @@ async fn text_in_folders_is_selected_too_and_other_packings_are_refused_by_name(
     std::fs::write(dir.path().join("day=2026-11-19/part-1.txt.bz2"), "BZh9").unwrap();
     let mut source = CriteoSource::new(input("day = '2026-11-19'"), options());
     let said = read(&mut source, &cx()).await.unwrap_err().to_string();
-    assert!(said.contains("part-1.txt.bz2`: text compressed as `.bz2` is not supported"), "{said}");
+    assert!(said.contains("part-1.txt.bz2`: text packed as `.bz2` is not supported"), "{said}");
 }
 
 #[tokio::test]
