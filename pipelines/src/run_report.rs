@@ -123,6 +123,8 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
             ledger.delivered += report.ledger.delivered;
         }
     }
+    // Not what the readers say that they read: another reader reads the rows of a lost one again, and a reader that was started again
+    // begins to count at 0.
     ledger.read = ledger.delivered + ledger.rejected_total();
     let cpu = processes.iter().map(|process| process.report.machine.cpu).sum();
     let mut threads = BTreeMap::new();
@@ -199,6 +201,20 @@ mod tests {
     fn trainer(rank: u64, rows: u64) -> ProcessReport {
         let ledger = LedgerReport { read: rows, delivered: rows, ..LedgerReport::default() };
         process(&format!("trainer {rank}"), &[("receive", rows, 9), ("train", rows, 8), ("push", 0, 0)], ledger)
+    }
+
+    #[test]
+    fn rows_of_a_lost_reader_count_once() {
+        let job = Job::from_toml("", &[]).unwrap();
+        let reader = |rank: u64, read: u64, bad: u64| {
+            let rejected = [("bad".to_owned(), bad)].into();
+            let ledger = LedgerReport { read, rejected, ..LedgerReport::default() };
+            process(&format!("reader {rank}"), &[("read", read, 9), ("ship", read - bad, 9)], ledger)
+        };
+        // The second one was lost with 300 rows, which the first one read again.
+        let others = vec![reader(0, 510, 10), reader(1, 300, 0)];
+        let LedgerReport { read, delivered, .. } = RunReport::new(trainer(0, 500), others, &job, None).report.ledger;
+        assert_eq!((read, delivered), (510, 500));
     }
 
     #[test]
