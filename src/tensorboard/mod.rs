@@ -107,7 +107,7 @@ impl TensorBoard {
         let of_labels = evaluation.map_or(&[][..], |evaluation| &evaluation.labels);
         let scalars: Vec<(String, f64)> = of_labels.iter().flat_map(label_scalars).collect();
         if !scalars.is_empty() {
-            self.write(trained.progress.steps, scalars);
+            self.write(steps_of_saved(trained), scalars);
         }
         self.sample(Instant::now(), &trained.progress, &trained.report);
     }
@@ -159,6 +159,13 @@ impl TensorBoard {
         }
         state.started = true;
     }
+}
+
+/// Steps of the model that is saved: the best one, or the last.
+fn steps_of_saved(trained: &Trained) -> u64 {
+    let history = trained.evaluations().filter(|_| trained.keeps_best());
+    let best = history.and_then(|history| history.points.into_iter().nth(history.best?));
+    best.map_or(trained.progress.steps, |point| point.steps)
 }
 
 /// The quality on `data.eval`.
