@@ -191,8 +191,9 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let status = session.as_ref().map(ClusterSession::status);
     let timelines =
         if end.report.has_trace() { timelines(&mut trained, session.as_ref(), end.saves) } else { Vec::new() };
+    let usage = Usage::of_run(before, trained.report.other_machines());
     let saved = OnceCell::new();
-    let summary = Summary { trained: &trained, before, status, timelines, saved, json: logs.is_json() };
+    let summary = Summary { trained: &trained, usage, status, timelines, saved, json: logs.is_json() };
     if !end.saves {
         // The first trainer has the meters of all processes.
         match logs.is_json() {
