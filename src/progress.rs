@@ -12,6 +12,9 @@ use crate::out;
 /// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// Time between two updates of the rate.
+const MEASURED_EVERY: Duration = Duration::from_millis(500);
+
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
 
@@ -44,19 +47,24 @@ impl Progress {
 
     /// Shows percent, epoch, time left, rate, logloss, AUC, and what limits the run.
     pub(crate) fn show(&mut self, running: &RunningTraining) {
-        let (now, position) = (running.progress(), running.position());
+        let logs = self.bar.is_none() && self.logged.elapsed() >= EVERY;
+        if self.bar.is_none() && !logs && !self.is_due() {
+            return;
+        }
+        let (now, position, report) = (running.progress(), running.position(), running.run_report());
+        let now = Snapshot { rows: report.all_trainers.rows, ..now };
         self.measure(now.rows);
         let left = position.share.and_then(|share| self.left(share));
         match &self.bar {
             Some(bar) => {
-                let analysis = running.run_report().analysis;
-                let line = Line { now, position, left, rate: self.rate, analysis, evaluated: evaluated(running) };
+                let (rate, analysis, evaluated) = (self.rate, report.analysis, evaluated(running));
+                let line = Line { now, position, left, rate, analysis, evaluated };
                 bar.set_message(line.fit(columns().saturating_sub(SPINNER)));
                 bar.tick();
             }
-            None if self.logged.elapsed() >= EVERY => {
+            None if logs => {
                 self.logged = Instant::now();
-                let analysis = running.run_report().analysis;
+                let analysis = report.analysis;
                 tracing::info!(
                     percent = position.share.map(percent),
                     epoch = position.epoch,
@@ -74,11 +82,16 @@ impl Progress {
         }
     }
 
-    /// Updates the rate, a moving average.
+    /// Whether the rate is half a second old.
+    fn is_due(&self) -> bool {
+        self.last.0.elapsed() >= MEASURED_EVERY
+    }
+
+    /// Updates the rate, a moving average, if it is due.
     fn measure(&mut self, rows: u64) {
-        let (since, before) = self.last;
-        let seconds = since.elapsed().as_secs_f64();
-        if seconds >= 0.5 {
+        if self.is_due() {
+            let (since, before) = self.last;
+            let seconds = since.elapsed().as_secs_f64();
             let rate = rows.saturating_sub(before) as f64 / seconds;
             self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
             self.last = (Instant::now(), rows);

@@ -130,3 +130,20 @@ fn headspace_tells_the_speed_of_the_feed_and_of_training_from_memory() {
     let (code, text) = run(&["bench", "headspace", "--set", "data.train=missing"]);
     assert!(code != Some(0) && text.contains("missing"), "{text}");
 }
+
+#[test]
+fn overlap_refuses_zeros_and_names_whole_paths() {
+    for flag in ["--batch-rows", "--megabytes-per-second", "--epochs"] {
+        let (code, text) = run(&["bench", "overlap", "--data", "rows", flag, "0"]);
+        assert!(code == Some(2) && text.contains(flag), "{flag}: {text}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("missing.parquet").display().to_string();
+    let (code, text) = run(&["bench", "overlap", "--data", &missing]);
+    assert!(code == Some(2) && text.contains(&format!("there is nothing at `{missing}`")), "{text}");
+    let broken = dir.path().join("broken.parquet");
+    std::fs::write(&broken, "these are no rows").unwrap();
+    let broken = broken.display().to_string();
+    let (code, text) = run(&["bench", "overlap", "--data", &broken]);
+    assert!(code.is_some_and(|code| code != 0) && text.contains(&format!("`{broken}")), "{text}");
+}

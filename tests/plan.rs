@@ -57,6 +57,35 @@ fn the_report_of_a_training_has_all_that_a_plan_needs() {
 }
 
 #[test]
+fn a_run_that_fails_replaces_the_report_of_an_earlier_one_and_is_not_planned_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, report) = (dir.path().join("rows.jsonl"), dir.path().join("report"));
+    let columns = "columns={ label = 'label', dense = [], slots = [{ column = 'a', kind = 'int' }] }";
+    let good: String = (0..3000).map(|i| format!("{{\"label\":{},\"a\":{}}}\n", i % 2, i % 37)).collect();
+    let train = |text: &str| {
+        fs::write(&rows, text).unwrap();
+        let data = format!("data.train={}", rows.display());
+        run(&[&["train", "--report", report.to_str().unwrap(), "--set", &data, "--set", columns][..], &JOB[..]]
+            .concat())
+    };
+    let verdict = || -> Value {
+        let text = fs::read_to_string(report.join("report.json")).unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()["verdict"].take()
+    };
+    let (code, text) = train(&good);
+    assert!(code == Some(0) && verdict()["state"] == "finished", "{}: {text}", verdict());
+
+    let (code, text) = train(&format!("{good}{{\"label\":7,\"a\":1}}\n"));
+    assert_eq!(code, Some(2), "{text}");
+    let message = verdict()["message"].as_str().unwrap().to_owned();
+    assert!(verdict()["state"] == "failed" && message.contains("column `label` is 7"), "{}", verdict());
+    let page = fs::read_to_string(report.join("report.html")).unwrap();
+    assert!(page.contains("column `label` is 7"), "the page is that of the failed run, too");
+    let (code, text) = planned(&report.join("report.json").display().to_string(), &[]);
+    assert!(code == Some(2) && text.contains("its run failed") && text.contains("column `label` is 7"), "{text}");
+}
+
+#[test]
 fn what_cannot_be_planned_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = report(dir.path());

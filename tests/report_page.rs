@@ -50,6 +50,10 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     let (text, report) = runs.find(|(_, report)| samples(report) > 1).expect("a run has two samples");
     assert_eq!(report["progress"]["rows"], 60000);
     assert!(report["cpu_seconds"].as_f64().unwrap() > 0.0 && report["peak_bytes"].as_u64().unwrap() > 0);
+    // Read once, at the end of the training: not again after the evaluation.
+    let peak = report["peak_bytes"].as_u64().unwrap() >> 20;
+    assert!(text.contains(&format!("used {:.1} CPU seconds", report["cpu_seconds"].as_f64().unwrap())), "{text}");
+    assert!(text.contains(&format!("at most {peak} MiB of memory")), "{peak}: {text}");
     let auc = report["evaluation"]["evaluation"]["auc"].as_f64().unwrap();
     assert!(text.contains(&format!("AUC {auc:.5}")), "{auc}: {text}");
     let points = report["evaluations"]["points"].as_array().unwrap();
@@ -208,7 +212,7 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
     };
     let peaks = of("peak_bytes");
     assert!(peaks.len() == 5 && peaks.iter().all(|peak| *peak > 1e6), "{peaks:?}");
-    // The first trainer saves and evaluates after its last meters.
+    // The first trainer reads its own after its last meters.
     assert!(report["peak_bytes"].as_f64().unwrap() >= peaks.iter().sum(), "{} of {peaks:?}", report["peak_bytes"]);
     assert!(report["cpu_seconds"].as_f64().unwrap() >= of("cpu")[1..].iter().sum(), "{}", report["cpu_seconds"]);
     assert!(text.contains("all processes used "), "{text}");

@@ -125,4 +125,9 @@ fn two_trainers_and_two_ps_count_what_one_process_counts() {
     ];
     let (together, said) = report(dir.path(), "launch", &cluster);
     assert_eq!(together, alone, "{said}");
+    let text = fs::read_to_string(dir.path().join("report/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let rows = &report["ledger"]["delivered"];
+    assert_eq!(&report["all_trainers"]["rows"], rows, "the rows of both trainers count");
+    assert!(report["progress"]["rows"].as_u64() < rows.as_u64(), "{}", report["progress"]);
 }

@@ -79,6 +79,43 @@ fn tensorboard_reads_the_evaluations_and_the_end_of_a_run() {
 }
 
 #[test]
+fn the_labels_of_the_best_model_are_at_its_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).display().to_string();
+    for (rows, first, count) in [("train", "0", "6000"), ("eval", "6000", "3000")] {
+        let synth = ["data", "synth", "--labels", "2", "--rows", count, "--first-row", first, "--out", &at(rows)];
+        let (code, text) = run(&synth);
+        assert_eq!(code, Some(0), "{text}");
+    }
+    // So fast that later epochs are worse on other rows.
+    let sets: [&str; 13] = [
+        &format!("data.train={}", at("train")),
+        &format!("data.eval={}", at("eval")),
+        &format!("output.model={}", at("model")),
+        "columns.label=['label', 'buy']",
+        "model.kind=shared_bottom",
+        "model.hidden=[8]",
+        "model.embedding_dim=4",
+        "train.batch_rows=100",
+        "data.epochs=6",
+        "train.optimizer={ kind = 'adam', lr = 0.02 }",
+        "table.embedding_optimizer={ kind = 'adam', lr = 0.05 }",
+        "evaluation.every={ epochs = 1 }",
+        "evaluation.keep=best",
+    ];
+    let sets: Vec<String> = sets.into_iter().flat_map(|set| ["--set".to_owned(), set.to_owned()]).collect();
+    let report = train("train", dir.path(), &sets, &["--tensorboard", &at("board")]);
+    let best = &report["evaluations"]["points"][report["evaluations"]["best"].as_u64().unwrap() as usize];
+    assert!(best["steps"].as_u64() < report["progress"]["steps"].as_u64(), "the last model is the best: {report}");
+    let events = read(&dir.path().join("board"));
+    for label in report["evaluation"]["evaluation"]["labels"].as_array().unwrap() {
+        let points = points(&events, &format!("evaluation/auc/{}", label["label"].as_str().unwrap()));
+        assert_eq!((points.len(), &points[0][0]), (1, &best["steps"]), "{points:?}");
+        assert!((points[0][1].as_f64().unwrap() - label["auc"].as_f64().unwrap()).abs() < 1e-6, "{points:?}");
+    }
+}
+
+#[test]
 fn a_run_that_is_resumed_goes_on_in_the_same_folder() {
     let dir = tempfile::tempdir().unwrap();
     let (board, first, second) = (dir.path().join("board"), dir.path().join("first"), dir.path().join("second"));

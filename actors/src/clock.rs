@@ -104,6 +104,16 @@ pub(crate) struct Times {
 }
 
 impl Times {
+    /// The times without those of an `earlier` reading.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            starved: self.starved.saturating_sub(earlier.starved),
+            blocked: self.blocked.saturating_sub(earlier.blocked),
+            waiting: self.waiting.saturating_sub(earlier.waiting),
+        }
+    }
+
     pub(crate) fn of(&self, doing: Activity) -> Duration {
         match doing {
             Activity::Nothing => Duration::ZERO,

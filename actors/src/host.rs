@@ -22,7 +22,7 @@ use crate::plan::PlanStage;
 use crate::report::{Report, Verdict};
 use crate::service::{Ask, Client, Service, serve};
 use crate::shell::{LivenessToken, mailbox};
-use crate::stage_report::StageReport;
+use crate::stage_report::{Reading, StageReport};
 use crate::switch::{Close, Switch};
 use crate::timeline::Track;
 
@@ -62,11 +62,19 @@ struct ServiceEntry {
 }
 
 impl ServiceRegistry {
-    pub(crate) fn report(&self) -> Vec<StageReport> {
+    /// What the meters show now, in the order in which the services were started.
+    pub(crate) fn readings(&self) -> Vec<Reading> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.iter().map(|entry| entry.meter.read()).collect()
+    }
+
+    /// What the meters show since the `earlier` readings; of a service that has none, since it was started.
+    pub(crate) fn report(&self, earlier: &[Reading]) -> Vec<StageReport> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries
             .iter()
-            .map(|entry| {
+            .enumerate()
+            .map(|(number, entry)| {
                 let mut report = StageReport {
                     name: entry.name.clone(),
                     kind: "service".to_owned(),
@@ -74,7 +82,11 @@ impl ServiceRegistry {
                     replicas: 1,
                     ..StageReport::default()
                 };
-                report.add(entry.meter.read());
+                let reading = entry.meter.read();
+                report.add(match earlier.get(number) {
+                    Some(earlier) => reading.since(earlier),
+                    None => reading,
+                });
                 report
             })
             .collect()
@@ -178,13 +190,14 @@ impl Host {
 
     /// The meters of all services, in the order they were started, since each was started.
     pub fn report(&self) -> Vec<StageReport> {
-        self.services.report()
+        self.services.report(&[])
     }
 
     /// The meters of the services from now on, for a process that only serves.
     pub fn meters(&self) -> HostMeters {
         let (started, machine) = (Instant::now(), MachineMeter::start());
-        HostMeters { name: self.name.clone(), services: self.services(), started, machine }
+        let before = self.services.readings().into();
+        HostMeters { name: self.name.clone(), services: self.services(), before, started, machine }
     }
 
     pub(crate) fn plan(&self) -> Vec<PlanStage> {
@@ -236,14 +249,16 @@ impl Host {
 pub struct HostMeters {
     name: String,
     services: Weak<ServiceRegistry>,
+    /// What the meters showed at `started`.
+    before: Arc<[Reading]>,
     started: Instant,
     machine: MachineMeter,
 }
 
 impl HostMeters {
-    /// A report without stages. Its shares are over the time since [`Host::meters`].
+    /// A report without stages. Times and counts are those since [`Host::meters`].
     pub fn report(&self) -> Report {
-        let services = self.services.upgrade().map(|services| services.report()).unwrap_or_default();
+        let services = self.services.upgrade().map(|services| services.report(&self.before)).unwrap_or_default();
         let wall = self.started.elapsed();
         Report {
             name: self.name.clone(),

@@ -67,7 +67,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn failed(fault: &Fault) -> Self {
+    /// The verdict of a run that this fault stopped.
+    pub fn failed(fault: &Fault) -> Self {
         Verdict::Failed {
             domain: fault.domain,
             retryable: fault.retryable,

@@ -90,6 +90,32 @@ pub(crate) struct Reading {
     pub(crate) by_process: BTreeMap<String, ProcessWait>,
 }
 
+impl Reading {
+    /// What came after an `earlier` reading of the same meter. What it shows of now, such as the rows held, stays.
+    pub(crate) fn since(mut self, earlier: &Self) -> Self {
+        let less = |counts: [u64; 3], earlier: [u64; 3]| [0, 1, 2].map(|i: usize| counts[i].saturating_sub(earlier[i]));
+        self.times = self.times.since(&earlier.times);
+        self.taken = less(self.taken, earlier.taken);
+        self.sent = less(self.sent, earlier.sent);
+        self.fetched = self.fetched.saturating_sub(earlier.fetched);
+        for (name, before) in &earlier.waits {
+            if let Some(wait) = self.waits.get_mut(name) {
+                wait.count = wait.count.saturating_sub(before.count);
+                wait.total = wait.total.saturating_sub(before.total);
+            }
+        }
+        self.waits.retain(|_, wait| wait.count > 0 || !wait.total.is_zero());
+        for (process, before) in &earlier.by_process {
+            if let Some(wait) = self.by_process.get_mut(process) {
+                wait.count = wait.count.saturating_sub(before.count);
+                wait.total = wait.total.saturating_sub(before.total);
+            }
+        }
+        self.by_process.retain(|_, wait| wait.count > 0);
+        self
+    }
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -257,7 +283,7 @@ impl StageReport {
         }
     }
 
-    /// Makes the times add up to a run of `wall` for each replica. A service may be older than the run: then it was starved.
+    /// Makes the times add up to a run of `wall` for each replica. A service may live longer than the run: then it was starved.
     #[must_use]
     pub fn over(mut self, wall: Duration) -> Self {
         let wall = wall * self.replicas.max(1) as u32;
@@ -293,10 +319,31 @@ mod tests {
         let report = lived.clone().over(Duration::from_secs(1));
         assert_eq!(report.wall, Duration::from_secs(2));
         assert_eq!(busy + starved + blocked + waiting + report.idle, report.wall);
-        // A service that waited for its first call before the run began.
+        // A service that waited for calls after the run had ended.
         let older = StageReport { starved: starved + Duration::from_secs(9), replicas: 1, ..lived.clone() };
         let older = StageReport { wall: lived.wall + Duration::from_secs(9), ..older }.over(Duration::from_secs(1));
         assert_eq!((older.wall, older.busy), (Duration::from_secs(1), busy));
+    }
+
+    #[test]
+    fn what_a_meter_showed_before_does_not_count() {
+        let second = Duration::from_secs(1);
+        let wait = |count: u64| WaitReport { count, total: count as u32 * second, kind: WaitKind::Waiting };
+        let reading = |n: u32, waits: &[(&str, u64)]| Reading {
+            times: Times { busy: 2 * n * second, starved: n * second, blocked: second, waiting: n * second },
+            taken: [1, 2, 3].map(|count| count * u64::from(n)),
+            sent: [2, 4, 6].map(|count| count * u64::from(n)),
+            fetched: 10 * u64::from(n),
+            rows_held: Some(100 * u64::from(n)),
+            waits: waits.iter().map(|&(name, count)| (name.to_owned(), wait(count))).collect(),
+            ..Reading::default()
+        };
+        let Reading { times, taken, sent, fetched, rows_held, waits, .. } =
+            reading(5, &[("store", 7), ("old", 2), ("new", 1)]).since(&reading(3, &[("store", 3), ("old", 2)]));
+        let expected = Times { busy: 4 * second, starved: 2 * second, blocked: Duration::ZERO, waiting: 2 * second };
+        assert_eq!((times, taken, sent, fetched), (expected, [2, 4, 6], [4, 8, 12], 20));
+        assert_eq!(rows_held, Some(500));
+        assert_eq!(waits, BTreeMap::from([("store".to_owned(), wait(4)), ("new".to_owned(), wait(1))]));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::place::Place;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
-use crate::stage_report::StageReport;
+use crate::stage_report::{Reading, StageReport};
 use crate::switch::Switch;
 use crate::timeline::{Observer, Watched};
 
@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
+    /// What the meters of the services of each host showed when the run began: they may have loaded a table before.
+    services_before: Vec<Vec<Reading>>,
     machine: MachineMeter,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
     /// What a tuner of the run changed.
@@ -92,6 +94,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl State {
     pub(crate) fn new(plan: Plan, settings: Settings, barriers: Arc<Barriers>) -> Arc<Self> {
+        let started = Instant::now();
+        let readings = |host: &Weak<ServiceRegistry>| host.upgrade().map(|services| services.readings());
+        let services_before = settings.hosts.iter().map(|host| readings(host).unwrap_or_default()).collect();
         Arc::new(Self {
             plan,
             settings,
@@ -100,7 +105,8 @@ impl State {
             results: Results::default(),
             barriers,
             registry: Mutex::default(),
-            started: Instant::now(),
+            started,
+            services_before,
             machine: MachineMeter::start(),
             ended: Mutex::default(),
             adjustments: Mutex::default(),
@@ -122,12 +128,19 @@ impl State {
         self.settings.hosts.iter().filter_map(Weak::upgrade)
     }
 
+    /// What the services have done since the run began.
+    fn services_report(&self) -> Vec<StageReport> {
+        let hosts = self.settings.hosts.iter().zip(&self.services_before);
+        let attached = hosts.filter_map(|(host, before)| Some((host.upgrade()?, before)));
+        attached.flat_map(|(services, before)| services.report(before)).collect()
+    }
+
     pub(crate) fn report(&self) -> Report {
         let registry = lock(&self.registry);
         let stages: Vec<(StageReport, Option<Duration>)> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
         let links = registry.links.iter().rev().zip(stages.windows(2));
         let links = links.map(|(room, ends)| room.report(&ends[0].0.name, &ends[1].0.name)).collect();
-        let services: Vec<StageReport> = self.services().flat_map(|services| services.report()).collect();
+        let services = self.services_report();
         // After the meters: no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
         let stages = stages.into_iter().map(|(stage, longest)| match longest {

@@ -67,6 +67,63 @@ fn calls_are_answered_in_order_and_a_fault_is_the_callers_alone() {
     assert!(block_on(client.call(1)).unwrap_err().to_string().contains("`add` has ended"));
 }
 
+/// Blocks its thread for these milliseconds, as a load of a table does.
+struct Load;
+
+impl Service for Load {
+    type Call = u64;
+    type Reply = ();
+    async fn call(&mut self, milliseconds: u64) -> Result<(), Fault> {
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        Ok(())
+    }
+}
+
+#[test]
+fn what_a_service_did_before_the_run_is_not_in_the_report_of_the_run() {
+    struct Ask(Client<u64, ()>);
+    impl Sink for Ask {
+        type In = Numbers;
+        async fn write(&mut self, batch: Numbers, _cx: &StageCx) -> Result<(), Fault> {
+            for _ in batch.values {
+                self.0.call(0).await?;
+            }
+            Ok(())
+        }
+    }
+    let host = Host::start("host").unwrap();
+    let client = host.serve("load", Place::Own, 2, || Load);
+    let loading = Duration::from_millis(300);
+    block_on(client.call(300)).unwrap();
+    let busy = || host.report()[0].busy;
+    assert!(busy() >= loading, "since it was started: {:?}", host.report());
+
+    let meters = host.meters();
+    block_on(client.call(0)).unwrap();
+    let report = meters.report();
+    let [service] = &report.services[..] else { panic!("one service: {report}") };
+    assert_eq!((service.items_in, service.items_out), (1, 1), "{report}");
+    assert!(busy() >= service.busy + loading, "{report}");
+    assert_eq!(service.wall, report.wall);
+
+    let asked = client.clone();
+    let topology = Topology::new("asking").attach(&host);
+    let outcome = end(topology
+        .source("count", Place::Own, || Count::new(3, 4))
+        .link(1)
+        .sink("ask", Place::Own, move || Ask(asked))
+        .start()
+        .unwrap());
+    outcome.result.unwrap();
+    let report = outcome.report;
+    let [service] = &report.services[..] else { panic!("one service: {report}") };
+    assert_eq!((service.items_in, service.items_out, report.ledger.delivered), (12, 12, 12), "{report}");
+    assert!(busy() >= service.busy + loading, "{report}");
+    assert_eq!(host.report()[0].items_in, 14, "since it was started");
+    drop(client);
+    host.stop().unwrap();
+}
+
 #[test]
 fn no_more_calls_wait_than_there_is_room_for() {
     let host = Host::start("host").unwrap();

@@ -12,6 +12,7 @@ use std::time::Duration;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
+use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
 use tokio::sync::watch;
@@ -29,7 +30,7 @@ use crate::health::Health;
 use crate::limits::Limits;
 use crate::listener::Listener;
 use crate::outgoing::SendBody;
-use crate::security::Security;
+use crate::security::{Security, is_loopback};
 use crate::service::Calls;
 
 /// A body of up to this many times the limit is read to its end before it is refused.
@@ -86,6 +87,9 @@ pub struct HttpLimits {
     pub body_time: Duration,
     /// How long a client may take no bytes of an answer.
     pub unread: Duration,
+    /// At a loopback address without a token: refuse requests (421) that call this machine by another name than `localhost` or a
+    /// loopback address. So a web page whose name was made to lead here (DNS rebinding) cannot read answers.
+    pub local_names: bool,
 }
 
 impl Default for HttpLimits {
@@ -96,6 +100,7 @@ impl Default for HttpLimits {
             body_bytes: 16 << 20,
             body_time: Duration::from_secs(10),
             unread: Duration::from_secs(30),
+            local_names: false,
         }
     }
 }
@@ -130,10 +135,11 @@ impl HttpServer {
             true => None,
             false => Some(gate(security, limits, &health, flight, cutting)?),
         };
-        let entrance =
-            Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler, flight };
+        let local_names = limits.local_names && listen.ip().is_loopback() && !security.asks_for_token();
+        let limits = HttpLimits { local_names, ..limits.clone() };
+        let HttpLimits { connections, opening, unread, .. } = limits;
+        let entrance = Entrance { security: security.clone(), limits, health, refusal, handler, flight };
         let builder = tonic::transport::Server::builder();
-        let HttpLimits { connections, opening, unread, .. } = *limits;
         let connections = ConnectionLimits { most: connections, opening, unread: Some(unread) };
         let listener = Listener::start(io, listen, security, connections, builder, entrance)?;
         Ok(Self { io: io.clone(), listener, _cut: cut })
@@ -190,6 +196,12 @@ impl Entrance {
                 Err(what) => (503, format!("waiting: {what}\n")),
             };
             return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
+        }
+        if self.limits.local_names
+            && let Some(host) = foreign_host(&request)
+        {
+            let why = format!("this server is for its own machine, and `{host}` is a name of another one");
+            return (self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1"));
         }
         if let Err(fault) = self.security.check_request(request.headers()) {
             return (self.refusal)(401, fault.message());
@@ -261,6 +273,20 @@ impl Service<Request<Body>> for Entrance {
     }
 }
 
+/// The name by which a request calls this machine, if it is one of another machine.
+fn foreign_host(request: &Request<Body>) -> Option<String> {
+    let text = |host: &HeaderValue| String::from_utf8_lossy(host.as_bytes()).into_owned();
+    let headers = request.headers().get_all(header::HOST).iter().map(text);
+    // In HTTP/2 the name is in the address.
+    let address = request.uri().authority().map(|authority| authority.as_str().to_owned());
+    address.into_iter().chain(headers).find(|host| !is_local(host))
+}
+
+/// Whether a host, perhaps with a port, is this machine.
+fn is_local(host: &str) -> bool {
+    host.parse::<Authority>().is_ok_and(|authority| is_loopback(&authority.host().to_ascii_lowercase()))
+}
+
 /// The coding of a body that is not sent as it is.
 fn coding(headers: &HeaderMap) -> Option<String> {
     let mut codings = headers.get_all(header::CONTENT_ENCODING).iter().map(|value| value.as_bytes().trim_ascii());
@@ -285,4 +311,35 @@ fn response(answer: HttpAnswer) -> Response<Body> {
             .append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"Forebay\", charset=\"UTF-8\""));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_this_machine_are_localhost_and_loopback_addresses_with_any_port() {
+        for host in ["localhost", "LocalHost:9600", "127.0.0.1", "127.0.0.1:80", "127.1.2.3:1", "[::1]", "[::1]:9600"] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in
+            ["evil.example", "evil.example:9600", "localhost.evil.example", "127.0.0.1.evil.example", "10.0.0.1:80", ""]
+        {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn a_request_that_names_another_machine_anywhere_is_foreign() {
+        let request = |uri: &str, host: Option<&str>| {
+            let builder =
+                host.into_iter().fold(Request::builder().uri(uri), |request, host| request.header("host", host));
+            foreign_host(&builder.body(Body::empty()).unwrap())
+        };
+        assert_eq!(request("/run.json", Some("localhost:1")), None);
+        assert_eq!(request("http://127.0.0.1:1/run.json", None), None);
+        assert_eq!(request("/run.json", Some("evil.example:1")).as_deref(), Some("evil.example:1"));
+        assert_eq!(request("http://evil.example/", Some("localhost")).as_deref(), Some("evil.example"));
+        assert_eq!(request("/run.json", None), None, "programs of HTTP/1.0");
+    }
 }

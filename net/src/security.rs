@@ -103,6 +103,11 @@ impl Security {
         )))
     }
 
+    /// Whether callers must present a token.
+    pub(crate) fn asks_for_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// The rule for callers: a token does not travel in the clear.
     pub(crate) fn check_dial(&self, host: &str) -> Result<(), Fault> {
         if self.token.is_some() && self.client.is_none() && !is_loopback(host) {

@@ -60,7 +60,6 @@ impl Resources {
         last: Option<&LastOfDrained>,
     ) -> DrainedTraining {
         let LastMeters { others, offset, .. } = meters;
-        let process = self.session.as_ref().map_or_else(|| report.name.clone(), ClusterSession::name);
         let tables = self.tables_now();
         // A shard that has just answered answers again.
         let asks = self.job.placement.trainers <= 1 && !tables.is_empty();
@@ -68,7 +67,7 @@ impl Resources {
         DrainedTraining {
             job: self.job.clone(),
             report: self.run_report(Report { verdict: Verdict::Drained, ..report }, others),
-            timeline: ProcessTimeline { process, tracks: offset.corrected_tracks(tracks) },
+            timeline: self.timeline(offset.corrected_tracks(tracks)),
             training: self.summary_up_to(last.map(|last| &last.manifest)),
             progress: self.progress.snapshot(),
             staleness_observed: self.staleness.observed(),
@@ -79,6 +78,12 @@ impl Resources {
             tables,
             drained_to: last.map(LastOfDrained::drained_to),
         }
+    }
+
+    /// The timeline of this process.
+    pub(crate) fn timeline(&self, tracks: Vec<Track>) -> ProcessTimeline {
+        let process = self.session.as_ref().map_or_else(|| "train".to_owned(), ClusterSession::name);
+        ProcessTimeline { process, tracks }
     }
 
     /// The summary, as in the manifest of the model of a drained run.

@@ -120,7 +120,7 @@ pub use process_report::ProcessReport;
 pub use progress::{Progress, Snapshot};
 pub use quality::{Evaluation, Gauc, Slice};
 pub use registry::{Registry, SourceRequest};
-pub use run_report::RunReport;
+pub use run_report::{AllTrainers, RunReport};
 pub use score_columns::ScoreColumns;
 pub use serving::{BadScore, Followed, Follower, RequestRows, ScoreExchange, Scores, ScoringThreads, ServingModel};
 pub use slots_seen::SlotReport;

@@ -24,8 +24,8 @@ use crate::model_folder::{Predecessor, check_place};
 use crate::participation::Participation;
 use crate::preflight;
 use crate::process_report::ProcessReport;
-use crate::progress::Progress;
-use crate::run_report::RunReport;
+use crate::progress::{Progress, Snapshot};
+use crate::run_report::{AllTrainers, RunReport};
 use crate::run_types::{RowTypes, RunTypes};
 use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
@@ -53,6 +53,8 @@ pub(crate) struct Resources {
     pub(crate) restored: Option<ModelState>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
+    /// What all trainers had trained on before this process began.
+    trained_before: AllTrainers,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
     /// The format of the files that this process reads.
@@ -106,6 +108,7 @@ impl Resources {
             source: SourceProgress::default(),
             restored: None,
             steps_before: 0,
+            trained_before: AllTrainers::default(),
             types: RunTypes::default(),
             format: None,
             checkpoints: None,
@@ -124,6 +127,7 @@ impl Resources {
             self.restored = Some(predecessor.dense()?);
         }
         self.steps_before = predecessor.steps();
+        self.trained_before = AllTrainers { rows: 0, steps: self.steps_before };
         self.types.goes_on_from(predecessor.types());
         self.progress.goes_on_after(0, self.steps_before);
         if placement.is_one_process() {
@@ -171,6 +175,7 @@ impl Resources {
             self.progress.goes_on_after(position.rows, position.steps);
         }
         self.steps_before = position.steps_before;
+        self.trained_before = AllTrainers { rows: position.rows, steps: position.steps };
         let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
@@ -216,8 +221,18 @@ impl Resources {
             Some(session) => session.member.id().to_string(),
             None => "train".to_owned(),
         };
-        let device = self.progress.snapshot().device_time();
-        RunReport::new(ProcessReport { process, report }, others, &self.job, device)
+        let progress = self.progress.snapshot();
+        let run = RunReport::new(ProcessReport { process, report }, others, &self.job, progress.device_time());
+        RunReport { all_trainers: self.all_trainers(&progress, &run), ..run }
+    }
+
+    /// What all trainers have trained on. One trainer counts its own steps; those of the others are known by their meters alone.
+    fn all_trainers(&self, progress: &Snapshot, run: &RunReport) -> AllTrainers {
+        if self.job.placement.trainers <= 1 {
+            return AllTrainers { rows: progress.rows, steps: progress.steps };
+        }
+        let (AllTrainers { rows, steps }, (rows_since, batches)) = (self.trained_before, run.trained());
+        AllTrainers { rows: rows + rows_since, steps: steps + batches / self.job.in_step() as u64 }
     }
 
     /// What the run has trained, once it has ended.

@@ -23,6 +23,18 @@ pub struct RunReport {
     pub analysis: Analysis,
     /// The reports of the processes; empty if there is one.
     pub processes: Vec<ProcessReport>,
+    /// What all trainers have trained on.
+    #[serde(default)]
+    pub all_trainers: AllTrainers,
+}
+
+/// What the trainers of a run have trained on together, that before the run was resumed included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllTrainers {
+    /// Rows, counted anew in each epoch.
+    pub rows: u64,
+    /// Steps (batches). A step that several trainers take together counts once.
+    pub steps: u64,
 }
 
 impl RunReport {
@@ -38,9 +50,15 @@ impl RunReport {
         let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), job, device);
         if processes.len() == 1 {
             let report = processes.remove(0).report;
-            return Self { report, analysis, processes };
+            return Self { report, analysis, processes, all_trainers: AllTrainers::default() };
         }
-        Self { report: merged(&processes, job), analysis, processes }
+        Self { report: merged(&processes, job), analysis, processes, all_trainers: AllTrainers::default() }
+    }
+
+    /// Rows and batches that the trainers have trained on, by their meters: those since the run was started or resumed.
+    pub(crate) fn trained(&self) -> (u64, u64) {
+        let train = self.stages.iter().find(|stage| stage.name == "train");
+        train.map_or((0, 0), |train| (train.rows_out, train.items_out))
     }
 
     /// The machines of the other processes; none if there is one process.
@@ -105,6 +123,8 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
             ledger.delivered += report.ledger.delivered;
         }
     }
+    // Not what the readers say that they read: another reader reads the rows of a lost one again, and a reader that was started again
+    // begins to count at 0.
     ledger.read = ledger.delivered + ledger.rejected_total();
     let cpu = processes.iter().map(|process| process.report.machine.cpu).sum();
     let mut threads = BTreeMap::new();
@@ -149,5 +169,60 @@ impl Deref for RunReport {
 impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", self.report, self.analysis)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(name: &str, stages: &[(&str, u64, u64)], ledger: LedgerReport) -> ProcessReport {
+        let stage = |&(name, rows_out, items_out): &(&str, u64, u64)| StageReport {
+            name: name.into(),
+            replicas: 1,
+            rows_out,
+            items_out,
+            ..StageReport::default()
+        };
+        let report = Report {
+            name: name.into(),
+            verdict: Verdict::Finished,
+            wall: Duration::from_secs(9),
+            machine: Machine::default(),
+            stages: stages.iter().map(stage).collect(),
+            links: Vec::new(),
+            services: Vec::new(),
+            ledger,
+            adjustments: Vec::new(),
+        };
+        ProcessReport { process: name.into(), report }
+    }
+
+    fn trainer(rank: u64, rows: u64) -> ProcessReport {
+        let ledger = LedgerReport { read: rows, delivered: rows, ..LedgerReport::default() };
+        process(&format!("trainer {rank}"), &[("receive", rows, 9), ("train", rows, 8), ("push", 0, 0)], ledger)
+    }
+
+    #[test]
+    fn rows_of_a_lost_reader_count_once() {
+        let job = Job::from_toml("", &[]).unwrap();
+        let reader = |rank: u64, read: u64, bad: u64| {
+            let rejected = [("bad".to_owned(), bad)].into();
+            let ledger = LedgerReport { read, rejected, ..LedgerReport::default() };
+            process(&format!("reader {rank}"), &[("read", read, 9), ("ship", read - bad, 9)], ledger)
+        };
+        // The second one was lost with 300 rows, which the first one read again.
+        let others = vec![reader(0, 510, 10), reader(1, 300, 0)];
+        let LedgerReport { read, delivered, .. } = RunReport::new(trainer(0, 500), others, &job, None).report.ledger;
+        assert_eq!((read, delivered), (510, 500));
+    }
+
+    #[test]
+    fn the_rows_of_all_trainers_count() {
+        let job = Job::from_toml("", &[]).unwrap();
+        let reader = process("reader 0", &[("read", 900, 9), ("ship", 900, 9)], LedgerReport::default());
+        let report = RunReport::new(trainer(0, 500), vec![reader, trainer(1, 300)], &job, None);
+        assert_eq!(report.trained(), (800, 16));
+        assert_eq!(RunReport::new(trainer(0, 500), Vec::new(), &job, None).trained(), (500, 8));
     }
 }

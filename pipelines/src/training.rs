@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track};
+use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track, Verdict};
 use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
-use crate::cluster::{ClusterSession, RunStatus};
+use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus};
 use crate::drained::DrainedTraining;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
@@ -190,8 +190,14 @@ impl Trained {
 pub struct FailedTraining {
     /// The root cause.
     pub fault: Fault,
-    /// The report at the time of the fault.
-    pub report: Report,
+    /// The report at the time of the fault. In a cluster, the meters of other processes are the last that were known.
+    pub report: RunReport,
+    /// The timeline of this process.
+    pub timeline: ProcessTimeline,
+    /// The job.
+    pub job: Job,
+    /// Rows, steps, running logloss and AUC at the time of the fault.
+    pub progress: Snapshot,
     /// What the report says, if the run was drained to a checkpoint, and [`RunningTraining::report_if_drained`] asked for it.
     pub drained: Option<DrainedTraining>,
 }
@@ -350,7 +356,9 @@ impl RunningTraining {
                 meters.finish(outcome.report.clone(), &timeline, own_slots.as_ref().map(SlotsSeen::sent))
             }
             (Some(meters), Err(fault)) if fault.kind == FaultKind::Drained => meters.known(outcome.report.clone()),
-            _ => LastMeters::default(),
+            // The others may be lost: nothing is asked.
+            (Some(meters), Err(_)) => LastMeters { others: meters.others(), ..LastMeters::default() },
+            (None, _) => LastMeters::default(),
         };
         let slots = own_slots.filter(|own| match (resources.job.placement.trainers, slots) {
             (..=1, _) => true,
@@ -400,14 +408,31 @@ impl RunningTraining {
                 // Done before the others learn that the run has ended, because the ps are asked about their tables.
                 let drained = fault.kind == FaultKind::Drained && resources.job.checkpoint.to.is_some();
                 let drained = (drained && reports_drained).then(|| {
-                    let meters = LastMeters { others, offset, slots: None };
-                    resources.drained(outcome.report.clone(), timeline, meters, last_of_drained.as_ref())
+                    let meters = LastMeters { others: others.clone(), offset, slots: None };
+                    resources.drained(outcome.report.clone(), timeline.clone(), meters, last_of_drained.as_ref())
                 });
                 if let Some(session) = &resources.session {
                     fault = session.fail(fault);
                 }
-                Err(Box::new(FailedTraining { fault, report: outcome.report, drained }))
+                let verdict = stopped(&fault, &outcome.report);
+                let report = resources.run_report(Report { verdict, ..outcome.report }, others);
+                Err(Box::new(FailedTraining {
+                    timeline: resources.timeline(offset.corrected_tracks(timeline)),
+                    progress: resources.progress.snapshot(),
+                    job: resources.job,
+                    fault,
+                    report,
+                    drained,
+                }))
             }
         }
+    }
+}
+
+/// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline.
+fn stopped(fault: &Fault, report: &Report) -> Verdict {
+    match &report.verdict {
+        Verdict::Finished | Verdict::Drained if fault.kind != FaultKind::Drained => Verdict::failed(fault),
+        verdict => verdict.clone(),
     }
 }

@@ -46,8 +46,14 @@ impl DenseRule for Momentum {
 }
 
 fn start(host: &Host, block: std::ops::Range<usize>) -> DenseBlock {
+    start_at(host, 0, block)
+}
+
+fn start_at(host: &Host, rank: usize, block: std::ops::Range<usize>) -> DenseBlock {
     let values: Vec<f32> = block.clone().map(|i| (i as f32).sin()).collect();
-    DenseBlock::start(host, block.len(), move || Ok(Box::new(Momentum { velocity: vec![0.0; values.len()], values })))
+    DenseBlock::start(host, rank, block.len(), move || {
+        Ok(Box::new(Momentum { velocity: vec![0.0; values.len()], values }))
+    })
 }
 
 fn grads(step: u32) -> Vec<f32> {
@@ -65,7 +71,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 async fn servers(host: &Host, processes: usize) -> Vec<Server> {
     let mut servers = Vec::new();
     for (rank, block) in blocks(LEN, processes).into_iter().enumerate() {
-        let service = DenseService::new(start(host, block), LEN, rank, processes).unwrap();
+        let service = DenseService::new(start_at(host, rank, block), LEN, rank, processes).unwrap();
         servers.push(serve(Arc::new(service)).await);
     }
     servers
@@ -339,6 +345,17 @@ fn what_all_processes_save_comes_in_the_order_of_the_blocks() {
     });
 }
 
+#[test]
+fn the_blocks_of_several_ps_have_names_of_their_own() {
+    let host = Host::start("test").unwrap();
+    let started: Vec<DenseBlock> =
+        blocks(LEN, 3).into_iter().enumerate().map(|(rank, block)| start_at(&host, rank, block)).collect();
+    let names: Vec<String> = host.report().into_iter().map(|service| service.name).collect();
+    assert_eq!(names, ["ps0-dense", "ps1-dense", "ps2-dense"]);
+    drop(started);
+    host.stop().unwrap();
+}
+
 #[tokio::test]
 async fn a_rule_that_cannot_be_saved_says_so() {
     struct Plain([f32; 1]);
@@ -351,7 +368,7 @@ async fn a_rule_that_cannot_be_saved_says_so() {
         }
     }
     let host = Host::start("test").unwrap();
-    let block = DenseBlock::start(&host, 1, || Ok(Box::new(Plain([0.0]))));
+    let block = DenseBlock::start(&host, 0, 1, || Ok(Box::new(Plain([0.0]))));
     assert!(block.save().await.unwrap_err().to_string().contains("cannot be saved"));
     assert!(block.restore(Vec::new()).await.unwrap_err().to_string().contains("cannot be restored"));
     drop(block);

@@ -12,13 +12,12 @@ use serde_json::{Value, json};
 
 use crate::out;
 use crate::report::{History, add_fields, contents, of_table};
-use crate::usage::Usage;
 
 /// What a training prints at its end.
 pub(crate) struct Summary<'a> {
     pub(crate) trained: &'a Trained,
-    /// The usage of this process before the training.
-    pub(crate) before: Option<Usage>,
+    /// CPU seconds and memory of the training, read at its end: what saving and evaluating take does not count.
+    pub(crate) usage: Value,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
     /// The timelines of the stages of each process, for the trace.
@@ -57,7 +56,7 @@ impl Summary<'_> {
                 last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
             )),
         }
-        let usage = self.usage();
+        let usage = &self.usage;
         if let (Some(cpu), Some(peak)) = (usage["cpu_seconds"].as_f64(), usage["peak_bytes"].as_u64()) {
             let report = &self.trained.report;
             // For a resumed run, these are the rows since it was resumed.
@@ -130,13 +129,9 @@ impl Summary<'_> {
     fn to_json(&self) -> Value {
         let Trained { report, .. } = self.trained;
         let mut trained = self.counts();
-        add_fields(&mut trained, self.usage());
+        add_fields(&mut trained, self.usage.clone());
         trained["report"] = json!(report);
         json!({ "trained": trained })
-    }
-
-    fn usage(&self) -> Value {
-        Usage::of_run(self.before, self.trained.report.other_machines())
     }
 
     /// What the text says besides the report of the run and the CPU seconds.
@@ -161,7 +156,7 @@ impl Summary<'_> {
                 json!({ "path": path, "evaluation": evaluation, "text": text })
             }),
         });
-        contents(report, &model.job, [self.counts(), self.usage(), more])
+        contents(report, &model.job, [self.counts(), self.usage.clone(), more])
     }
 }
 

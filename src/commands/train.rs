@@ -22,7 +22,7 @@ use crate::metrics::RunMetrics;
 use crate::net::Security;
 use crate::out;
 use crate::progress::Progress;
-use crate::report::{History, ReportFiles, drained_contents};
+use crate::report::{History, ReportFiles, drained_contents, failed_contents};
 #[cfg(feature = "otel")]
 use crate::spans::SpanService;
 use crate::stop::Stop;
@@ -110,6 +110,19 @@ impl AtEnd<'_> {
         }
     }
 
+    /// Writes the report of a run that failed, so that an older report does not pass for that of this run. If it cannot be written, the
+    /// fault of the run is still the one that counts.
+    fn write_failed(&self, failed: &FailedTraining, before: Option<Usage>, history: Option<&History>) {
+        if !self.report.is_some() {
+            return;
+        }
+        let report = failed_contents(failed, before, history);
+        let trace = std::slice::from_ref(&failed.timeline);
+        if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
+            tracing::warn!("the run failed, and has no whole report: {fault}");
+        }
+    }
+
     /// Writes the report, so far without an evaluation.
     fn write(&self, of: &Summary<'_>, history: Option<&History>) -> Result<(), Fault> {
         self.report.write(&of.file(history, None))?;
@@ -154,17 +167,20 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
-            let FailedTraining { fault, report, drained } = *failed;
             // If another attempt follows, the report of this one says nothing about the run.
-            if fault.kind != FaultKind::RolledBack {
-                end.dashboard.inspect(|dashboard| dashboard.failed(&report));
+            if failed.fault.kind != FaultKind::RolledBack {
+                let report = &failed.report.report;
+                end.dashboard.inspect(|dashboard| dashboard.failed(report));
                 match logs.is_json() {
                     true => out::print_or_drop(json!({ "failed": { "report": report } })),
-                    false => out::eprint_or_drop(&report),
+                    false => out::eprint_or_drop(report),
                 }
-                drained.inspect(|drained| end.write_drained(drained, before, history.as_ref()));
+                match &failed.drained {
+                    Some(drained) => end.write_drained(drained, before, history.as_ref()),
+                    None => end.write_failed(&failed, before, history.as_ref()),
+                }
             }
-            return Err(fault);
+            return Err(failed.fault);
         }
     };
     let ended = match trained.training.ended {
@@ -175,8 +191,9 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let status = session.as_ref().map(ClusterSession::status);
     let timelines =
         if end.report.has_trace() { timelines(&mut trained, session.as_ref(), end.saves) } else { Vec::new() };
+    let usage = Usage::of_run(before, trained.report.other_machines());
     let saved = OnceCell::new();
-    let summary = Summary { trained: &trained, before, status, timelines, saved, json: logs.is_json() };
+    let summary = Summary { trained: &trained, usage, status, timelines, saved, json: logs.is_json() };
     if !end.saves {
         // The first trainer has the meters of all processes.
         match logs.is_json() {

@@ -78,7 +78,9 @@ impl Dashboard {
         let handler = Arc::clone(&shared);
         let answer = Arc::new(move |request| handler.clone().answer(request));
         let io = IoRuntime::new("dashboard", 1);
-        let (limits, health) = (HttpLimits { body_bytes: 0, ..HttpLimits::default() }, Health::new());
+        // The page has settings and paths, and on a loopback address no token.
+        let limits = HttpLimits { body_bytes: 0, local_names: true, ..HttpLimits::default() };
+        let health = Health::new();
         health.ready();
         let service = HttpService { handler: answer, refusal, flight: Vec::new() };
         let server = HttpServer::start(&io, listen, security, &limits, health, service)?;

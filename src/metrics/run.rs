@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{Labelled, Labels, counter, gauge, one, text, write};
 use crate::actors::{Machine, Report, StageReport};
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
+use crate::pipelines::{AllTrainers, NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
 
 /// The name of a process that runs alone.
 const ALONE: &str = "trainer 0";
@@ -84,16 +84,14 @@ fn in_each<'a, T>(
 impl Collector for RunMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let e = &mut encoder;
-        let Snapshot { rows, steps, logloss, auc, .. } = self.progress;
+        let Snapshot { rows: own_rows, logloss, auc, .. } = self.progress;
         let report = &self.report;
-        write(e, counter("train_rows", "Rows trained on", None), one(rows as f64))?;
-        write(e, counter("train_steps", "Batches trained on", None), one(steps as f64))?;
-        write(
-            e,
-            gauge("train_logloss", "Mean logloss over about the last 100,000 rows", None),
-            one((rows > 0).then_some(logloss)),
-        )?;
-        write(e, gauge("train_auc", "AUC over recent rows", None), one(auc))?;
+        let AllTrainers { rows, steps } = report.all_trainers;
+        write(e, counter("train_rows", "Rows that all trainers trained on", None), one(rows as f64))?;
+        write(e, counter("train_steps", "Batches that all trainers trained on", None), one(steps as f64))?;
+        let logloss_help = "Mean logloss of the first trainer over about its last 100,000 rows";
+        write(e, gauge("train_logloss", logloss_help, None), one((own_rows > 0).then_some(logloss)))?;
+        write(e, gauge("train_auc", "AUC of the first trainer over recent rows", None), one(auc))?;
         write(
             e,
             gauge("train_done", "Part of all rows that is trained on", Some(Unit::Other("ratio".into()))),

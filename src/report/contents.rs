@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::History;
 use crate::Job;
-use crate::pipelines::{DrainedTraining, RunReport, RunningTraining};
+use crate::pipelines::{DrainedTraining, FailedTraining, RunReport, RunningTraining};
 use crate::ps::GroupStats;
 use crate::usage::Usage;
 
@@ -64,6 +64,13 @@ pub(crate) fn drained_contents(drained: &DrainedTraining, before: Option<Usage>,
     });
     let report = &drained.report;
     contents(report, &drained.job, [more, Usage::of_run(before, report.other_machines())])
+}
+
+/// The JSON of a run that failed.
+pub(crate) fn failed_contents(failed: &FailedTraining, before: Option<Usage>, history: Option<&History>) -> Value {
+    let more = json!({ "progress": failed.progress, "saved": null, "history": history, "evaluation": null });
+    let report = &failed.report;
+    contents(report, &failed.job, [more, Usage::of_run(before, report.other_machines())])
 }
 
 /// What became of the keys of a table.

@@ -81,6 +81,7 @@ impl Serialize for History {
         json!({
             "seconds": self.each(|sample| sample.seconds),
             "rows": self.each(|sample| sample.rows),
+            "all_rows": self.each(|sample| sample.all_rows),
             "bytes": self.each(|sample| sample.bytes),
             "store_bytes": self.each(|sample| sample.store_bytes),
             "table_rows": self.each(|sample| sample.table_rows),
@@ -112,6 +113,7 @@ mod tests {
         Sample {
             seconds: number as f64,
             rows: number as u64,
+            all_rows: 2 * number as u64,
             bytes: 10 * number as u64,
             store_bytes: 4 * number as u64,
             table_rows: 5 * number as u64,
@@ -142,6 +144,7 @@ mod tests {
         (0..4).for_each(|number| history.add(sample(number)));
         let json = serde_json::to_value(&history).unwrap();
         assert_eq!(json["seconds"], json!([0.0, 1.0, 2.0, 3.0]));
+        assert_eq!((&json["rows"], &json["all_rows"]), (&json!([0, 1, 2, 3]), &json!([0, 2, 4, 6])));
         assert_eq!(json["bytes"], json!([0, 10, 20, 30]));
         assert_eq!(json["store_bytes"], json!([0, 4, 8, 12]));
         assert_eq!(json["table_rows"], json!([0, 5, 10, 15]));

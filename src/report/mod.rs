@@ -16,7 +16,7 @@ use crate::pipelines::cluster::ProcessTimeline;
 use crate::whole_file;
 use serde_json::Value;
 
-pub(crate) use contents::{add_fields, contents, drained_contents, of_table, running_contents};
+pub(crate) use contents::{add_fields, contents, drained_contents, failed_contents, of_table, running_contents};
 pub(crate) use history::History;
 pub(crate) use page::live_page;
 pub(crate) use sample::Sample;

@@ -1,14 +1,16 @@
 //! A sample of a run: its progress, and meters that only grow.
 
-use crate::actors::Report;
-use crate::pipelines::Snapshot;
+use crate::pipelines::{RunReport, Snapshot};
 
 /// What a run has done at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// Seconds since the run began.
     pub(crate) seconds: f64,
+    /// Rows that this process trained on.
     pub(crate) rows: u64,
+    /// Rows that all trainers trained on.
+    pub(crate) all_rows: u64,
     /// Bytes that the source passed on.
     pub(crate) bytes: u64,
     /// Bytes that the source fetched from its store.
@@ -36,7 +38,7 @@ pub(crate) struct StageTimes {
 }
 
 impl Sample {
-    pub(crate) fn of(progress: &Snapshot, report: &Report) -> Self {
+    pub(crate) fn of(progress: &Snapshot, report: &RunReport) -> Self {
         let stages = report.stages.iter().map(|stage| StageTimes {
             name: stage.name.clone(),
             replicas: stage.replicas,
@@ -49,6 +51,7 @@ impl Sample {
         Self {
             seconds: report.wall.as_secs_f64(),
             rows: progress.rows,
+            all_rows: report.all_trainers.rows,
             bytes: report.stages.first().map_or(0, |source| source.bytes_out),
             store_bytes: report.stages.first().map_or(0, |source| source.bytes_fetched),
             logloss: progress.logloss,

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crc::{CRC_32_ISCSI, Crc, Table};
 use prost::Message;
@@ -24,9 +24,7 @@ impl EventFile {
     /// The file cannot be written. None is left then.
     pub(super) fn new(folder: &Path) -> io::Result<EventFile> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // Two files of one second: the process numbers differ, or the nanoseconds do.
-        let name = format!("events.out.tfevents.{:010}.{}.{}", now.as_secs(), std::process::id(), now.subsec_nanos());
-        let path = folder.join(name);
+        let path = folder.join(name(now));
         let mut file = EventFile(File::options().append(true).create_new(true).open(&path)?);
         // From version 2 on, TensorBoard looks for `SessionLog` events.
         let written = file.write(0, What::FileVersion("brain.Event:2".into()));
@@ -70,6 +68,11 @@ impl EventFile {
     }
 }
 
+/// The name of a file that begins at a time since 1970. Names sort by time: in containers, all sessions may have one process number.
+fn name(began: Duration) -> String {
+    format!("events.out.tfevents.{:010}.{:09}.{}", began.as_secs(), began.subsec_nanos(), std::process::id())
+}
+
 /// A TFRecord: the length, its checksum, the data, its checksum.
 fn record(data: &[u8]) -> Vec<u8> {
     let length = (data.len() as u64).to_le_bytes();
@@ -84,6 +87,14 @@ fn masked_crc(data: &[u8]) -> [u8; 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_sort_by_time() {
+        let times = [(1_790_000_000, 7), (1_790_000_000, 20), (1_790_000_000, 100_000_000), (1_790_000_001, 3)];
+        let names = times.map(|(seconds, nanoseconds)| name(Duration::new(seconds, nanoseconds)));
+        assert!(names.is_sorted(), "{names:?}");
+        assert!(names[0].starts_with("events.out.tfevents.1790000000.000000007."), "{names:?}");
+    }
 
     #[test]
     fn a_record_has_the_bytes_that_tensorflow_writes() {

@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
-use crate::actors::Report;
 use crate::connectors::staged;
-use crate::pipelines::{Evaluation, EvaluationPoint, RunningTraining, Snapshot, Trained};
+use crate::pipelines::{Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained};
 use crate::report::Sample;
 
 use event_file::EventFile;
@@ -108,12 +107,12 @@ impl TensorBoard {
         let of_labels = evaluation.map_or(&[][..], |evaluation| &evaluation.labels);
         let scalars: Vec<(String, f64)> = of_labels.iter().flat_map(label_scalars).collect();
         if !scalars.is_empty() {
-            self.write(trained.progress.steps, scalars);
+            self.write(steps_of_saved(trained), scalars);
         }
-        self.sample(Instant::now(), &trained.progress, &trained.report.report);
+        self.sample(Instant::now(), &trained.progress, &trained.report);
     }
 
-    fn sample(&self, now: Instant, progress: &Snapshot, report: &Report) {
+    fn sample(&self, now: Instant, progress: &Snapshot, report: &RunReport) {
         let sample = Sample::of(progress, report);
         let mut state = self.state.borrow_mut();
         // A run that rolled back goes on from an earlier step.
@@ -121,7 +120,7 @@ impl TensorBoard {
             (state.started, state.before) = (false, None);
         }
         state.next = now + LEAST_INTERVAL.max(state.began.elapsed() / PART_OF_RUN);
-        let mut scalars = vec![("train/rows".into(), sample.rows as f64)];
+        let mut scalars = vec![("train/rows".into(), sample.all_rows as f64)];
         if sample.rows > 0 {
             scalars.push(("train/logloss".into(), sample.logloss));
         }
@@ -162,6 +161,13 @@ impl TensorBoard {
     }
 }
 
+/// Steps of the model that is saved: the best one, or the last.
+fn steps_of_saved(trained: &Trained) -> u64 {
+    let history = trained.evaluations().filter(|_| trained.keeps_best());
+    let best = history.and_then(|history| history.points.into_iter().nth(history.best?));
+    best.map_or(trained.progress.steps, |point| point.steps)
+}
+
 /// The quality on `data.eval`.
 fn quality_scalars(auc: Option<f64>, logloss: f64, gauc: Option<f64>) -> Vec<(String, f64)> {
     let named = [("auc", auc), ("logloss", Some(logloss)), ("gauc", gauc)];
@@ -184,7 +190,7 @@ fn since(before: &Sample, now: &Sample) -> Vec<(String, f64)> {
     }
     let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
     let mut scalars = vec![
-        ("speed/rows per second".into(), rate(now.rows, before.rows)),
+        ("speed/rows per second".into(), rate(now.all_rows, before.all_rows)),
         ("speed/bytes read per second".into(), rate(now.bytes, before.bytes)),
         ("speed/store bytes per second".into(), rate(now.store_bytes, before.store_bytes)),
     ];
@@ -237,14 +243,15 @@ mod tests {
 
     #[test]
     fn rates_and_shares_are_those_since_the_sample_before() {
-        let sample = |seconds, rows, bytes, times: [f64; 4]| {
+        let sample = |seconds, all_rows, bytes, times: [f64; 4]| {
             let [busy, starved, blocked, wall] = times;
             let name = "parse".to_owned();
             let stages = vec![StageTimes { name, replicas: 1, busy, waiting: 0.0, starved, blocked, wall }];
             let links = Vec::new();
             Sample {
                 seconds,
-                rows,
+                rows: 0,
+                all_rows,
                 bytes,
                 store_bytes: 2 * bytes,
                 table_rows: 0,

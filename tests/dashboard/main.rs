@@ -83,8 +83,12 @@ fn get(address: SocketAddr, path: &str) -> Option<(u16, String, String)> {
 }
 
 fn send(address: SocketAddr, method: &str, path: &str) -> Option<(u16, String, String)> {
+    send_to(address, &address.to_string(), method, path)
+}
+
+fn send_to(address: SocketAddr, host: &str, method: &str, path: &str) -> Option<(u16, String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
-    let request = format!("{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;
@@ -259,6 +263,19 @@ fn an_address_that_others_reach_needs_a_token_and_tls_and_one_that_is_taken_is_n
     let address = taken.local_addr().unwrap().to_string();
     for command in ["train", "launch"] {
         assert!(refused(command, &address).contains(&format!("cannot listen at {address}")));
+    }
+}
+
+/// A web page can make a name of its own lead to 127.0.0.1, and then its scripts read what is served there under this name.
+#[test]
+fn a_request_to_the_name_of_another_machine_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = Run::start("train", &rows(dir.path()), free_address(), &[]);
+    for path in ["/", "/run.json", "/metrics"] {
+        let (status, _, body) = send_to(run.address, "evil.example:9600", "GET", path).unwrap();
+        assert!(status == 421 && body.contains("`evil.example:9600`") && body.contains("localhost"), "{body}");
+        let (status, ..) = send_to(run.address, "localhost:1234", "GET", path).unwrap();
+        assert_eq!(status, 200, "by a tunnel: {path}");
     }
 }
 

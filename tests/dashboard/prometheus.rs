@@ -68,7 +68,7 @@ impl Drop for Prometheus {
 fn a_real_prometheus_reads_the_metrics_and_every_panel_of_the_dashboard_finds_some() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, address) = (rows(dir.path()), free_address());
-    let placement = ["placement.readers=1", "placement.ps=1", "placement.lease_rows=1024"];
+    let placement = ["placement.readers=1", "placement.ps=2", "placement.dense=ps", "placement.lease_rows=1024"];
     let run = Run::start("launch", &rows, address, &placement);
     let prometheus = Prometheus::start(dir.path(), &run.address.to_string());
 
@@ -92,6 +92,11 @@ fn a_real_prometheus_reads_the_metrics_and_every_panel_of_the_dashboard_finds_so
     let (_, head, text) = get(run.address, "/metrics").unwrap();
     assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
     assert!(text.ends_with("# EOF\n"));
+    let mut samples: Vec<&str> = text.lines().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
+    samples.retain(|sample| !sample.starts_with('#'));
+    samples.sort_unstable();
+    let twice = samples.windows(2).find(|pair| pair[0] == pair[1]);
+    assert!(twice.is_none(), "a sample that is there twice is refused by stricter readers: {twice:?}");
     let documented = include_str!("../../docs/metrics.md");
     for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
         assert!(documented.contains(&format!("`{name}")), "docs/metrics.md lacks {name}");

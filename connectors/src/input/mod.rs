@@ -44,7 +44,8 @@ struct Part {
 enum Location {
     /// A path or URL, and the stores to open it in.
     Url(String, Stores),
-    InStore(Arc<dyn ObjectStore>, Path),
+    /// A path in a store, and what messages put before paths there.
+    InStore(Arc<dyn ObjectStore>, Path, String),
 }
 
 impl Input {
@@ -58,7 +59,13 @@ impl Input {
 
     /// A file, folder or glob in a store that the caller opened.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        Self::at(Location::InStore(store, path))
+        Self::in_store_at("", store, path)
+    }
+
+    /// As [`in_store`](Self::in_store), of a store in front of another one: the names of files begin with the [root](Stores::root) of
+    /// that one.
+    pub fn in_store_at(root: &str, store: Arc<dyn ObjectStore>, path: Path) -> Self {
+        Self::at(Location::InStore(store, path, root.to_owned()))
     }
 
     /// One file, which messages call `name`: its path may say nothing to a user.
@@ -120,8 +127,8 @@ impl Input {
                     let listed = listing::list(&store, &path, &text, &root, filter.as_ref()).await?;
                     (root, listed)
                 }
-                Location::InStore(store, path) => {
-                    let listed = listing::list(store, path, &text, "", filter.as_ref()).await?;
+                Location::InStore(store, path, root) => {
+                    let listed = listing::list(store, path, &text, root, filter.as_ref()).await?;
                     (format!("{:p}", Arc::as_ptr(store)), listed)
                 }
             };
@@ -149,7 +156,8 @@ impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Url(url, _) => f.write_str(url),
-            Self::InStore(store, path) => write!(f, "{store}:{path}"),
+            Self::InStore(store, path, root) if root.is_empty() => write!(f, "{store}:{path}"),
+            Self::InStore(_, path, root) => write!(f, "{root}{path}"),
         }
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn serve(
     let (len, processes) = (values.len(), job.placement.ps);
     let range = dense::blocks(len, processes)[rank].clone();
     let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
-    let block = dense::DenseBlock::start(host, values.len(), move || {
+    let block = dense::DenseBlock::start(host, rank, values.len(), move || {
         Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
     let service = dense::DenseService::new(block.clone(), len, rank, processes)?;

@@ -75,14 +75,17 @@ pub struct DenseBlock {
 }
 
 impl DenseBlock {
-    /// Starts a block of `len` values on `host`, on a thread of its own, where `rule` is made.
+    /// Starts the block of the ps process of this `rank`, of `len` values, on `host`, on a thread of its own, where `rule` is made.
     pub fn start(
         host: &Host,
+        rank: usize,
         len: usize,
         rule: impl FnOnce() -> Result<Box<dyn DenseRule>, Fault> + Send + 'static,
     ) -> Self {
         let rule = Box::new(rule);
-        let client = host.serve("ps-dense", Place::Own, 8, move || Block { len, make: Some(rule), ..Block::default() });
+        // Reports and metrics tell the blocks of a run apart by their names, as the shards of a table.
+        let name = format!("ps{rank}-dense");
+        let client = host.serve(&name, Place::Own, 8, move || Block { len, make: Some(rule), ..Block::default() });
         Self { client, len }
     }
 

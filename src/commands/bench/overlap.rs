@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::Job;
 use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
 use crate::connectors::throttle::ThrottledStore;
-use crate::connectors::{Input, ParquetSource, ReadOptions, Rows};
+use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, Stores};
 use crate::out;
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 use crate::pipelines::stages::Lookup;
@@ -30,17 +30,17 @@ pub(crate) struct Overlap {
     #[arg(long, default_value_t = 20)]
     latency_ms: u64,
     /// Bandwidth of the store, in megabytes per second.
-    #[arg(long, default_value_t = 50)]
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     megabytes_per_second: u64,
     /// Milliseconds that the device takes for a batch.
     #[arg(long, default_value_t = 20)]
     device_ms: u64,
     /// Rows of a batch.
-    #[arg(long, default_value_t = 4096)]
-    batch_rows: usize,
+    #[arg(long, default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
+    batch_rows: u32,
     /// Passes over the data. Short runs look worse, because the first range and the last batch cannot overlap.
-    #[arg(long, default_value_t = 5)]
-    epochs: usize,
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    epochs: u32,
 }
 
 impl Overlap {
@@ -50,7 +50,7 @@ impl Overlap {
         let read = self.pipeline(context, &job, Duration::ZERO, true)?;
         let store = start.elapsed();
         let rows = read.ledger.delivered;
-        let batches = rows.div_ceil(self.batch_rows as u64);
+        let batches = rows.div_ceil(u64::from(self.batch_rows));
         let device = Duration::from_millis(self.device_ms) * u32::try_from(batches).unwrap_or(u32::MAX);
 
         let time = Duration::from_millis(self.device_ms);
@@ -83,11 +83,12 @@ impl Overlap {
         let (inner, path) = context.stores.open(&self.data)?;
         let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
         let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
-        let mut job = job.clone();
-        (job.train.batch_rows, job.data.shuffle_rows) = (self.batch_rows, 0);
+        let root = Stores::root(&self.data);
+        let (mut job, batch_rows) = (job.clone(), self.batch_rows as usize);
+        (job.train.batch_rows, job.data.shuffle_rows) = (batch_rows, 0);
         let options = ReadOptions {
-            batch_rows: self.batch_rows,
-            epochs: self.epochs,
+            batch_rows,
+            epochs: self.epochs as usize,
             read_ahead_bytes: if overlap { job.data.read_ahead.0 } else { 1 },
             decode_ahead_bytes: if overlap { job.data.decode_ahead.0 } else { 1 },
             ..ReadOptions::default()
@@ -98,11 +99,11 @@ impl Overlap {
             .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
         let lookup = Lookup::for_training(&table, &Staleness::new(8));
         // Without overlap, the source reads on only while it has less than a batch of unfinished rows.
-        let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), self.batch_rows);
+        let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), batch_rows);
         let done = turn.clone();
         let topology = Topology::new(if overlap { "overlapped" } else { "one by one" }).attach(&host);
         let source = move || InTurn {
-            inner: ParquetSource::new(Input::in_store(slow, path), options).columns(columns),
+            inner: ParquetSource::new(Input::in_store_at(&root, slow, path), options).columns(columns),
             turn,
             batch,
         };

@@ -81,10 +81,10 @@ function rate(seconds, sums) {
 const FROM_ZERO = { range: (_, __, most) => [0, most || 1] };
 
 function overTime(run) {
-  const { seconds, rows, bytes: passed, store_bytes, logloss, auc, stages, links } = run.history ?? { seconds: [] };
+  const { seconds, rows, all_rows, bytes: passed, store_bytes, logloss, auc, stages, links } = run.history ?? { seconds: [] };
   if (seconds.length < 2) return;
   const single = (name, label, values, shown, text, scale) => chart($("charts"), name, label, [seconds, values], [shown], inNumbers(values, text), scale);
-  single("rate", "rows per second", rate(seconds, rows), line("rows/s", "busy"), short, FROM_ZERO);
+  single("rate", "rows per second", rate(seconds, all_rows ?? rows), line("rows/s", "busy"), short, FROM_ZERO);
   // Rows that are made, not read, come from no store.
   const stored = store_bytes?.at(-1) > 0;
   single("bytes", stored ? "bytes per second from the store" : "bytes per second that the source passed on", rate(seconds, stored ? store_bytes : passed), line("bytes/s", "busy"), short, FROM_ZERO);

@@ -20,10 +20,11 @@ function storeRate(run) {
 
 function figures(run) {
   const progress = run.progress ?? {};
+  const rows = run.all_trainers?.rows ?? progress.rows;
   const seconds = run.wall;
   const list = [
-    ["rows", progress.rows && commas(progress.rows)],
-    ["rows per second", progress.rows && seconds && short(progress.rows / seconds)],
+    ["rows", rows && commas(rows)],
+    ["rows per second", rows && seconds && short(rows / seconds)],
     ["time", clock(seconds)],
     ["done", run.position?.share != null && percent(run.position.share)],
     ["epoch", run.position?.epochs > 1 && `${run.position.epoch} of ${run.position.epochs}`],
