@@ -315,7 +315,7 @@ async fn a_type_of_the_writer_that_is_not_known_leaves_the_columns_of_the_file_r
     let all = joined(&read(&mut ParquetSource::new(&path, options()), &cx()).await.unwrap());
     assert_eq!((&all["label"], &all["big"]), (&batch["label"], &batch["big"]));
     let mut source = ParquetSource::new(&path, options()).columns(["label"]);
-    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap())["label"], batch["label"]);
+    assert_eq!(&joined(&read(&mut source, &cx()).await.unwrap())["label"], &batch["label"]);
 }
 
 #[tokio::test]
@@ -440,7 +440,7 @@ async fn lists_and_strings_of_all_kinds_are_read_together() {
         for name in ["items", "texts", "word"] {
             let found = arrow::compute::cast(&all[name], plain[name].data_type()).unwrap();
             assert_eq!(found.len(), 400);
-            (0..4).for_each(|file| assert_eq!(found.slice(100 * file, 100), plain[name], "{name} of file {file}"));
+            (0..4).for_each(|file| assert_eq!(&found.slice(100 * file, 100), &plain[name], "{name} of file {file}"));
         }
     }
 }
