@@ -10,6 +10,11 @@ use std::ptr::NonNull;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
+/// The size of the pages of an array of so many bytes.
+pub(crate) const fn page_of(bytes: usize) -> usize {
+    if bytes >= HUGE { HUGE } else { 4096 }
+}
+
 /// Types whose all-zero bytes are a valid value.
 ///
 /// # Safety
@@ -35,7 +40,7 @@ impl<T: Zeroed> Pages<T> {
     /// `len` zeroed elements, or `None` when the system has no memory for them.
     pub(crate) fn zeroed(len: usize) -> Option<Self> {
         let bytes = len.checked_mul(size_of::<T>())?.max(1);
-        let bytes = bytes.checked_next_multiple_of(if bytes >= HUGE { HUGE } else { 4096 })?;
+        let bytes = bytes.checked_next_multiple_of(page_of(bytes))?;
         let at = NonNull::new(system::map(bytes)?.cast::<T>())?;
         Some(Self { at, len, bytes })
     }
@@ -55,6 +60,11 @@ impl<T: Zeroed> Pages<T> {
     /// Bytes taken from the system (resident only once touched).
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes that are resident once the first `elements` were touched.
+    pub(crate) fn bytes_of_first(&self, elements: usize) -> usize {
+        (elements * size_of::<T>()).next_multiple_of(page_of(self.bytes)).min(self.bytes)
     }
 }
 

@@ -1,12 +1,31 @@
 //! The rows of a table, numbered from 0, in chunks that never move.
 //!
-//! Adding a row may ask the system for a chunk (about 16 MiB, untouched until used).
+//! Adding a row may ask the system for a chunk (8 to 64 MiB, untouched until used). A chunk has a power of two of rows, so that a row is
+//! found without a division, and begins on a huge page: what is left of its last page is lost.
 
-use crate::memory::Pages;
+use crate::memory::{Pages, page_of};
 use crate::simd::prefetch;
 
-/// Floats per chunk, about: 16 MiB.
+/// Floats of the smallest chunks, at most: 16 MiB.
 const CHUNK_WORDS: usize = 4 << 20;
+
+/// A chunk may have up to four times the rows of the smallest one, if it loses less then.
+const LARGER: u32 = 2;
+
+/// A chunk that loses less than this share of its rows' bytes is large enough.
+const MOST_LOST: f64 = 1.0 / 32.0;
+
+/// The binary logarithm of the rows of a chunk.
+fn shift_of(stride: usize) -> u32 {
+    let least = (CHUNK_WORDS / stride).max(1).ilog2();
+    let lost = |shift: u32| {
+        let bytes = size_of::<f32>() * stride << shift;
+        (bytes.next_multiple_of(page_of(bytes)) - bytes) as f64 / bytes as f64
+    };
+    let shifts = || least..=least + LARGER;
+    let enough = shifts().find(|&shift| lost(shift) <= MOST_LOST);
+    enough.or_else(|| shifts().min_by(|&a, &b| lost(a).total_cmp(&lost(b)))).unwrap_or(least)
+}
 
 /// Rows of `stride` floats.
 pub(crate) struct Arena {
@@ -19,15 +38,17 @@ pub(crate) struct Arena {
 
 impl Arena {
     pub(crate) fn new(stride: usize) -> Self {
-        Self { chunks: Vec::new(), stride, shift: (CHUNK_WORDS / stride).max(1).ilog2(), rows: 0 }
+        Self { chunks: Vec::new(), stride, shift: shift_of(stride), rows: 0 }
     }
 
     pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
+    /// Bytes of the pages in which there are rows.
     pub(crate) fn bytes(&self) -> usize {
-        self.chunks.iter().map(Pages::bytes).sum()
+        let chunks = self.chunks.iter().enumerate();
+        chunks.map(|(at, chunk)| chunk.bytes_of_first(self.rows.saturating_sub(at << self.shift) * self.stride)).sum()
     }
 
     /// Makes sure that [`add`](Self::add) has room for one more row; false when the system has no memory.
@@ -95,6 +116,32 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_lose_little_of_their_last_page() {
+        for stride in 1..2000 {
+            let shift = shift_of(stride);
+            let bytes = 4 * stride << shift;
+            assert!((4 << 20..=64 << 20).contains(&bytes), "{stride}: {bytes}");
+            let lost = bytes.next_multiple_of(2 << 20) - bytes;
+            assert!(16 * lost <= bytes, "{stride}: {lost} of {bytes}");
+        }
+        assert_eq!(shift_of(1 << 25), 0, "a row that is larger than a chunk");
+    }
+
+    #[test]
+    fn only_pages_with_rows_count() {
+        let mut arena = Arena::new(132);
+        assert_eq!(arena.bytes(), 0);
+        let rows_of_page = (2 << 20) / (4 * 132);
+        for (rows, pages) in [(1, 1), (rows_of_page - 1, 1), (2, 2)] {
+            for _ in 0..rows {
+                assert!(arena.make_room());
+                arena.add();
+            }
+            assert_eq!(arena.bytes(), pages * (2 << 20), "{} rows", arena.rows());
+        }
+    }
 
     #[test]
     fn rows_stay_apart_and_never_move() {
