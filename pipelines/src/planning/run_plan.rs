@@ -114,7 +114,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     let model = JobModel::of(job, registry)?;
     let config = model.table_config(job);
     let dense = model.spec.as_ref().map(|spec| spec.dense_len() as f64);
-    let rows = options.rows.unwrap_or(profile.rows());
+    let rows = options.rows.unwrap_or(profile.rows_since_the_start());
     let mut assumptions = Vec::new();
     let grown = keys(job, profile, options, rows, &mut assumptions);
     let tables = tables::sums(&config, &profile.tables, grown, options.keys.is_some(), &mut assumptions);
@@ -294,7 +294,8 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
 /// Rows of all tables after so many rows of data, without a cap.
 fn keys(job: &Job, profile: &RunProfile, options: &PlanOptions, rows: f64, assumptions: &mut Vec<Assumption>) -> f64 {
     let mut assume = |what: String| assumptions.push(Assumption { what, change: "--keys".into() });
-    let (seen, measured_rows) = (profile.table_rows(), profile.rows() / profile.settings.data.epochs.max(1) as f64);
+    let seen = profile.table_rows();
+    let measured_rows = profile.rows_since_the_start() / profile.settings.data.epochs.max(1) as f64;
     // Later passes bring no new keys.
     let different = rows / job.data.epochs.max(1) as f64;
     match (options.keys, PowerLaw::through(&profile.growth())) {

@@ -148,6 +148,49 @@ fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
     assert!(same(sequential(1.0), 1e6 / 5.8), "{}", sequential(1.0));
 }
 
+/// The plan of the same job from this report.
+fn planned_from(report: &Value, given: &[&str]) -> RunPlan {
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    plan(&job(&[]), &Registry::default(), &profile, &options(given, &[])).unwrap()
+}
+
+#[test]
+fn the_rows_of_all_trainers_share_what_the_run_cost() {
+    let mut report = report();
+    let trainer = |name: &str, rows: u64, cpu: f64| {
+        let mut own = report.clone();
+        own["process"] = json!(name);
+        own["stages"][4]["rows_in"] = json!(rows);
+        own["machine"]["cpu"] = json!(cpu);
+        own
+    };
+    let processes = [trainer("trainer 0", 400_000, 10.0), trainer("trainer 1", 600_000, 0.0)];
+    let of_one = planned_from(&report, &["rows=1e10"]);
+    report["processes"] = json!(processes);
+    // The first trainer counts its own rows.
+    report["progress"]["rows"] = json!(400_000);
+    let rows: Vec<u64> = (0..=20).map(|n| n * 400_000 / 20).collect();
+    report["history"]["rows"] = json!(rows);
+    assert_eq!(planned_from(&report, &["rows=1e10"]), of_one);
+    assert_eq!(planned_from(&report, &[]).rows, 1e6);
+}
+
+#[test]
+fn rows_before_a_run_was_resumed_have_keys_but_no_cost() {
+    let whole = report();
+    let mut resumed = whole.clone();
+    let rows: Vec<u64> = (0..=20).map(|n| 2 * ROWS + n * ROWS / 20).collect();
+    resumed["progress"]["rows"] = json!(3 * ROWS);
+    resumed["history"]["rows"] = json!(rows);
+    let (found, expected) =
+        (planned_from(&resumed, &["rows=1e10", "keys=1e6"]), planned_from(&whole, &["rows=1e10", "keys=1e6"]));
+    assert_eq!(found.bounds, expected.bounds);
+    assert!(same(found.hours, expected.hours), "{found}");
+    assert_eq!(planned_from(&resumed, &[]).rows, 3e6);
+    let grown = planned_from(&resumed, &["rows=1e10"]).to_string();
+    assert!(grown.contains("100,000 keys after 3.000 M rows"), "{grown}");
+}
+
 #[test]
 fn lines_carry_what_rows_are_made_of() {
     let plan = planned(
