@@ -151,7 +151,8 @@ fn knob<'a>(
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor: n as f64 / m as f64 };
             Some(("placement.ps".into(), m.to_string(), effect))
         }
-        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
+        // An exact staleness has one look-up and one push under way, whatever it is.
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.sync && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
             let n = if job.may_look_ahead() { limit.replicas.max(1) } else { job.train.staleness.batches + 1 };
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
@@ -187,8 +188,9 @@ fn under_way(job: &Job, tickets: usize) -> (String, String) {
     if job.may_look_ahead() {
         return (LOOK_AHEAD.into(), (tickets - 1).min(Job::MOST_LOOK_AHEAD).to_string());
     }
-    let more = StalenessRule { batches: tickets - 1, ..job.train.staleness };
-    (STALENESS.into(), more.to_string())
+    // With a step of all trainers, only an exact staleness gives all of them the same rows.
+    let exactly = job.train.sync || job.train.staleness.exactly;
+    (STALENESS.into(), StalenessRule { batches: tickets - 1, exactly }.to_string())
 }
 
 fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {

@@ -75,8 +75,14 @@ fn analysis(processes: &[ProcessReport]) -> Analysis {
 
 fn analysis_of(processes: &[ProcessReport], job: &str) -> Analysis {
     // The same advice on every machine that runs this test.
-    let job = Job::from_toml(job, &["pipeline.cores=2".into()]).unwrap();
-    Analysis::new(&processes.iter().collect::<Vec<_>>(), &job, None)
+    let cores = "pipeline.cores=2".to_owned();
+    let read = |settings: &[String]| Job::from_toml(job, settings).unwrap();
+    let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), &read(std::slice::from_ref(&cores)), None);
+    if let Some(Change { field, value, .. }) = &analysis.change {
+        let changed = read(&[cores, format!("{field}={value}")]).check();
+        assert!(changed.is_ok(), "{field} = {value} is advised and refused: {changed:?}");
+    }
+    analysis
 }
 
 fn change(analysis: &Analysis) -> Option<(&str, &str)> {
@@ -203,6 +209,15 @@ fn where_rows_can_be_asked_for_ahead_the_advice_leaves_the_model_as_it_is() {
         let another = analysis.to_string().ends_with("the model is then another: compare the AUC");
         assert_eq!(another, advice.0 == "train.staleness", "{analysis}");
     }
+}
+
+#[test]
+fn the_advice_to_trainers_that_step_together_is_one_that_the_job_allows() {
+    let run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]));
+    let job = "placement = { readers = 1, ps = 1, trainers = 2 }\ntrain.sync = true";
+    let analysis = analysis_of(&[run], job);
+    assert_eq!(change(&analysis), Some(("train.staleness", "{ exactly = 3 }")), "{analysis}");
+    assert!(analysis.to_string().ends_with("the model is then another: compare the AUC"), "{analysis}");
 }
 
 #[test]
