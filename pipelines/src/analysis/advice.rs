@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_job::{Backend, ByteSize, Job, StalenessRule};
 use serde::{Deserialize, Serialize};
 
-use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE};
+use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE, pauses};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
 use super::others;
 use crate::process_report::ProcessReport;
@@ -31,6 +31,15 @@ const LOOK_AHEAD: &str = "train.look_ahead";
 
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
+
+/// A change of the job, before it is known what the machines and the pauses of the run leave of its gain.
+struct Draft {
+    field: String,
+    value: String,
+    gain: f64,
+    /// The next limit, and how occupied it is then in the time that one second of the run took.
+    then: (String, f64),
+}
 
 /// What a change does to the loads: the share of each stage for which `hits` holds, or of its part, is multiplied by `factor`.
 struct Effect<'a> {
@@ -69,10 +78,8 @@ pub(super) fn advise(
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }
-    // The CPU time of a row stays the same, so no change is faster than the cores.
-    let headroom = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
     let cores = cores_of(limit, machines);
-    let (field, value, gain, then) = match limit.kind {
+    let draft = match limit.kind {
         LimitKind::Cores | LimitKind::Lease | LimitKind::Evaluation => return None,
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
@@ -82,11 +89,28 @@ pub(super) fn advise(
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
             let gain = (limit.share / share.max(1e-3)).min(1.0 / effect.factor);
-            (field, value, gain, next.stage.clone())
+            Draft { field, value, gain, then: (next.stage.clone(), share) }
         }
     };
-    let (gain, then) = if gain > headroom { (headroom, "the machine's cores".to_owned()) } else { (gain, then) };
-    (gain >= WORTH).then_some(Change { field, value, gain, then })
+    let change = within_cores(after_pauses(draft, processes), machines);
+    (change.gain >= WORTH).then_some(change)
+}
+
+/// Evaluations and checkpoints take as long as before, and no row is trained on meanwhile.
+fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
+    let Draft { field, value, gain, then: (stage, share) } = draft;
+    let (pause, paused) = pauses(processes);
+    let then = if paused > share { pause.to_owned() } else { stage };
+    Change { field, value, gain: gain.min(1.0 / (paused + share).max(1e-3)), then }
+}
+
+/// A row takes as much CPU time as before, so no change is faster than the cores.
+fn within_cores(change: Change, machines: &[MachineUse]) -> Change {
+    let free = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
+    match change.gain > free {
+        true => Change { gain: free, then: "the machine's cores".to_owned(), ..change },
+        false => change,
+    }
 }
 
 /// Cores of the machine that the limit is on.
@@ -174,13 +198,13 @@ fn knob<'a>(
 }
 
 /// More batches under way at once.
-fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> (String, String, f64, String) {
+fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> Draft {
     let n = limit.replicas + 1;
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
     let (field, value) = under_way(job, m);
-    (field, value, gain, next.to_owned())
+    Draft { field, value, gain, then: (next.to_owned(), share) }
 }
 
 /// The field that lets `tickets` batches be under way, and its value.
@@ -193,17 +217,18 @@ fn under_way(job: &Job, tickets: usize) -> (String, String) {
     (STALENESS.into(), StalenessRule { batches: tickets - 1, exactly }.to_string())
 }
 
-fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {
+fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<Draft> {
     let next = loads.first()?;
-    let most = 1.0 / next.share.max(1e-3);
+    let (then, most) = ((next.stage.clone(), next.share), 1.0 / next.share.max(1e-3));
     if limit.name == SHIP_TO_RECEIVE {
         // LZ4 halves keys and floats.
         let field = "placement.compress".to_owned();
-        return job.placement.compress.is_none().then(|| (field, "\"lz4\"".into(), most.min(2.0), next.stage.clone()));
+        let draft = Draft { field, value: "\"lz4\"".into(), gain: most.min(2.0), then };
+        return job.placement.compress.is_none().then_some(draft);
     }
     let to = limit.name.rsplit(' ').next()?;
     let field = ["parse", "batch", "lookup", "train", "push"].contains(&to).then(|| format!("pipeline.links.{to}"))?;
-    Some((field, (limit.replicas * 4).to_string(), most, next.stage.clone()))
+    Some(Draft { field, value: (limit.replicas * 4).to_string(), gain: most, then })
 }
 
 impl fmt::Display for Change {

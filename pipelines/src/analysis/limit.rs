@@ -231,6 +231,13 @@ fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit>
     (share >= 0.3 && share > most).then(|| between(LimitKind::Evaluation, EVALUATION, share, 1))
 }
 
+/// What holds look-ups up for longer, evaluations or checkpoints, and the share of the run that both take.
+pub(super) fn pauses(processes: &[&ProcessReport]) -> (&'static str, f64) {
+    let shares = PAUSES.map(|pause| mean(processes, "lookup", |stage| stage.wait_share(pause)));
+    let longer = if shares[0] > shares[1] { PAUSES[0] } else { PAUSES[1] };
+    (longer, shares.iter().sum())
+}
+
 /// The limit, if as many batches are under way as staleness allows.
 fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     let ticket = mean(processes, "lookup", |stage| stage.wait_share("ticket"));

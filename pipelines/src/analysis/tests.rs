@@ -272,6 +272,18 @@ fn what_takes_longer_than_evaluations_is_the_limit() {
 }
 
 #[test]
+fn no_change_makes_the_pauses_of_a_run_shorter() {
+    for pause in ["evaluation", "checkpoint"] {
+        let mut run = held_up(&[(pause, 43), ("ticket", 50)]);
+        run.report.stages[4] = stage("train", 41, &[]);
+        let found = analysis(&[run]);
+        let advised = found.change.as_ref().unwrap();
+        assert_eq!((advised.field.as_str(), advised.then.as_str()), ("train.staleness", pause), "{found}");
+        assert!((advised.gain - 1.0 / 0.84).abs() < 1e-9, "{found}");
+    }
+}
+
+#[test]
 fn a_look_up_that_a_pause_holds_up_makes_no_link_the_limit() {
     for waits in [[("evaluation", 35), ("", 15)], [("checkpoint", 80), ("", 15)]] {
         let mut run = held_up(&waits);
