@@ -229,6 +229,22 @@ fn a_link_that_holds_both_ends_up_is_the_limit() {
     assert_eq!(change(&analysis), Some(("pipeline.links.batch", "32")), "{analysis}");
 }
 
+#[test]
+fn look_ahead_is_advised_to_those_that_have_cores_for_it() {
+    let advice = |used: Duration, tickets: usize, job: &str| {
+        let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]));
+        run.report.stages[3].replicas = tickets;
+        run.report.machine = Machine { host: "h".into(), cores: 2, cpu: used, ..Machine::default() };
+        analysis_of(&[run], job).change.map(|change| (change.field, change.gain))
+    };
+    let ahead = |gain: f64| Some(("train.look_ahead".to_owned(), gain));
+    assert_eq!(advice(WALL * 3 / 2, 1, "placement.ps = 1"), None, "a row would take 1.4 times as much CPU time");
+    assert_eq!(advice(WALL, 1, "placement.ps = 1"), ahead(2.0 / 1.4));
+    assert_eq!(advice(WALL, 9, "placement.ps = 1"), ahead(2.0), "the run looks ahead already");
+    let staleness = advice(WALL, 2, "placement.ps = 1\ntrain.staleness = 1");
+    assert_eq!(staleness, Some(("train.staleness".to_owned(), 2.0)));
+}
+
 /// A run whose look-up is blocked for `waits`, and whose other stages are 10% occupied.
 fn held_up(waits: &[(&str, u64)]) -> ProcessReport {
     let waits: Vec<_> = waits.iter().map(|&(what, share)| (what, WaitKind::Blocked, share)).collect();
