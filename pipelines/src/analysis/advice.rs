@@ -77,7 +77,8 @@ pub(super) fn advise(
     let far = others::ps_are_far(processes);
     // Changes for all processes do not help if one process is slower than the others. But if it is a ps that is only farther away, more
     // batches under way help.
-    let farther = far == Some(true) && limit.kind != LimitKind::Link;
+    let at_ps = limit.kind == LimitKind::Staleness || AT_SHARDS.contains(&limit.name.as_str());
+    let farther = far == Some(true) && at_ps;
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }

@@ -110,6 +110,9 @@ pub(super) fn find(
     if let Some(limit) = of_evaluations(processes, loads) {
         return Some(by_share(limit));
     }
+    if let Some((limit, waited)) = of_step(processes, loads, job) {
+        return Some((limit, if waited >= SURE { Certainty::Sure } else { Certainty::Likely }));
+    }
     let limit = of_load(top, loads, processes);
     // The cores limit a stage that computes, but not one that waits for a store.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
@@ -217,7 +220,7 @@ fn mean(processes: &[&ProcessReport], name: &str, share: impl Fn(&StageReport) -
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
 }
 
-fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
+pub(super) fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
     process.report.stages.iter().find(|stage| stage.name == name)
 }
 
@@ -229,6 +232,20 @@ fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit>
     let stages = loads.iter().filter(|load| load.stage != SHARDS).map(|load| load.share);
     let most = stages.fold(in_turn, f64::max);
     (share >= 0.3 && share > most).then(|| between(LimitKind::Evaluation, EVALUATION, share, 1))
+}
+
+/// With `train.sync`, what limits the trainer that the steps wait for, and the share of the run that the other trainers wait for it.
+fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Limit, f64)> {
+    let waits = |load: &&Load| load.stage == "push" && load.main_part() == "shards" && load.items >= FEW_BATCHES;
+    all.first().filter(waits).filter(|_| job.train.sync)?;
+    if all.iter().any(|load| load.stage == SHARDS && load.share >= IDLE) {
+        return None;
+    }
+    let (trainer, skew, waited) = others::slow_trainer(processes).filter(|(.., waited)| *waited >= IDLE)?;
+    let own = loads(&[trainer]);
+    let top = own.iter().find(|load| load.stage != "push")?;
+    let limit = of_load(top, &own, processes);
+    Some((Limit { process: Some(trainer.process.clone()), skew: Some(skew), ..limit }, waited))
 }
 
 /// What holds look-ups up for longer, evaluations or checkpoints, and the share of the run that both take.

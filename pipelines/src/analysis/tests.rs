@@ -368,6 +368,28 @@ fn a_slow_reader_among_four_is_named() {
     assert!(less.to_string().contains("reader 2 does 103 rows/s where the others do 1031"), "{less}");
 }
 
+#[test]
+fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
+    let mut run = vec![trainer(stage("receive", 1, &[])); 2];
+    for (rank, (train, waits)) in [(4, 94), (80, 10)].into_iter().enumerate() {
+        run[rank].process = format!("trainer {rank}");
+        let stages = &mut run[rank].report.stages;
+        stages[1] = stage("lookup", 1, &[("shards", WaitKind::Waiting, 1)]);
+        stages[2] = stage("train", train, &[]);
+        stages[3] = stage("push", 1, &[("shards", WaitKind::Waiting, waits)]);
+    }
+    run.push(process("ps 0", Vec::new(), vec![stage("ps0-embedding", 2, &[])]));
+    let placement = "placement = { readers = 1, ps = 1, trainers = 2 }\n";
+    let sync = format!("{placement}train.sync = true");
+    let found = analysis_of(&run, &sync);
+    let expected = "compute-bound 58%: train is 80% busy in 1 replica of trainer 1; trainer 1 does 1111 rows/s where the others do 16667";
+    assert_eq!((found.to_string().as_str(), change(&found)), (expected, None));
+    // Without steps of all trainers, and with shards that have work, pushes wait for the ps.
+    assert_eq!(analysis_of(&run, placement).limit.unwrap().name, "push");
+    run[2].report.services[0] = stage("ps0-embedding", 60, &[]);
+    assert_eq!(analysis_of(&run, &sync).limit.unwrap().kind, LimitKind::Shard);
+}
+
 /// Waits of this many seconds for this process, a hundred times.
 fn wait_for(process: &str, secs: u64, round_trip: Duration) -> (String, ProcessWait) {
     (process.to_owned(), ProcessWait { count: 100, total: Duration::from_secs(secs), round_trip })
