@@ -60,8 +60,8 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
     Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
 }
 
-/// With `train.sync`, the trainer that the steps of all trainers wait for, how slow it is, and the share of the run that the others wait. It
-/// is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
+/// With `train.sync`, the trainer that the steps of all trainers wait for, how slow it is, and the share of the run that the others wait.
+/// It is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
 /// not wait for much longer than look-ups.
 pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a ProcessReport, String, f64)> {
     let push = |process: &'a ProcessReport| Some((process, stage(process, "push")?));

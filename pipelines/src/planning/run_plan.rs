@@ -269,7 +269,8 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
         }
     }
     let costs = |name: &str| {
-        let prefixes = ["columns.", "model.", "tables.", "pipeline.after_"];
+        // Evaluations during the run are in the CPU time and in the wall time of a measured row.
+        let prefixes = ["columns.", "model.", "tables.", "pipeline.after_", "evaluation.every"];
         let names =
             ["train.batch_rows", "train.backend", "train.device", "train.transfers", "table.storage", "data.negatives"];
         let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
@@ -394,6 +395,15 @@ fn assumed(
         ),
         "--profile",
     );
+    if let Some(every) = job.evaluation.every {
+        assume(
+            format!(
+                "the model is evaluated every {every} as in the measured run: a row costs its part of these evaluations, whatever rows are in \
+                 data.eval and in an epoch"
+            ),
+            "evaluation.every, in both runs",
+        );
+    }
     let how = match options.attained {
         Some(_) => "as given",
         None => "as in the measured run, or 100% if that run does not show it",

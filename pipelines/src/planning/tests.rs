@@ -343,6 +343,21 @@ fn jobs_that_cost_something_else_are_refused_by_the_field() {
 }
 
 #[test]
+fn evaluations_during_the_run_are_the_same_in_both_runs_and_are_assumed() {
+    let every = ["data.eval=rows", "evaluation.every={ rows = 1000 }"];
+    let fault = refused(&every, &[], &[]);
+    assert!(fault.contains("evaluation.every.rows is not set there and 1000 here"), "{fault}");
+    let mut report = report();
+    report["settings"] = json!(job(&every));
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    let planned = |settings: &[&str]| plan(&job(settings), &Registry::default(), &profile, &PlanOptions::default());
+    let assumed = planned(&every).unwrap().to_string();
+    assert!(assumed.contains("evaluated every 1,000 rows as in the measured run"), "{assumed}");
+    let fault = planned(&["placement.ps=1"]).unwrap_err().to_string();
+    assert!(fault.contains("evaluation.every.rows is 1000 there and not set here"), "{fault}");
+}
+
+#[test]
 fn every_assumption_says_what_changes_it() {
     let plan = planned(&["placement.readers=1", "placement.ps=2"], &["rows=1e10"], &[]);
     for name in ["round_trip", "headers", "network_cpu", "skew", "compute_speed", "store", "save_speed", "attained"] {
