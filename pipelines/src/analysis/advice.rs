@@ -82,7 +82,9 @@ pub(super) fn advise(
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }
-    let cores = cores_of(limit, machines);
+    // A job may pin fewer than the machine has. The job of one process of several names its share of them, which its work may exceed.
+    let pinned = if job.placement.is_one_process() { job.pipeline.cores.or(usize::MAX) } else { usize::MAX };
+    let cores = cores_of(limit, machines).min(pinned);
     let draft = match limit.kind {
         LimitKind::Cores | LimitKind::Lease | LimitKind::Evaluation => return None,
         LimitKind::Staleness => tickets(limit, loads, job),

@@ -92,10 +92,10 @@ fn change(analysis: &Analysis) -> Option<(&str, &str)> {
 #[test]
 fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
     let cases = [
-        (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "5"))),
+        (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "2"))),
         (stage("read", 8, &[("store", WaitKind::Waiting, 90)]), "input", Some(("data.read_ahead", "\"128MiB\""))),
-        (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "5"))),
-        (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "5"))),
+        (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "2"))),
+        (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "2"))),
         (stage("lookup", 8, &[("shards", WaitKind::Waiting, 90)]), "table", Some(("train.staleness", "4"))),
         (stage("train", 98, &[]), "compute", None),
         (stage("push", 98, &[]), "table", None),
@@ -168,15 +168,23 @@ fn no_change_is_advised_that_the_cores_cannot_give() {
 }
 
 #[test]
+fn no_change_is_advised_beyond_the_cores_that_the_job_pins() {
+    let run = [with(stage("train", 98, &[]))];
+    let one = analysis_of(&run, "train.threads = 1");
+    assert_eq!(change(&one), Some(("train.threads", "2")), "the machine has 8, and the job of these tests 2: {one}");
+    assert_eq!(change(&analysis_of(&run, "train.threads = 2")), None);
+}
+
+#[test]
 fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
     let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 95)]));
     run.report.services = vec![stage("ps0-embedding", 90, &[]), stage("ps1-embedding", 85, &[])];
-    let even = analysis_of(&[run.clone()], "table.shards = 2");
+    let even = analysis_of(&[run.clone()], "table.shards = 1");
     let limit = even.limit.as_ref().unwrap();
     assert_eq!((limit.kind, limit.name.as_str(), limit.bound()), (LimitKind::Shard, "ps0-embedding", Some("table")));
-    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "4")), Certainty::Sure));
+    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "2")), Certainty::Sure));
     run.report.services[1] = stage("ps1-embedding", 5, &[]);
-    let skewed = analysis_of(&[run], "table.shards = 2");
+    let skewed = analysis_of(&[run], "table.shards = 1");
     assert!(skewed.to_string().contains("the mean of all shards is 48%"), "{skewed}");
     assert_eq!(change(&skewed), None, "more shards do not help one hot key");
 }
