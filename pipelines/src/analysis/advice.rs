@@ -168,8 +168,8 @@ fn knob<'a>(
             let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
-        // The run adds decode threads by itself.
-        (_, _, Some("decode")) if job.data.decode_threads.is_auto() => None,
+        // The run adds decode threads by itself. A compressed file has one at most.
+        (_, _, Some("decode")) if job.data.decode_threads.is_auto() || is_one_compressed_file(job) => None,
         (_, _, Some("decode")) => {
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
@@ -209,6 +209,13 @@ fn knob<'a>(
         }
         _ => None,
     }
+}
+
+/// Whether the job names one compressed file, and no folder or glob.
+fn is_one_compressed_file(job: &Job) -> bool {
+    let compressed = |path: &str| path.ends_with(".gz") || path.ends_with(".zst");
+    let is_file = |path: &str| compressed(path) && !path.contains(['*', '?', '[', '{']);
+    job.data.train.as_ref().is_some_and(|paths| matches!(paths.0.as_slice(), [path] if is_file(path)))
 }
 
 /// More batches under way at once.

@@ -176,6 +176,15 @@ fn no_change_is_advised_beyond_the_cores_that_the_job_pins() {
 }
 
 #[test]
+fn one_compressed_file_needs_no_more_threads_that_decode() {
+    let run = [with(stage("read", 8, &[("decode", WaitKind::Waiting, 90)]))];
+    for (rows, advised) in [("a.csv.gz", None), ("*.csv.gz", Some("2")), ("rows", Some("2"))] {
+        let analysis = analysis_of(&run, &format!("data.decode_threads = 1\ndata.train = '{rows}'"));
+        assert_eq!(change(&analysis).map(|(_, value)| value), advised, "{rows}: {analysis}");
+    }
+}
+
+#[test]
 fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
     let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 95)]));
     run.report.services = vec![stage("ps0-embedding", 90, &[]), stage("ps1-embedding", 85, &[])];
