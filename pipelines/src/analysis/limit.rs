@@ -312,9 +312,12 @@ fn readers(processes: &[&ProcessReport]) -> usize {
     processes.iter().filter(|process| stage(process, "read").is_some()).count()
 }
 
-/// All windows are given out. If trainers have batches all the same, a stage there is occupied for longer.
+/// All windows are given out, and trainers have no batches. Readers that have read all rows wait for leases, too, while trainers work.
 fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
-    let lease = mean(processes, "read", |stage| stage.wait_share("lease"));
+    let mut lease = mean(processes, "read", |stage| stage.wait_share("lease"));
+    if processes.iter().any(|process| stage(process, "receive").is_some()) {
+        lease = lease.min(mean(processes, "receive", |stage| stage.wait_share("readers")));
+    }
     (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))
 }
 

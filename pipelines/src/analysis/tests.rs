@@ -368,6 +368,15 @@ fn leases_that_do_not_come_are_the_limit_if_trainers_have_no_batches_and_no_stag
 }
 
 #[test]
+fn readers_that_have_read_all_rows_are_no_limit() {
+    let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 20)]))];
+    run[0].report.stages[2] = stage("train", 65, &[]);
+    run.extend((0..2).map(|rank| reader(rank, stage("parse", 10, &[]))));
+    let found = analysis(&run);
+    assert_eq!(found.limit.as_ref().unwrap().name, "train", "{found}");
+}
+
+#[test]
 fn a_slow_reader_among_four_is_named() {
     // In the order of the data, the others wait for it.
     let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 80)]))];
