@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_job::{Backend, ByteSize, Job, StalenessRule};
 use serde::{Deserialize, Serialize};
 
-use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE};
+use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE, pauses};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
 use super::others;
 use crate::process_report::ProcessReport;
@@ -29,8 +29,20 @@ const STALENESS: &str = "train.staleness";
 /// The field that lets the same number of batches be under way without a change of the model, in jobs that may look ahead.
 const LOOK_AHEAD: &str = "train.look_ahead";
 
+/// How many times as much CPU time a row takes with look-ahead: measured from 1.24 for `lr` to 1.40 for `fm` (docs/cluster-performance.md).
+const LOOK_AHEAD_CPU: f64 = 1.4;
+
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
+
+/// A change of the job, before it is known what the machines and the pauses of the run leave of its gain.
+struct Draft {
+    field: String,
+    value: String,
+    gain: f64,
+    /// The next limit, and how occupied it is then in the time that one second of the run took.
+    then: (String, f64),
+}
 
 /// What a change does to the loads: the share of each stage for which `hits` holds, or of its part, is multiplied by `factor`.
 struct Effect<'a> {
@@ -65,14 +77,15 @@ pub(super) fn advise(
     let far = others::ps_are_far(processes);
     // Changes for all processes do not help if one process is slower than the others. But if it is a ps that is only farther away, more
     // batches under way help.
-    let farther = far == Some(true) && limit.kind != LimitKind::Link;
+    let at_ps = limit.kind == LimitKind::Staleness || AT_SHARDS.contains(&limit.name.as_str());
+    let farther = far == Some(true) && at_ps;
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }
-    // The CPU time of a row stays the same, so no change is faster than the cores.
-    let headroom = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
-    let cores = cores_of(limit, machines);
-    let (field, value, gain, then) = match limit.kind {
+    // A job may pin fewer than the machine has. The job of one process of several names its share of them, which its work may exceed.
+    let pinned = if job.placement.is_one_process() { job.pipeline.cores.or(usize::MAX) } else { usize::MAX };
+    let cores = cores_of(limit, machines).min(pinned);
+    let draft = match limit.kind {
         LimitKind::Cores | LimitKind::Lease | LimitKind::Evaluation => return None,
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
@@ -82,11 +95,36 @@ pub(super) fn advise(
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
             let gain = (limit.share / share.max(1e-3)).min(1.0 / effect.factor);
-            (field, value, gain, next.stage.clone())
+            Draft { field, value, gain, then: (next.stage.clone(), share) }
         }
     };
-    let (gain, then) = if gain > headroom { (headroom, "the machine's cores".to_owned()) } else { (gain, then) };
-    (gain >= WORTH).then_some(Change { field, value, gain, then })
+    let change = within_cores(after_pauses(draft, processes), machines, processes);
+    (change.gain >= WORTH).then_some(change)
+}
+
+/// Evaluations and checkpoints take as long as before, and no row is trained on meanwhile.
+fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
+    let Draft { field, value, gain, then: (stage, share) } = draft;
+    let (pause, paused) = pauses(processes);
+    let then = if paused > share { pause.to_owned() } else { stage };
+    Change { field, value, gain: gain.min(1.0 / (paused + share).max(1e-3)), then }
+}
+
+/// A row takes as much CPU time as before, or with look-ahead more, so no change is faster than the cores.
+fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
+    let free = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
+    let begins = change.field == LOOK_AHEAD && !looks_ahead(processes);
+    let headroom = if begins { free / LOOK_AHEAD_CPU } else { free };
+    match change.gain > headroom {
+        true => Change { gain: headroom, then: "the machine's cores".to_owned(), ..change },
+        false => change,
+    }
+}
+
+/// Whether rows are pulled ahead: in jobs that may do so, a look-up has a replica for each batch under way.
+fn looks_ahead(processes: &[&ProcessReport]) -> bool {
+    let mut stages = processes.iter().flat_map(|process| &process.report.stages);
+    stages.any(|stage| stage.name == "lookup" && stage.replicas > 1)
 }
 
 /// Cores of the machine that the limit is on.
@@ -130,8 +168,8 @@ fn knob<'a>(
             let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
-        // The run adds decode threads by itself.
-        (_, _, Some("decode")) if job.data.decode_threads.is_auto() => None,
+        // The run adds decode threads by itself. A compressed file has one at most.
+        (_, _, Some("decode")) if job.data.decode_threads.is_auto() || is_one_compressed_file(job) => None,
         (_, _, Some("decode")) => {
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
@@ -151,7 +189,8 @@ fn knob<'a>(
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor: n as f64 / m as f64 };
             Some(("placement.ps".into(), m.to_string(), effect))
         }
-        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
+        // An exact staleness has one look-up and one push under way, whatever it is.
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.sync && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
             let n = if job.may_look_ahead() { limit.replicas.max(1) } else { job.train.staleness.batches + 1 };
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
@@ -172,14 +211,21 @@ fn knob<'a>(
     }
 }
 
+/// Whether the job names one compressed file, and no folder or glob.
+fn is_one_compressed_file(job: &Job) -> bool {
+    let compressed = |path: &str| path.ends_with(".gz") || path.ends_with(".zst");
+    let is_file = |path: &str| compressed(path) && !path.contains(['*', '?', '[', '{']);
+    job.data.train.as_ref().is_some_and(|paths| matches!(paths.0.as_slice(), [path] if is_file(path)))
+}
+
 /// More batches under way at once.
-fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> (String, String, f64, String) {
+fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> Draft {
     let n = limit.replicas + 1;
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
     let (field, value) = under_way(job, m);
-    (field, value, gain, next.to_owned())
+    Draft { field, value, gain, then: (next.to_owned(), share) }
 }
 
 /// The field that lets `tickets` batches be under way, and its value.
@@ -187,21 +233,23 @@ fn under_way(job: &Job, tickets: usize) -> (String, String) {
     if job.may_look_ahead() {
         return (LOOK_AHEAD.into(), (tickets - 1).min(Job::MOST_LOOK_AHEAD).to_string());
     }
-    let more = StalenessRule { batches: tickets - 1, ..job.train.staleness };
-    (STALENESS.into(), more.to_string())
+    // With a step of all trainers, only an exact staleness gives all of them the same rows.
+    let exactly = job.train.sync || job.train.staleness.exactly;
+    (STALENESS.into(), StalenessRule { batches: tickets - 1, exactly }.to_string())
 }
 
-fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {
+fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<Draft> {
     let next = loads.first()?;
-    let most = 1.0 / next.share.max(1e-3);
+    let (then, most) = ((next.stage.clone(), next.share), 1.0 / next.share.max(1e-3));
     if limit.name == SHIP_TO_RECEIVE {
         // LZ4 halves keys and floats.
         let field = "placement.compress".to_owned();
-        return job.placement.compress.is_none().then(|| (field, "\"lz4\"".into(), most.min(2.0), next.stage.clone()));
+        let draft = Draft { field, value: "\"lz4\"".into(), gain: most.min(2.0), then };
+        return job.placement.compress.is_none().then_some(draft);
     }
     let to = limit.name.rsplit(' ').next()?;
     let field = ["parse", "batch", "lookup", "train", "push"].contains(&to).then(|| format!("pipeline.links.{to}"))?;
-    Some((field, (limit.replicas * 4).to_string(), most, next.stage.clone()))
+    Some(Draft { field, value: (limit.replicas * 4).to_string(), gain: most, then })
 }
 
 impl fmt::Display for Change {

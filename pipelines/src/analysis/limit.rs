@@ -110,6 +110,9 @@ pub(super) fn find(
     if let Some(limit) = of_evaluations(processes, loads) {
         return Some(by_share(limit));
     }
+    if let Some((limit, waited)) = of_step(processes, loads, job) {
+        return Some((limit, if waited >= SURE { Certainty::Sure } else { Certainty::Likely }));
+    }
     let limit = of_load(top, loads, processes);
     // The cores limit a stage that computes, but not one that waits for a store.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
@@ -217,7 +220,7 @@ fn mean(processes: &[&ProcessReport], name: &str, share: impl Fn(&StageReport) -
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
 }
 
-fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
+pub(super) fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
     process.report.stages.iter().find(|stage| stage.name == name)
 }
 
@@ -229,6 +232,27 @@ fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit>
     let stages = loads.iter().filter(|load| load.stage != SHARDS).map(|load| load.share);
     let most = stages.fold(in_turn, f64::max);
     (share >= 0.3 && share > most).then(|| between(LimitKind::Evaluation, EVALUATION, share, 1))
+}
+
+/// With `train.sync`, what limits the trainer that the steps wait for, and the share of the run that the other trainers wait for it.
+fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Limit, f64)> {
+    let waits = |load: &&Load| load.stage == "push" && load.main_part() == "shards" && load.items >= FEW_BATCHES;
+    all.first().filter(waits).filter(|_| job.train.sync)?;
+    if all.iter().any(|load| load.stage == SHARDS && load.share >= IDLE) {
+        return None;
+    }
+    let (trainer, skew, waited) = others::slow_trainer(processes).filter(|(.., waited)| *waited >= IDLE)?;
+    let own = loads(&[trainer]);
+    let top = own.iter().find(|load| load.stage != "push")?;
+    let limit = of_load(top, &own, processes);
+    Some((Limit { process: Some(trainer.process.clone()), skew: Some(skew), ..limit }, waited))
+}
+
+/// What holds look-ups up for longer, evaluations or checkpoints, and the share of the run that both take.
+pub(super) fn pauses(processes: &[&ProcessReport]) -> (&'static str, f64) {
+    let shares = PAUSES.map(|pause| mean(processes, "lookup", |stage| stage.wait_share(pause)));
+    let longer = if shares[0] > shares[1] { PAUSES[0] } else { PAUSES[1] };
+    (longer, shares.iter().sum())
 }
 
 /// The limit, if as many batches are under way as staleness allows.
@@ -288,9 +312,12 @@ fn readers(processes: &[&ProcessReport]) -> usize {
     processes.iter().filter(|process| stage(process, "read").is_some()).count()
 }
 
-/// All windows are given out. If trainers have batches all the same, a stage there is occupied for longer.
+/// All windows are given out, and trainers have no batches. Readers that have read all rows wait for leases, too, while trainers work.
 fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
-    let lease = mean(processes, "read", |stage| stage.wait_share("lease"));
+    let mut lease = mean(processes, "read", |stage| stage.wait_share("lease"));
+    if processes.iter().any(|process| stage(process, "receive").is_some()) {
+        lease = lease.min(mean(processes, "receive", |stage| stage.wait_share("readers")));
+    }
     (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))
 }
 

@@ -1,9 +1,10 @@
-//! For which other process a stage waits: the ps whose replies come last, the reader whose batches do.
+//! For which other process a stage waits: the ps whose replies come last, the reader whose batches do, the trainer whose pushes do.
 
 use std::collections::BTreeMap;
 
 use forebay_actors::{ProcessWait, StageReport};
 
+use super::limit::stage;
 use crate::process_report::ProcessReport;
 
 /// Fewer waits than this say little.
@@ -17,6 +18,12 @@ const CHANCE: f64 = 1e-3;
 
 /// Replies that take at most this many round trips of a small request are late because of the distance.
 const DISTANCE: f64 = 2.5;
+
+/// A push that waits this many times as long as a look-up waits for more than the distance to the ps.
+const LONGER: f64 = 5.0;
+
+/// A trainer is slow if the others take this many times as many rows in the same time of their own.
+const FASTER: f64 = 2.0;
 
 /// A reader is slow if trainers wait for it in this part of the time. Of two equally fast readers, each is awaited for half of the time.
 const MOST: f64 = 0.7;
@@ -51,6 +58,39 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
     let waits = merged(processes, "lookup").by_process;
     let (_, slow) = slowest(&waits).filter(|(_, wait)| !wait.round_trip.is_zero())?;
     Some(slow.mean().as_secs_f64() <= DISTANCE * slow.round_trip.as_secs_f64())
+}
+
+/// With `train.sync`, the trainer that the steps of all trainers wait for, how slow it is, and the share of the run that the others wait.
+/// It is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
+/// not wait for much longer than look-ups.
+pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a ProcessReport, String, f64)> {
+    let push = |process: &'a ProcessReport| Some((process, stage(process, "push")?));
+    let pushes = processes.iter().filter_map(|&process| push(process));
+    let pushes: Vec<_> =
+        pushes.map(|(process, push)| (process, push.wait_share("shards"), own_rate(process, push))).collect();
+    let (waits, ..) = *pushes.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let (slow, _, rate) = *pushes.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    if mean_wait(waits, "push") <= LONGER * mean_wait(waits, "lookup") {
+        return None;
+    }
+    let others: Vec<_> = pushes.iter().filter(|(process, ..)| process.process != slow.process).collect();
+    let count = others.len().max(1) as f64;
+    let waited = others.iter().map(|(_, waited, _)| waited).sum::<f64>() / count;
+    let others = others.iter().map(|(.., rate)| rate).sum::<f64>() / count;
+    let words = format!("{} does {rate:.0} rows/s where the others do {others:.0}", slow.process);
+    (others > FASTER * rate).then_some((slow, words, waited))
+}
+
+/// Seconds that a stage waits for shards, each time.
+fn mean_wait(process: &ProcessReport, name: &str) -> f64 {
+    let wait = stage(process, name).and_then(|stage| stage.waits.get("shards"));
+    wait.map_or(0.0, |wait| wait.total.as_secs_f64() / wait.count.max(1) as f64)
+}
+
+/// Rows per second of the time in which a trainer does not wait for the other trainers.
+fn own_rate(process: &ProcessReport, push: &StageReport) -> f64 {
+    let own = process.report.wall.as_secs_f64() * (1.0 - push.wait_share("shards"));
+    push.rows_in as f64 / own.max(1e-3)
 }
 
 /// The reader that trainers wait for, if it is the same one most of the time and there are others; or

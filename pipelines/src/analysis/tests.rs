@@ -75,8 +75,14 @@ fn analysis(processes: &[ProcessReport]) -> Analysis {
 
 fn analysis_of(processes: &[ProcessReport], job: &str) -> Analysis {
     // The same advice on every machine that runs this test.
-    let job = Job::from_toml(job, &["pipeline.cores=2".into()]).unwrap();
-    Analysis::new(&processes.iter().collect::<Vec<_>>(), &job, None)
+    let cores = "pipeline.cores=2".to_owned();
+    let read = |settings: &[String]| Job::from_toml(job, settings).unwrap();
+    let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), &read(std::slice::from_ref(&cores)), None);
+    if let Some(Change { field, value, .. }) = &analysis.change {
+        let changed = read(&[cores, format!("{field}={value}")]).check();
+        assert!(changed.is_ok(), "{field} = {value} is advised and refused: {changed:?}");
+    }
+    analysis
 }
 
 fn change(analysis: &Analysis) -> Option<(&str, &str)> {
@@ -86,10 +92,10 @@ fn change(analysis: &Analysis) -> Option<(&str, &str)> {
 #[test]
 fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
     let cases = [
-        (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "5"))),
+        (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "2"))),
         (stage("read", 8, &[("store", WaitKind::Waiting, 90)]), "input", Some(("data.read_ahead", "\"128MiB\""))),
-        (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "5"))),
-        (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "5"))),
+        (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "2"))),
+        (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "2"))),
         (stage("lookup", 8, &[("shards", WaitKind::Waiting, 90)]), "table", Some(("train.staleness", "4"))),
         (stage("train", 98, &[]), "compute", None),
         (stage("push", 98, &[]), "table", None),
@@ -162,15 +168,32 @@ fn no_change_is_advised_that_the_cores_cannot_give() {
 }
 
 #[test]
+fn no_change_is_advised_beyond_the_cores_that_the_job_pins() {
+    let run = [with(stage("train", 98, &[]))];
+    let one = analysis_of(&run, "train.threads = 1");
+    assert_eq!(change(&one), Some(("train.threads", "2")), "the machine has 8, and the job of these tests 2: {one}");
+    assert_eq!(change(&analysis_of(&run, "train.threads = 2")), None);
+}
+
+#[test]
+fn one_compressed_file_needs_no_more_threads_that_decode() {
+    let run = [with(stage("read", 8, &[("decode", WaitKind::Waiting, 90)]))];
+    for (rows, advised) in [("a.csv.gz", None), ("*.csv.gz", Some("2")), ("rows", Some("2"))] {
+        let analysis = analysis_of(&run, &format!("data.decode_threads = 1\ndata.train = '{rows}'"));
+        assert_eq!(change(&analysis).map(|(_, value)| value), advised, "{rows}: {analysis}");
+    }
+}
+
+#[test]
 fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
     let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 95)]));
     run.report.services = vec![stage("ps0-embedding", 90, &[]), stage("ps1-embedding", 85, &[])];
-    let even = analysis_of(&[run.clone()], "table.shards = 2");
+    let even = analysis_of(&[run.clone()], "table.shards = 1");
     let limit = even.limit.as_ref().unwrap();
     assert_eq!((limit.kind, limit.name.as_str(), limit.bound()), (LimitKind::Shard, "ps0-embedding", Some("table")));
-    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "4")), Certainty::Sure));
+    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "2")), Certainty::Sure));
     run.report.services[1] = stage("ps1-embedding", 5, &[]);
-    let skewed = analysis_of(&[run], "table.shards = 2");
+    let skewed = analysis_of(&[run], "table.shards = 1");
     assert!(skewed.to_string().contains("the mean of all shards is 48%"), "{skewed}");
     assert_eq!(change(&skewed), None, "more shards do not help one hot key");
 }
@@ -206,12 +229,37 @@ fn where_rows_can_be_asked_for_ahead_the_advice_leaves_the_model_as_it_is() {
 }
 
 #[test]
+fn the_advice_to_trainers_that_step_together_is_one_that_the_job_allows() {
+    let run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]));
+    let job = "placement = { readers = 1, ps = 1, trainers = 2 }\ntrain.sync = true";
+    let analysis = analysis_of(&[run], job);
+    assert_eq!(change(&analysis), Some(("train.staleness", "{ exactly = 3 }")), "{analysis}");
+    assert!(analysis.to_string().ends_with("the model is then another: compare the AUC"), "{analysis}");
+}
+
+#[test]
 fn a_link_that_holds_both_ends_up_is_the_limit() {
     let mut run = with(stage("parse", 30, &[("", WaitKind::Blocked, 65)]));
     run.report.stages[2] = stage("batch", 30, &[("", WaitKind::Starved, 65)]);
     let analysis = analysis(&[run]);
     assert_eq!(analysis.limit.as_ref().unwrap().name, "parse to batch");
     assert_eq!(change(&analysis), Some(("pipeline.links.batch", "32")), "{analysis}");
+}
+
+#[test]
+fn look_ahead_is_advised_to_those_that_have_cores_for_it() {
+    let advice = |used: Duration, tickets: usize, job: &str| {
+        let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]));
+        run.report.stages[3].replicas = tickets;
+        run.report.machine = Machine { host: "h".into(), cores: 2, cpu: used, ..Machine::default() };
+        analysis_of(&[run], job).change.map(|change| (change.field, change.gain))
+    };
+    let ahead = |gain: f64| Some(("train.look_ahead".to_owned(), gain));
+    assert_eq!(advice(WALL * 3 / 2, 1, "placement.ps = 1"), None, "a row would take 1.4 times as much CPU time");
+    assert_eq!(advice(WALL, 1, "placement.ps = 1"), ahead(2.0 / 1.4));
+    assert_eq!(advice(WALL, 9, "placement.ps = 1"), ahead(2.0), "the run looks ahead already");
+    let staleness = advice(WALL, 2, "placement.ps = 1\ntrain.staleness = 1");
+    assert_eq!(staleness, Some(("train.staleness".to_owned(), 2.0)));
 }
 
 /// A run whose look-up is blocked for `waits`, and whose other stages are 10% occupied.
@@ -254,6 +302,18 @@ fn what_takes_longer_than_evaluations_is_the_limit() {
     assert_eq!(analysis(&[run]).limit.unwrap().name, "parse");
     let in_turn = analysis(&[held_up(&[("evaluation", 40), ("ticket", 50)])]);
     assert_eq!(in_turn.limit.as_ref().unwrap().kind, LimitKind::Staleness, "{in_turn}");
+}
+
+#[test]
+fn no_change_makes_the_pauses_of_a_run_shorter() {
+    for pause in ["evaluation", "checkpoint"] {
+        let mut run = held_up(&[(pause, 43), ("ticket", 50)]);
+        run.report.stages[4] = stage("train", 41, &[]);
+        let found = analysis(&[run]);
+        let advised = found.change.as_ref().unwrap();
+        assert_eq!((advised.field.as_str(), advised.then.as_str()), ("train.staleness", pause), "{found}");
+        assert!((advised.gain - 1.0 / 0.84).abs() < 1e-9, "{found}");
+    }
 }
 
 #[test]
@@ -308,6 +368,15 @@ fn leases_that_do_not_come_are_the_limit_if_trainers_have_no_batches_and_no_stag
 }
 
 #[test]
+fn readers_that_have_read_all_rows_are_no_limit() {
+    let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 20)]))];
+    run[0].report.stages[2] = stage("train", 65, &[]);
+    run.extend((0..2).map(|rank| reader(rank, stage("parse", 10, &[]))));
+    let found = analysis(&run);
+    assert_eq!(found.limit.as_ref().unwrap().name, "train", "{found}");
+}
+
+#[test]
 fn a_slow_reader_among_four_is_named() {
     // In the order of the data, the others wait for it.
     let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 80)]))];
@@ -323,6 +392,28 @@ fn a_slow_reader_among_four_is_named() {
     let less = analysis(&run);
     assert_eq!(less.limit.as_ref().unwrap().process.as_deref(), Some("reader 2"));
     assert!(less.to_string().contains("reader 2 does 103 rows/s where the others do 1031"), "{less}");
+}
+
+#[test]
+fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
+    let mut run = vec![trainer(stage("receive", 1, &[])); 2];
+    for (rank, (train, waits)) in [(4, 94), (80, 10)].into_iter().enumerate() {
+        run[rank].process = format!("trainer {rank}");
+        let stages = &mut run[rank].report.stages;
+        stages[1] = stage("lookup", 1, &[("shards", WaitKind::Waiting, 1)]);
+        stages[2] = stage("train", train, &[]);
+        stages[3] = stage("push", 1, &[("shards", WaitKind::Waiting, waits)]);
+    }
+    run.push(process("ps 0", Vec::new(), vec![stage("ps0-embedding", 2, &[])]));
+    let placement = "placement = { readers = 1, ps = 1, trainers = 2 }\n";
+    let sync = format!("{placement}train.sync = true");
+    let found = analysis_of(&run, &sync);
+    let expected = "compute-bound 58%: train is 80% busy in 1 replica of trainer 1; trainer 1 does 1111 rows/s where the others do 16667";
+    assert_eq!((found.to_string().as_str(), change(&found)), (expected, None));
+    // Without steps of all trainers, and with shards that have work, pushes wait for the ps.
+    assert_eq!(analysis_of(&run, placement).limit.unwrap().name, "push");
+    run[2].report.services[0] = stage("ps0-embedding", 60, &[]);
+    assert_eq!(analysis_of(&run, &sync).limit.unwrap().kind, LimitKind::Shard);
 }
 
 /// Waits of this many seconds for this process, a hundred times.

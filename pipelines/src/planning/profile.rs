@@ -142,9 +142,29 @@ impl RunProfile {
         self.stage("train").map_or(0, |stage| stage.items_in)
     }
 
-    /// Rows trained on.
+    /// Rows that all trainers trained on in this part of the run: the rows that all meters are about.
     pub(super) fn rows(&self) -> f64 {
-        self.progress.rows as f64
+        self.stage("train").map_or(0.0, |stage| stage.rows_in as f64)
+    }
+
+    /// Rows that the first trainer trained on in this part of the run.
+    fn own_rows(&self) -> u64 {
+        let own =
+            self.reports().next().and_then(|(_, report)| report.stages.iter().find(|stage| stage.name == "train"));
+        own.map_or(0, |stage| stage.rows_in)
+    }
+
+    /// How many rows all trainers trained on for each row of the first one, which counts only its own.
+    fn rows_of_all(&self) -> f64 {
+        match self.own_rows() {
+            0 => 1.0,
+            own => self.rows() / own as f64,
+        }
+    }
+
+    /// Rows that all trainers trained on, those before the run was resumed included.
+    pub(super) fn rows_since_the_start(&self) -> f64 {
+        (self.progress.rows as f64 * self.rows_of_all()).max(self.rows())
     }
 
     /// Rows of the table at the end.
@@ -152,15 +172,15 @@ impl RunProfile {
         self.shards().filter_map(|shard| shard.rows_held).sum::<u64>() as f64
     }
 
-    /// Rows trained on and rows of the table, in the first pass over the data; the end of the run last, if it had one pass.
+    /// Rows that all trainers trained on and rows of the table, in the first pass over the data; the end of the run last, if it had one pass.
     pub(super) fn growth(&self) -> Vec<(f64, f64)> {
         let epochs = self.settings.data.epochs.max(1) as f64;
-        let pass = self.rows() / epochs;
+        let (pass, of_all) = (self.rows_since_the_start() / epochs, self.rows_of_all());
         let Some(Samples { rows, table_rows, .. }) = &self.history else { return Vec::new() };
-        let samples = rows.iter().zip(table_rows).map(|(&rows, &keys)| (rows as f64, keys as f64));
+        let samples = rows.iter().zip(table_rows).map(|(&rows, &keys)| (rows as f64 * of_all, keys as f64));
         let mut samples: Vec<_> = samples.filter(|&(rows, keys)| rows > 0.0 && keys > 0.0 && rows <= pass).collect();
         if epochs == 1.0 {
-            samples.push((self.rows(), self.table_rows()));
+            samples.push((pass, self.table_rows()));
         }
         samples
     }
@@ -168,7 +188,8 @@ impl RunProfile {
     /// Seconds from the start of the pipeline to the first rows trained on, to a fifth of a second; 0 if the run was too short to tell.
     pub(super) fn start_seconds(&self) -> f64 {
         let Some(Samples { seconds, rows, .. }) = &self.history else { return 0.0 };
-        let first = rows.iter().position(|&rows| rows > 0).filter(|&at| at > 0);
+        let before = self.progress.rows.saturating_sub(self.own_rows());
+        let first = rows.iter().position(|&rows| rows > before).filter(|&at| at > 0);
         first.and_then(|at| seconds.get(at - 1)).copied().unwrap_or(0.0)
     }
 }

@@ -1,6 +1,7 @@
 //! The plan: machines and their limits, the bytes of each link, the table, hours and money, and all assumptions.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use forebay_actors::{Fault, counted, size};
@@ -14,7 +15,7 @@ use super::demand::Demand;
 use super::growth::PowerLaw;
 use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
-use super::search::{MOST, cheapest};
+use super::search::{MOST, cheapest, cheapest_run};
 use super::tables;
 use crate::job_model::JobModel;
 use crate::registry::Registry;
@@ -114,7 +115,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     let model = JobModel::of(job, registry)?;
     let config = model.table_config(job);
     let dense = model.spec.as_ref().map(|spec| spec.dense_len() as f64);
-    let rows = options.rows.unwrap_or(profile.rows());
+    let rows = options.rows.unwrap_or(profile.rows_since_the_start());
     let mut assumptions = Vec::new();
     let grown = keys(job, profile, options, rows, &mut assumptions);
     let tables = tables::sums(&config, &profile.tables, grown, options.keys.is_some(), &mut assumptions);
@@ -141,7 +142,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     let model_bytes = 8.0 * keys + 4.0 * tables.weights + 4.0 * dense;
     let overhead = profile.start_seconds() + model_bytes / save_speed;
     let needed = options.deadline.map(|deadline| rows / (deadline - overhead));
-    let machines = machines(&costs, options, needed, overhead)?;
+    let machines = machines(&costs, options, needed, (rows, overhead))?;
     let Some(bounds) = costs.bounds(machines) else {
         let refused = |mut job: Job| {
             (job.placement.readers, job.placement.ps, job.placement.trainers) =
@@ -221,19 +222,18 @@ fn attained(costs: &Costs, profile: &RunProfile) -> f64 {
 /// The share of a run that `lookup` waits for tickets, from which on these limit it.
 const TICKETS_LIMIT: f64 = 0.5;
 
-/// The machines of the job's placement, or the cheapest that meet the deadline.
-fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead: f64) -> Result<Machines, Fault> {
+/// The machines of the job's placement, or those that meet the deadline and on which the run costs least. Without the prices of all roles,
+/// those that cost least in an hour. `overhead` is the seconds of the run in which it trains on no rows.
+fn machines(
+    costs: &Costs,
+    options: &PlanOptions,
+    needed: Option<f64>,
+    (rows, overhead): (f64, f64),
+) -> Result<Machines, Fault> {
     let placement = &costs.job.placement;
     let given = Machines { readers: placement.readers, ps: placement.ps, trainers: placement.trainers };
     let Some(needed) = needed else {
-        return match costs.fits(given) {
-            true => Ok(given),
-            false => Err(Fault::user(format!(
-                "the table of {} does not fit into the memory of {} ps: raise placement.ps, or --machine memory=",
-                size(costs.table_bytes as u64),
-                given.ps
-            ))),
-        };
+        return if costs.fits(given) { Ok(given) } else { Err(too_large(costs, given, "raise placement.ps, or")) };
     };
     if needed <= 0.0 {
         return Err(Fault::user(format!(
@@ -241,22 +241,44 @@ fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead:
             time(overhead)
         )));
     }
-    let some_price = options.machines.iter().any(|machine| machine.price.is_some());
-    let prices = options.machines.map(|machine| machine.price.unwrap_or(if some_price { 1e-9 } else { 1.0 }));
-    let found = cheapest(|machines| costs.rate(machines), needed * options.headroom, prices, MOST);
-    found.ok_or_else(|| {
-        let most = Machines { readers: MOST, ps: MOST, trainers: MOST };
-        let one = Machines { trainers: 1, ..most };
-        let fastest = [most, one].into_iter().max_by(|a, b| costs.rate(*a).total_cmp(&costs.rate(*b))).unwrap_or(one);
-        let limit = costs.bounds(fastest).and_then(|bounds| bounds.into_iter().next());
-        let limit = limit.map_or("the job".to_owned(), |bound| format!("{}, {} rows/s", bound.name, count(bound.rate)));
-        Fault::user(format!(
-            "deadline: {} rows/s are needed, {} with the headroom, and even {MOST} machines of each role are not that \
-             fast; the limit is {limit}",
-            count(needed),
-            count(needed * options.headroom)
-        ))
-    })
+    let prices = options.machines.map(|machine| machine.price);
+    let other = if prices.iter().any(Option::is_some) { 1e-9 } else { 1.0 };
+    let (known, prices) = (prices.iter().all(Option::is_some), prices.map(|price| price.unwrap_or(other)));
+    // A search asks for the same machines again.
+    let rates = RefCell::new(HashMap::new());
+    let rate = |machines: Machines| *rates.borrow_mut().entry(machines).or_insert_with(|| costs.rate(machines));
+    let fast = needed * options.headroom;
+    let found = match known {
+        true => cheapest_run(rate, fast, prices, MOST, |rate| rows / rate + overhead),
+        false => cheapest(rate, fast, prices, MOST),
+    };
+    found.ok_or_else(|| too_slow(costs, needed, fast))
+}
+
+fn too_large(costs: &Costs, machines: Machines, change: &str) -> Fault {
+    let size = size(costs.table_bytes as u64);
+    Fault::user(format!(
+        "the table of {size} does not fit into the memory of {} ps: {change} --machine memory=",
+        machines.ps
+    ))
+}
+
+/// No machines are fast enough, or have the memory.
+fn too_slow(costs: &Costs, needed: f64, fast: f64) -> Fault {
+    let most = Machines { readers: MOST, ps: MOST, trainers: MOST };
+    if !costs.fits(most) {
+        return too_large(costs, most, "give --keys, or");
+    }
+    let kinds = [most, Machines { trainers: 1, ..most }].into_iter();
+    let limits = kinds.filter_map(|machines| costs.bounds(machines)?.into_iter().next());
+    let limit = limits.max_by(|a, b| a.rate.total_cmp(&b.rate));
+    let limit = limit.map_or("the job".to_owned(), |bound| format!("{}, {} rows/s", bound.name, count(bound.rate)));
+    Fault::user(format!(
+        "deadline: {} rows/s are needed, {} with the headroom, and even {MOST} machines of each role are not that fast; the limit is \
+         {limit}",
+        count(needed),
+        count(fast)
+    ))
 }
 
 /// Fails if the job of the measured run differs in fields that change the cost of a row.
@@ -269,7 +291,8 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
         }
     }
     let costs = |name: &str| {
-        let prefixes = ["columns.", "model.", "tables.", "pipeline.after_"];
+        // Evaluations during the run are in the CPU time and in the wall time of a measured row.
+        let prefixes = ["columns.", "model.", "tables.", "pipeline.after_", "evaluation.every"];
         let names =
             ["train.batch_rows", "train.backend", "train.device", "train.transfers", "table.storage", "data.negatives"];
         let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
@@ -294,7 +317,8 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
 /// Rows of all tables after so many rows of data, without a cap.
 fn keys(job: &Job, profile: &RunProfile, options: &PlanOptions, rows: f64, assumptions: &mut Vec<Assumption>) -> f64 {
     let mut assume = |what: String| assumptions.push(Assumption { what, change: "--keys".into() });
-    let (seen, measured_rows) = (profile.table_rows(), profile.rows() / profile.settings.data.epochs.max(1) as f64);
+    let seen = profile.table_rows();
+    let measured_rows = profile.rows_since_the_start() / profile.settings.data.epochs.max(1) as f64;
     // Later passes bring no new keys.
     let different = rows / job.data.epochs.max(1) as f64;
     match (options.keys, PowerLaw::through(&profile.growth())) {
@@ -393,6 +417,15 @@ fn assumed(
         ),
         "--profile",
     );
+    if let Some(every) = job.evaluation.every {
+        assume(
+            format!(
+                "the model is evaluated every {every} as in the measured run: a row costs its part of these evaluations, whatever rows are in \
+                 data.eval and in an epoch"
+            ),
+            "evaluation.every, in both runs",
+        );
+    }
     let how = match options.attained {
         Some(_) => "as given",
         None => "as in the measured run, or 100% if that run does not show it",

@@ -1,21 +1,56 @@
-//! The machines that are fast enough and cost least.
+//! The machines that are fast enough and cost least, in an hour or for the whole run.
 
 use super::Machines;
 
 /// The most machines of a role that are looked at: a job takes no more.
 pub(super) const MOST: usize = 1024;
 
-/// The machines with a rate of at least `needed` whose cost is lowest: `prices` of a reader, a ps and a trainer. Of those with the same
-/// cost, those with fewest trainers, then fewest ps. `None` if no machines up to `most` of each role are fast enough.
+/// How many times as fast the next machines are that a search for the cheapest run looks at.
+const STEP: f64 = 1.1;
+
+/// A search for the cheapest run ends after so many steps without cheaper machines: at four times the speed of the cheapest so far.
+const STEPS: usize = 15;
+
+/// More machines are chosen if the run costs at most this part.
+const CHEAPER: f64 = 0.99;
+
+/// Machines with a rate of at least `needed` on which a run costs little, if at a rate it takes this `time`. [`cheapest`] finds those for
+/// `needed` and for higher rates, because more machines may save more time than they cost: a second trainer shares the ps that the first
+/// one needs anyway. `None` if no machines up to `most` of each role are fast enough.
+pub(super) fn cheapest_run(
+    rate: impl Fn(Machines) -> f64,
+    needed: f64,
+    prices: [f64; 3],
+    most: usize,
+    time: impl Fn(f64) -> f64,
+) -> Option<Machines> {
+    let money = |machines: Machines| cost(machines, prices) * time(rate(machines));
+    let mut best = cheapest(&rate, needed, prices, most)?;
+    let (mut faster, mut steps) = (rate(best), 0);
+    while steps < STEPS {
+        faster *= STEP;
+        steps += 1;
+        let Some(found) = cheapest(&rate, faster, prices, most) else { break };
+        if money(found) < CHEAPER * money(best) {
+            (best, steps) = (found, 0);
+        }
+    }
+    Some(best)
+}
+
+/// What machines cost in an hour.
+fn cost(Machines { readers, ps, trainers }: Machines, prices: [f64; 3]) -> f64 {
+    readers as f64 * prices[0] + ps as f64 * prices[1] + trainers as f64 * prices[2]
+}
+
+/// The machines with a rate of at least `needed` whose cost in an hour is lowest: `prices` of a reader, a ps and a trainer. Of those with
+/// the same cost, those with fewest trainers, then fewest ps. `None` if no machines up to `most` of each role are fast enough.
 ///
 /// More machines of a role that is there must not lower the rate; the first reader and the first ps may, since they take work off the
 /// trainers and add a link. So each of the four kinds of placement is searched by itself: for each number of trainers, the fewest ps and
 /// readers follow by bisection. The number of readers does not depend on that of the ps: they share no resource.
 pub(super) fn cheapest(rate: impl Fn(Machines) -> f64, needed: f64, prices: [f64; 3], most: usize) -> Option<Machines> {
-    let cost = |machines: Machines| {
-        let Machines { readers, ps, trainers } = machines;
-        readers as f64 * prices[0] + ps as f64 * prices[1] + trainers as f64 * prices[2]
-    };
+    let cost = |machines: Machines| cost(machines, prices);
     let enough = |machines: Machines| rate(machines) >= needed;
     let mut best: Option<Machines> = None;
     for trainers in 1..=most {
@@ -72,6 +107,19 @@ mod tests {
             }
         }
         best
+    }
+
+    #[test]
+    fn a_run_is_cheaper_on_machines_that_share_what_one_needs_anyway() {
+        // A ps has the shards of ten trainers.
+        let rate = |Machines { ps, trainers, .. }: Machines| (10 * ps).min(trainers) as f64;
+        let found = |needed: f64, trainer: f64| cheapest_run(rate, needed, [1.0, 5.0, trainer], 100, |rate| 1e3 / rate);
+        let machines = |ps, trainers| Some(Machines { readers: 0, ps, trainers });
+        assert_eq!(found(1.0, 1.0), machines(1, 10));
+        assert_eq!(found(10.0, 1.0), machines(1, 10), "twice as many cost as much");
+        assert_eq!(found(11.0, 1.0), machines(2, 20));
+        assert_eq!(found(3.0, 1e4), machines(1, 3), "less than one in a hundred would be saved");
+        assert_eq!(found(2e3, 1.0), None);
     }
 
     proptest! {

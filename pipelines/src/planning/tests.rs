@@ -148,6 +148,49 @@ fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
     assert!(same(sequential(1.0), 1e6 / 5.8), "{}", sequential(1.0));
 }
 
+/// The plan of the same job from this report.
+fn planned_from(report: &Value, given: &[&str]) -> RunPlan {
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    plan(&job(&[]), &Registry::default(), &profile, &options(given, &[])).unwrap()
+}
+
+#[test]
+fn the_rows_of_all_trainers_share_what_the_run_cost() {
+    let mut report = report();
+    let trainer = |name: &str, rows: u64, cpu: f64| {
+        let mut own = report.clone();
+        own["process"] = json!(name);
+        own["stages"][4]["rows_in"] = json!(rows);
+        own["machine"]["cpu"] = json!(cpu);
+        own
+    };
+    let processes = [trainer("trainer 0", 400_000, 10.0), trainer("trainer 1", 600_000, 0.0)];
+    let of_one = planned_from(&report, &["rows=1e10"]);
+    report["processes"] = json!(processes);
+    // The first trainer counts its own rows.
+    report["progress"]["rows"] = json!(400_000);
+    let rows: Vec<u64> = (0..=20).map(|n| n * 400_000 / 20).collect();
+    report["history"]["rows"] = json!(rows);
+    assert_eq!(planned_from(&report, &["rows=1e10"]), of_one);
+    assert_eq!(planned_from(&report, &[]).rows, 1e6);
+}
+
+#[test]
+fn rows_before_a_run_was_resumed_have_keys_but_no_cost() {
+    let whole = report();
+    let mut resumed = whole.clone();
+    let rows: Vec<u64> = (0..=20).map(|n| 2 * ROWS + n * ROWS / 20).collect();
+    resumed["progress"]["rows"] = json!(3 * ROWS);
+    resumed["history"]["rows"] = json!(rows);
+    let (found, expected) =
+        (planned_from(&resumed, &["rows=1e10", "keys=1e6"]), planned_from(&whole, &["rows=1e10", "keys=1e6"]));
+    assert_eq!(found.bounds, expected.bounds);
+    assert!(same(found.hours, expected.hours), "{found}");
+    assert_eq!(planned_from(&resumed, &[]).rows, 3e6);
+    let grown = planned_from(&resumed, &["rows=1e10"]).to_string();
+    assert!(grown.contains("100,000 keys after 3.000 M rows"), "{grown}");
+}
+
 #[test]
 fn lines_carry_what_rows_are_made_of() {
     let plan = planned(
@@ -214,11 +257,21 @@ fn money_decides_between_roles_and_is_added_up() {
     let dear = planned(&[], &given, &["reader:price=100", "ps:price=1", "trainer:price=1"]);
     let cheap = planned(&[], &given, &["reader:price=0.01", "ps:price=1", "trainer:price=1"]);
     assert_eq!(dear.machines.readers, 0, "trainers read: {dear}");
-    assert!(cheap.machines.readers > 0 && cheap.machines.trainers < dear.machines.trainers, "{cheap}");
+    let speed = |plan: &RunPlan| plan.rows_per_second / plan.machines.trainers as f64;
+    assert!(cheap.machines.readers > 0 && speed(&cheap) > speed(&dear), "{cheap}");
     let Machines { readers, ps, trainers } = cheap.machines;
     let an_hour = 0.01 * readers as f64 + ps as f64 + trainers as f64;
     assert!(same(cheap.money.unwrap(), an_hour * cheap.hours));
     assert_eq!(planned(&[], &given, &["ps:price=1"]).money, None, "the price of a trainer is not known");
+}
+
+#[test]
+fn more_time_makes_a_run_no_dearer() {
+    let given = |deadline| ["rows=1e10", "keys=1e6", "compute_speed=10", deadline];
+    let money = |deadline| planned(&[], &given(deadline), &["price=1"]).money.unwrap();
+    for (short, long) in [("deadline=2h", "deadline=4h"), ("deadline=4h", "deadline=40h")] {
+        assert!(money(long) <= 1.02 * money(short), "{long}: {}, {short}: {}", money(long), money(short));
+    }
 }
 
 #[test]
@@ -295,8 +348,25 @@ fn jobs_that_cost_something_else_are_refused_by_the_field() {
     assert!(fault.contains("deadline") && fault.contains("save_speed"), "{fault}");
     let fault = refused(&[], &["rows=1e18", "keys=10", "deadline=1h"], &[]);
     assert!(fault.contains("even 1024 machines") && fault.contains("the limit is"), "{fault}");
+    let fault = refused(&[], &["rows=1e15", "keys=1e15", "deadline=100000h"], &[]);
+    assert!(fault.contains("does not fit into the memory of 1024 ps: give --keys"), "{fault}");
     // What does not change the cost of a row may differ.
     planned(&["data.train=elsewhere", "train.staleness=2", "placement.ps=2"], &[], &[]);
+}
+
+#[test]
+fn evaluations_during_the_run_are_the_same_in_both_runs_and_are_assumed() {
+    let every = ["data.eval=rows", "evaluation.every={ rows = 1000 }"];
+    let fault = refused(&every, &[], &[]);
+    assert!(fault.contains("evaluation.every.rows is not set there and 1000 here"), "{fault}");
+    let mut report = report();
+    report["settings"] = json!(job(&every));
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    let planned = |settings: &[&str]| plan(&job(settings), &Registry::default(), &profile, &PlanOptions::default());
+    let assumed = planned(&every).unwrap().to_string();
+    assert!(assumed.contains("evaluated every 1,000 rows as in the measured run"), "{assumed}");
+    let fault = planned(&["placement.ps=1"]).unwrap_err().to_string();
+    assert!(fault.contains("evaluation.every.rows is 1000 there and not set here"), "{fault}");
 }
 
 #[test]
