@@ -33,6 +33,22 @@ pub(crate) fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&s
     folder
 }
 
+/// Three models, each trained on from the one before; and a folder with the deltas between them, `1` and `2`.
+fn three_days(dir: &Path) -> (Vec<PathBuf>, PathBuf) {
+    let (mut days, deltas) = (vec![model(dir, "wide_deep", &[])], dir.join("deltas"));
+    fs::create_dir(&deltas).unwrap();
+    for at in 1..3 {
+        let from = format!("train.from={}", days[at - 1].display());
+        days.push(trained(dir, &format!("day-{at}"), 10_000 * at as u64, 40, &[&from, "data.epochs=1"]));
+        delta(&days[at - 1], &days[at], &deltas.join(at.to_string()));
+    }
+    (days, deltas)
+}
+
+fn version(folder: &Path) -> String {
+    Model::load(folder, 1).unwrap().version().unwrap().to_string()
+}
+
 /// All rows of a model, as bits.
 fn table(model: &Model) -> BTreeMap<u64, Vec<u32>> {
     let mut rows = BTreeMap::new();
@@ -175,6 +191,22 @@ fn a_server_applies_deltas_one_after_the_other_while_it_answers() {
     fs::remove_dir_all(&broken).unwrap();
     let again = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
     assert_eq!((&again.model()["version"], &again.model()["deltas"]), (&version, &serde_json::json!(2)));
+}
+
+/// A bug: the server ended with an error, for instance if it was started again while a delta was copied.
+#[test]
+fn a_server_that_starts_beside_a_delta_that_is_not_whole_serves_the_version_before_until_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (days, deltas) = three_days(dir.path());
+    let file = deltas.join("2/changed.parquet");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let mut server = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
+    assert_eq!(server.model()["version"], version(&days[1]));
+    server.process.wait_for("changed.parquet is damaged", 1);
+    fs::write(&file, &whole).unwrap();
+    let newest = version(&days[2]);
+    common::until("the delta is applied", || server.model()["version"] == newest);
 }
 
 #[test]

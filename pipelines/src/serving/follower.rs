@@ -60,17 +60,17 @@ impl Follower {
         }
     }
 
-    /// Loads the model folder and applies the deltas that lead on from it.
+    /// Loads the model folder and applies the deltas that lead on from it, up to one that cannot be applied: it may be on its way, and
+    /// later looks try it again.
     ///
     /// # Errors
-    /// As [`ServingModel::load`]; also if the folder of deltas cannot be listed, or a delta that applies is damaged.
+    /// As [`ServingModel::load`].
     pub fn load(&mut self) -> Result<ServingModel, Fault> {
         self.seen = Some(self.manifest()?);
-        let mut model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
-        self.passed = model.versions().all().collect();
-        while let Some(path) = self.next_delta(model.versions())? {
-            model = self.apply(&model, &path)?;
-            self.passed.extend(model.versions().all());
+        let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
+        let (model, broken) = self.with_deltas(model);
+        if let Some(fault) = broken {
+            tracing::warn!("{} is served for now: {fault}", model.versions());
         }
         Ok(model)
     }
@@ -93,26 +93,43 @@ impl Follower {
     }
 
     fn look_at_deltas(&mut self, current: &ServingModel) -> Followed {
-        let path = match self.next_delta(current.versions()) {
-            Ok(Some(path)) => path,
+        match self.next_model(current) {
+            Ok(Some(model)) => Followed::Newer(Box::new(model)),
             Ok(None) => {
                 // Reported at each look, so that the caller knows that the failure persists.
                 let broken = self.broken.values().next();
-                return broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()));
+                broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()))
             }
-            Err(fault) => return Followed::Broken(fault),
-        };
-        match self.apply(current, &path) {
-            Ok(model) => {
+            Err(fault) => Followed::Broken(fault),
+        }
+    }
+
+    /// A model that was just read from the folder, with the deltas that lead on from it; and why they end early, if they do.
+    fn with_deltas(&mut self, mut model: ServingModel) -> (ServingModel, Option<Fault>) {
+        self.passed = model.versions().all().collect();
+        loop {
+            match self.next_model(&model) {
+                Ok(Some(newer)) => model = newer,
+                Ok(None) => return (model, None),
+                Err(fault) => return (model, Some(fault)),
+            }
+        }
+    }
+
+    /// The model with the next delta that leads on, if there is one. Later looks try a delta again that cannot be applied.
+    fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
+        let Some(path) = self.next_delta(model.versions())? else { return Ok(None) };
+        match self.apply(model, &path) {
+            Ok(newer) => {
                 self.broken.remove(&path);
-                self.passed.extend(model.versions().all());
-                Followed::Newer(Box::new(model))
+                self.passed.extend(newer.versions().all());
+                Ok(Some(newer))
             }
             Err(fault) => {
                 let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
                 let failed = Failed::new(fault.clone(), self.broken.get(&path));
                 self.broken.insert(path, failed);
-                Followed::Broken(fault)
+                Err(fault)
             }
         }
     }
