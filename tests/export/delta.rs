@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use forebay::Model;
+use forebay::pipelines::{Context, Followed, Follower, ServingModel};
 
 use crate::common;
 use crate::rows::{LINEAR_ONLY, TABLES, TWO_TOWERS, job, model, predict, rows};
@@ -47,6 +49,27 @@ fn three_days(dir: &Path) -> (Vec<PathBuf>, PathBuf) {
 
 fn version(folder: &Path) -> String {
     Model::load(folder, 1).unwrap().version().unwrap().to_string()
+}
+
+/// Puts a copy of the folder `of` in the place `at`.
+fn replace(at: &Path, of: &Path) {
+    if at.exists() {
+        fs::remove_dir_all(at).unwrap();
+    }
+    assert!(Command::new("cp").arg("-r").args([of, at]).status().unwrap().success());
+}
+
+/// The newer model that a look finds, if any.
+fn look(follower: &mut Follower, current: &ServingModel) -> Option<ServingModel> {
+    match follower.look(current) {
+        Followed::Nothing => None,
+        Followed::Newer(model) => Some(*model),
+        Followed::Broken(fault) => panic!("{fault}"),
+    }
+}
+
+fn version_and_deltas(model: &ServingModel) -> (String, u32) {
+    (model.version().to_string(), model.deltas())
 }
 
 /// All rows of a model, as bits.
@@ -207,6 +230,21 @@ fn a_server_that_starts_beside_a_delta_that_is_not_whole_serves_the_version_befo
     fs::write(&file, &whole).unwrap();
     let newest = version(&days[2]);
     common::until("the delta is applied", || server.model()["version"] == newest);
+}
+
+/// A bug: the server went back to the version of the folder, and served all versions after it again.
+#[test]
+fn a_folder_that_is_rolled_forward_is_taken_with_the_deltas_that_lead_on_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
+    replace(&folder, &days[0]);
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let first = follower.load().unwrap();
+    assert_eq!(version_and_deltas(&first), (version(&days[2]), 2));
+    replace(&folder, &days[1]);
+    let second = look(&mut follower, &first).unwrap();
+    assert_eq!(version_and_deltas(&second), (version(&days[2]), 1));
+    assert!(look(&mut follower, &second).is_none());
 }
 
 #[test]

@@ -80,10 +80,7 @@ impl Follower {
     pub fn look(&mut self, current: &ServingModel) -> Followed {
         let broken = match self.look_at_folder(current) {
             Ok(None) => None,
-            Ok(Some(model)) => {
-                self.passed = model.versions().all().collect();
-                return Followed::Newer(Box::new(model));
-            }
+            Ok(Some(model)) => return Followed::Newer(Box::new(model)),
             Err(fault) => Some(fault),
         };
         match (self.look_at_deltas(current), broken) {
@@ -134,7 +131,8 @@ impl Follower {
         }
     }
 
-    /// The model of the folder, if its manifest is another one than was loaded and its versions are not the current ones.
+    /// The model of the folder with the deltas that lead on from it, if its manifest is another one than was loaded; not if that is the
+    /// current model. Why the deltas end early is reported at the next look.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let manifest = self.manifest()?;
         if self.seen == Some(manifest) {
@@ -155,7 +153,9 @@ impl Follower {
         match model {
             Ok(model) => {
                 self.seen = Some(manifest);
-                Ok(Some(model).filter(|model| model.versions() != current.versions()))
+                let (model, _) = self.with_deltas(model);
+                let of = |model: &ServingModel| (model.versions(), model.deltas());
+                Ok(Some(model).filter(|model| of(model) != of(current)))
             }
             Err(fault) => {
                 let failed = Failed::new(fault.clone(), before.as_ref().map(|(_, failed)| failed));
