@@ -247,6 +247,29 @@ fn a_folder_that_is_rolled_forward_is_taken_with_the_deltas_that_lead_on_from_it
     assert!(look(&mut follower, &second).is_none());
 }
 
+/// A bug: nothing happened, because the manifest was the same.
+#[test]
+fn a_folder_that_is_replaced_by_an_equal_one_leads_back_if_its_deltas_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
+    replace(&folder, &days[0]);
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let mut current = follower.load().unwrap();
+    for left in [1, 0] {
+        fs::remove_dir_all(deltas.join((left + 1).to_string())).unwrap();
+        assert!(look(&mut follower, &current).is_none(), "the folder is the same");
+        replace(&folder, &days[0]);
+        current = look(&mut follower, &current).unwrap();
+        assert_eq!(version_and_deltas(&current), (version(&days[left]), left as u32));
+    }
+    // The current model is that of the folder.
+    replace(&folder, &days[0]);
+    assert!(look(&mut follower, &current).is_none());
+    // The versions before no longer count as passed.
+    delta(&days[0], &days[2], &deltas.join("3"));
+    assert_eq!(version_and_deltas(&look(&mut follower, &current).unwrap()), (version(&days[2]), 1));
+}
+
 #[test]
 fn a_delta_leads_from_a_model_to_the_checkpoint_of_a_training_that_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -11,7 +11,7 @@ use super::failed::Failed;
 use super::serving_model::ServingModel;
 use crate::context::Context;
 use crate::delta::{Delta, DeltaManifest, ModelVersions};
-use crate::model_folder::Manifest;
+use crate::model_folder::{MANIFEST, Manifest};
 use crate::model_version::ModelVersion;
 
 /// Follows a model folder and a folder of deltas.
@@ -20,10 +20,10 @@ pub struct Follower {
     deltas: Option<PathBuf>,
     settings: Vec<String>,
     context: Context,
-    /// The hash of the manifest that was loaded last.
-    seen: Option<u128>,
+    /// The manifest that was loaded last.
+    seen: Option<SeenManifest>,
     /// The newer manifest whose model could not be loaded, and when it is tried again.
-    failed: Option<(u128, Failed)>,
+    failed: Option<(SeenManifest, Failed)>,
     /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
     passed: HashSet<ModelVersion>,
     /// Deltas that could not be applied, and when each is tried again.
@@ -31,6 +31,14 @@ pub struct Follower {
     /// Deltas that are left out, because their manifest cannot be read or they lead back. Each is reported once, and read again, because it
     /// may be on its way.
     left_out: HashSet<PathBuf>,
+}
+
+/// Tells the manifest of a model folder from another one that takes its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenManifest {
+    hash: u128,
+    /// Differs even if the folder that takes the place has the same content.
+    stamp: String,
 }
 
 /// What [`Follower::look`] found.
@@ -131,11 +139,14 @@ impl Follower {
         }
     }
 
-    /// The model of the folder with the deltas that lead on from it, if its manifest is another one than was loaded; not if that is the
+    /// The model of the folder with the deltas that lead on from it, if the folder is another one than was loaded; not if that is the
     /// current model. Why the deltas end early is reported at the next look.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let manifest = self.manifest()?;
-        if self.seen == Some(manifest) {
+        let is_equal = self.seen.as_ref().is_some_and(|seen| seen.hash == manifest.hash);
+        // With deltas applied, a folder of the same content leads back.
+        if is_equal && (current.deltas() == 0 || self.seen.as_ref() == Some(&manifest)) {
+            self.seen = Some(manifest);
             return Ok(None);
         }
         if let Some((of, failed)) = &mut self.failed
@@ -165,9 +176,9 @@ impl Follower {
         }
     }
 
-    fn manifest(&self) -> Result<u128, Fault> {
+    fn manifest(&self) -> Result<SeenManifest, Fault> {
         let folder = Folder::from(self.model.as_str()).with_stores(&self.context.stores).open()?;
-        Ok(xxh3_128(&Manifest::bytes(&folder)?))
+        Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
     /// A delta that leads on from a model of these versions.
@@ -196,7 +207,7 @@ impl Follower {
                     if changes && self.left_out.insert(path.clone()) {
                         tracing::warn!(
                             "delta {} is left out: it leads back to version {}, which was served since the model folder was read; \
-                             replace the model folder to go back",
+                             to go back, remove the deltas that lead on and replace the model folder",
                             path.display(),
                             manifest.to
                         );
