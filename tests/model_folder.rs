@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -113,6 +113,26 @@ fn a_folder_that_is_replaced_while_it_is_read_gives_one_of_the_models() {
         }
         saves.join().unwrap();
     });
+}
+
+/// A bug: in a chroot without `/proc`, every model folder was called none.
+#[test]
+fn a_model_is_read_where_no_proc_is_mounted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, folder) = (common::parquet(dir.path(), 0, 2000), dir.path().join("model"));
+    common::train(common::job(&data, &["model.kind=lr"])).model.save(&folder).unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", r#"mount -t tmpfs none /proc && exec "$0" "$@""#, program]).args(arguments);
+        command.output()
+    };
+    if !run("true", &[]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: this process cannot hide /proc from another one");
+        return;
+    }
+    let arguments = ["eval", "--model", folder.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    let (code, said) = common::code_and_output(&run(env!("CARGO_BIN_EXE_forebay"), &arguments).unwrap());
+    assert!(code == Some(0) && said.contains("AUC"), "{said}");
 }
 
 #[test]

@@ -37,10 +37,7 @@ impl DataFile {
     /// Reads a range, all of it, from the version that was listed. Cancel safe.
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Bytes, Fault> {
         let what = || format!("cannot read `{}`, bytes {} to {}", self.name, range.start, range.end);
-        let options =
-            GetOptions { range: Some(range.clone().into()), if_match: self.e_tag.clone(), ..GetOptions::default() };
-        let got = async { self.store.get_opts(&self.path, options).await?.bytes().await };
-        let bytes = got.await.map_err(|e| store_fault(&what(), e))?;
+        let bytes = self.get(range.clone()).await.map_err(|e| store_fault(&what(), e))?;
         if bytes.len() as u64 != range.end - range.start {
             return Err(Fault::external(format!(
                 "{}: only {} bytes came: the file became shorter while it was read",
@@ -49,5 +46,11 @@ impl DataFile {
             )));
         }
         Ok(bytes)
+    }
+
+    /// What the store has of a range, from the version that was listed. Cancel safe.
+    pub(crate) async fn get(&self, range: Range<u64>) -> object_store::Result<Bytes> {
+        let options = GetOptions { range: Some(range.into()), if_match: self.e_tag.clone(), ..GetOptions::default() };
+        self.store.get_opts(&self.path, options).await?.bytes().await
     }
 }

@@ -11,10 +11,14 @@ use super::damage::flip;
 use super::jobs::{ENDLESS, Job, ROWS, Running, rows};
 
 fn follow(job: &Job, more: &[&str]) -> Running {
+    job.spawn(command(job, more))
+}
+
+fn command(job: &Job, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(["eval", "--follow", "--json", "--data"]).arg(rows("parquet")).arg("--model").arg(job.checkpoints());
     command.args(more);
-    job.spawn(command)
+    command
 }
 
 fn evaluations(said: &str) -> Vec<Value> {
@@ -143,6 +147,51 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     assert!(ended.code == Some(0) && ended.said.contains("is of another run"), "{}", ended.said);
     assert_ne!(kept(), of_first);
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
+}
+
+/// A bug: the command ended, and did not print the evaluation.
+#[test]
+fn a_best_model_that_the_disk_does_not_take_is_saved_when_there_is_room_and_an_error_at_the_end() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(2, &[]);
+    let best = job.folder.path().join("best");
+    let manifest = best.join("manifest.json");
+    let started = || {
+        let follow = command(&job, &["--best", best.to_str().unwrap()]);
+        let mut follower = job.spawn(with_short_files(&follow));
+        follower.until_said("the best model so far cannot be saved");
+        follower.check_runs();
+        let said = follower.said();
+        let (evaluation, warning) = (said.find("\"is_best\":true").unwrap(), said.find("cannot be saved").unwrap());
+        assert!(evaluation < warning && !manifest.exists(), "{said}");
+        follower
+    };
+    let follower = started();
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    assert!(
+        ended.code == Some(3) && ended.said.contains("error: the best model so far cannot be saved"),
+        "{}",
+        ended.said
+    );
+
+    let mut follower = started();
+    follower.lift_limit();
+    while !manifest.exists() {
+        follower.check_runs();
+    }
+    follower.until_said("the best model so far is saved now");
+    follower.signal(Signal::TERM);
+    let ended = follower.end();
+    let [evaluation] = evaluations(&ended.said).try_into().unwrap();
+    assert_eq!((ended.code, auc_of(&best)), (Some(0), evaluation["auc"].as_f64().unwrap()), "{}", ended.said);
+}
+
+/// The command in a process that cannot write long files until [`Running::lift_limit`].
+fn with_short_files(command: &Command) -> Command {
+    let mut limited = Command::new("bash");
+    limited.args(["-c", r#"ulimit -S -f 64; exec "$0" "$@""#]).arg(command.get_program()).args(command.get_args());
+    limited
 }
 
 /// For instance while a folder is copied from another machine, file by file.

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -269,6 +269,12 @@ impl Running {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Lets the process write files of any length.
+    pub(crate) fn lift_limit(&self) {
+        let no_limit = Rlimit { current: None, maximum: None };
+        prlimit(Some(Pid::from_child(&self.child)), Resource::Fsize, no_limit).unwrap();
     }
 
     /// Stops the process (SIGSTOP), and waits until all of its threads stand still, or it has ended.

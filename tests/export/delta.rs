@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use forebay::Model;
+use forebay::pipelines::{Context, Followed, Follower, ServingModel};
 
 use crate::common;
 use crate::rows::{LINEAR_ONLY, TABLES, TWO_TOWERS, job, model, predict, rows};
@@ -31,6 +33,43 @@ pub(crate) fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&s
     let folder = dir.join(name);
     common::train(job(&rows(dir, first, n), &settings)).model.save(&folder).unwrap();
     folder
+}
+
+/// Three models, each trained on from the one before; and a folder with the deltas between them, `1` and `2`.
+fn three_days(dir: &Path) -> (Vec<PathBuf>, PathBuf) {
+    let (mut days, deltas) = (vec![model(dir, "wide_deep", &[])], dir.join("deltas"));
+    fs::create_dir(&deltas).unwrap();
+    for at in 1..3 {
+        let from = format!("train.from={}", days[at - 1].display());
+        days.push(trained(dir, &format!("day-{at}"), 10_000 * at as u64, 40, &[&from, "data.epochs=1"]));
+        delta(&days[at - 1], &days[at], &deltas.join(at.to_string()));
+    }
+    (days, deltas)
+}
+
+fn version(folder: &Path) -> String {
+    Model::load(folder, 1).unwrap().version().unwrap().to_string()
+}
+
+/// Puts a copy of the folder `of` in the place `at`.
+fn replace(at: &Path, of: &Path) {
+    if at.exists() {
+        fs::remove_dir_all(at).unwrap();
+    }
+    assert!(Command::new("cp").arg("-r").args([of, at]).status().unwrap().success());
+}
+
+/// The newer model that a look finds, if any.
+fn look(follower: &mut Follower, current: &ServingModel) -> Option<ServingModel> {
+    match follower.look(current) {
+        Followed::Nothing => None,
+        Followed::Newer(model) => Some(*model),
+        Followed::Broken(fault) => panic!("{fault}"),
+    }
+}
+
+fn version_and_deltas(model: &ServingModel) -> (String, u32) {
+    (model.version().to_string(), model.deltas())
 }
 
 /// All rows of a model, as bits.
@@ -175,6 +214,60 @@ fn a_server_applies_deltas_one_after_the_other_while_it_answers() {
     fs::remove_dir_all(&broken).unwrap();
     let again = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
     assert_eq!((&again.model()["version"], &again.model()["deltas"]), (&version, &serde_json::json!(2)));
+}
+
+/// A bug: the server ended with an error, for instance if it was started again while a delta was copied.
+#[test]
+fn a_server_that_starts_beside_a_delta_that_is_not_whole_serves_the_version_before_until_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let (days, deltas) = three_days(dir.path());
+    let file = deltas.join("2/changed.parquet");
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let mut server = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
+    assert_eq!(server.model()["version"], version(&days[1]));
+    server.process.wait_for("changed.parquet is damaged", 1);
+    fs::write(&file, &whole).unwrap();
+    let newest = version(&days[2]);
+    common::until("the delta is applied", || server.model()["version"] == newest);
+}
+
+/// A bug: the server went back to the version of the folder, and served all versions after it again.
+#[test]
+fn a_folder_that_is_rolled_forward_is_taken_with_the_deltas_that_lead_on_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
+    replace(&folder, &days[0]);
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let first = follower.load().unwrap();
+    assert_eq!(version_and_deltas(&first), (version(&days[2]), 2));
+    replace(&folder, &days[1]);
+    let second = look(&mut follower, &first).unwrap();
+    assert_eq!(version_and_deltas(&second), (version(&days[2]), 1));
+    assert!(look(&mut follower, &second).is_none());
+}
+
+/// A bug: nothing happened, because the manifest was the same.
+#[test]
+fn a_folder_that_is_replaced_by_an_equal_one_leads_back_if_its_deltas_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
+    replace(&folder, &days[0]);
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let mut current = follower.load().unwrap();
+    for left in [1, 0] {
+        fs::remove_dir_all(deltas.join((left + 1).to_string())).unwrap();
+        assert!(look(&mut follower, &current).is_none(), "the folder is the same");
+        replace(&folder, &days[0]);
+        current = look(&mut follower, &current).unwrap();
+        assert_eq!(version_and_deltas(&current), (version(&days[left]), left as u32));
+    }
+    // The current model is that of the folder.
+    replace(&folder, &days[0]);
+    assert!(look(&mut follower, &current).is_none());
+    // The versions before no longer count as passed.
+    delta(&days[0], &days[2], &deltas.join("3"));
+    assert_eq!(version_and_deltas(&look(&mut follower, &current).unwrap()), (version(&days[2]), 1));
 }
 
 #[test]

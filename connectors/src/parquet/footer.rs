@@ -9,7 +9,6 @@ use forebay_actors::Fault;
 use forebay_base::{catch_expected, panic_message};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
-use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::MetadataFetch;
 use parquet::arrow::parquet_to_arrow_schema;
@@ -178,10 +177,9 @@ pub(super) enum Fetch<'a> {
 impl MetadataFetch for Fetch<'_> {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
         match self {
-            Self::Store(file) => async move {
-                file.store.get_range(&file.path, range).await.map_err(|e| ParquetError::External(Box::new(e)))
+            Self::Store(file) => {
+                async move { file.get(range).await.map_err(|e| ParquetError::External(Box::new(e))) }.boxed()
             }
-            .boxed(),
             Self::Read(start, bytes) => {
                 let within = range.start.checked_sub(*start).zip(range.end.checked_sub(*start));
                 let within = within.filter(|(from, to)| from <= to && *to <= bytes.len() as u64);
@@ -198,6 +196,7 @@ mod tests {
     use parquet::schema::parser::parse_message_type;
 
     use super::*;
+    use crate::input::Input;
 
     #[test]
     fn a_column_of_a_type_that_arrow_does_not_have_is_named() {
@@ -207,5 +206,17 @@ mod tests {
         let metadata = ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), Vec::new());
         let said = as_written("f.parquet", &Arc::new(metadata)).unwrap_err().to_string();
         assert!(said.contains("column `pairs` of `f.parquet` has a type that cannot be read"), "{said}");
+    }
+
+    /// A bug: it was called not whole, as if it were still being written.
+    #[tokio::test]
+    async fn a_file_that_is_replaced_after_it_was_listed_is_told_as_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.parquet");
+        std::fs::write(&path, "PAR1 and so on").unwrap();
+        let files = Input::from(path.clone()).list().await.unwrap();
+        std::fs::write(&path, "of another length, and no Parquet file").unwrap();
+        let said = load(files, None, &[], &[], false).await.unwrap_err().to_string();
+        assert!(said.contains("a.parquet") && said.contains("was replaced or changed after it was listed"), "{said}");
     }
 }

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -61,6 +62,28 @@ impl OpenFolder {
         };
         files.sort();
         Ok(files)
+    }
+
+    /// Tells a file from another one that takes its name, even one with the same bytes: the inode and the time of its last change, or what
+    /// the store says.
+    ///
+    /// # Errors
+    /// A user fault that names the file if it is not there.
+    pub fn stamp(&self, file: &str) -> Result<String, Fault> {
+        let name = self.name(file);
+        match &self.at {
+            Opened::Local(path) => {
+                let there = fs::metadata(path.join(file)).map_err(|e| fault(&name, "cannot read", e))?;
+                Ok(format!("{} {}.{:09}", there.ino(), there.mtime(), there.mtime_nsec()))
+            }
+            Opened::Store(folder) => {
+                let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
+                folder.wait(async move {
+                    let there = store.head(&at).await.map_err(|e| store_fault(&format!("cannot read `{name}`"), e))?;
+                    Ok(format!("{:?} {}", there.e_tag, there.last_modified.timestamp_micros()))
+                })
+            }
+        }
     }
 
     /// The names of all that is directly in the folder, files and folders.
@@ -270,6 +293,26 @@ mod tests {
 
     use super::super::Folder;
     use super::*;
+
+    #[test]
+    fn a_file_has_another_stamp_after_one_with_the_same_bytes_has_taken_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let local = Folder::from(dir.path()).open().unwrap();
+        for folder in [local, Folder::in_store(Arc::new(InMemory::new()), "model".into()).open().unwrap()] {
+            assert!(folder.stamp("a").unwrap_err().to_string().contains(&folder.name("a")));
+            let put = || assert!(folder.put_new("a", b"one".to_vec()).unwrap());
+            put();
+            let before = folder.stamp("a").unwrap();
+            put();
+            assert_eq!(folder.stamp("a").unwrap(), before, "nothing was replaced");
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+            while folder.stamp("a").unwrap() == before {
+                assert!(std::time::Instant::now() < until, "{before}");
+                folder.remove("a").unwrap();
+                put();
+            }
+        }
+    }
 
     fn check(folder: &OpenFolder) {
         assert_eq!(folder.files().unwrap(), [], "no folder, no files");

@@ -129,6 +129,11 @@ impl Folder {
     }
 }
 
+/// A path that leads to an open folder, whatever its name is now.
+fn path_of(folder: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
+}
+
 /// Opens a file to read. Opening a pipe would wait for what writes to it.
 fn open_file(path: &LocalPath) -> io::Result<File> {
     let no_wait = OFlags::NONBLOCK.bits().cast_signed();
@@ -173,11 +178,14 @@ impl OpenFolder {
 
     /// A local folder that is read to the end even if another one takes its name: what reads it later reads files of the folder that has
     /// the name now, or finds that they are removed. One in a store, or one that is not there, stays as it is.
+    ///
+    /// So does a local one where no `/proc` is mounted, as in some chroots: its files are read by their paths. Then another folder that has
+    /// the name for a moment, between two reads, is not noticed.
     #[must_use]
     pub fn held(mut self) -> Self {
         if let Opened::Local(path) = &self.at {
             let opened = OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits().cast_signed()).open(path);
-            self.held = opened.ok().map(Arc::new);
+            self.held = opened.ok().filter(|folder| path_of(folder).exists()).map(Arc::new);
         }
         self
     }
@@ -208,7 +216,7 @@ impl OpenFolder {
     /// The path by which files of a local folder are read.
     fn path_to_read(&self, path: &LocalPath, file: &str) -> PathBuf {
         match &self.held {
-            Some(held) => PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd())).join(file),
+            Some(held) => path_of(held).join(file),
             None => path.join(file),
         }
     }

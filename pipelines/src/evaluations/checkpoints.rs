@@ -1,7 +1,10 @@
 //! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
 //! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
 
+use std::time::{Duration, Instant};
+
 use forebay_actors::{Fault, FaultKind};
+use forebay_base::Backoff;
 use forebay_connectors::staged::Folder;
 use forebay_job::{EvaluationMetric, EvaluationOptions, Job, Paths};
 
@@ -17,6 +20,9 @@ use crate::saved_model::LoadedCheckpoint;
 use crate::sources;
 use crate::training_summary::TrainingSummary;
 
+/// The time between the first two tries to save the best model, and the longest time between later ones.
+const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
 /// The evaluations of the checkpoints in a folder.
 pub struct CheckpointEvaluations {
     folder: CheckpointFolder,
@@ -25,6 +31,8 @@ pub struct CheckpointEvaluations {
     patience: Option<(u32, f64)>,
     /// Where the best model is saved.
     best: Option<String>,
+    /// The best model, until it is saved.
+    unsaved: Option<Unsaved>,
     context: Context,
     /// The last checkpoint that was evaluated.
     last: Option<LoadedCheckpoint>,
@@ -33,6 +41,14 @@ pub struct CheckpointEvaluations {
     waits_for_whole: bool,
     types: Option<RowTypes>,
     points: Vec<EvaluationPoint>,
+}
+
+/// A model that could not be saved yet.
+struct Unsaved {
+    model: Model,
+    waits: Backoff,
+    /// When it is tried again.
+    at: Instant,
 }
 
 /// The evaluation of a checkpoint.
@@ -47,6 +63,8 @@ pub struct EvaluatedCheckpoint {
     pub metric: EvaluationMetric,
     /// Whether no earlier evaluation was better or equal.
     pub is_best: bool,
+    /// Why the model, which is the best so far, is not saved yet. The evaluations keep it in memory, and try again.
+    pub not_saved: Option<Fault>,
     /// Whether as many evaluations in a row as the patience allows brought no improvement.
     pub is_enough: bool,
 }
@@ -65,6 +83,7 @@ impl CheckpointEvaluations {
             data,
             patience: None,
             best: None,
+            unsaved: None,
             context,
             last: None,
             damaged,
@@ -81,7 +100,8 @@ impl CheckpointEvaluations {
     }
 
     /// Saves the best model so far to a model folder, a path or URL, whole or not at all. Replaces the model there, except a better model
-    /// of the same run, which an earlier process kept.
+    /// of the same run, which an earlier process kept. If it cannot be saved, [`next`](Self::next) tries again from time to time; at the
+    /// end, call [`save_best`](Self::save_best).
     ///
     /// # Errors
     /// A user fault if something other than a model is there, or nothing can be written.
@@ -98,13 +118,14 @@ impl CheckpointEvaluations {
     /// passed over, too.
     ///
     /// # Errors
-    /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails; the best model cannot be
-    /// saved. A fault of the kind [`FaultKind::Stopped`] once `stopped` returns true.
+    /// Another version of the program wrote the checkpoint; the rows cannot be scored; the store fails. A fault of the kind
+    /// [`FaultKind::Stopped`] once `stopped` returns true.
     pub fn next(
         &mut self,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,
         stopped: impl Fn() -> bool,
     ) -> Result<Option<EvaluatedCheckpoint>, Fault> {
+        self.save_best_if_due();
         let mut last = self.last;
         let newest = match Model::of_newest(&self.folder, &mut last, &mut self.damaged, 1, &self.context) {
             // The files may still be on their way, for instance from another machine.
@@ -125,7 +146,7 @@ impl CheckpointEvaluations {
             tracing::warn!(
                 "checkpoint {number} is of another run: its evaluations begin anew, and so does the best model"
             );
-            (self.points, self.types) = (Vec::new(), None);
+            (self.points, self.types, self.unsaved) = (Vec::new(), None, None);
         }
         self.add_types(&mut model)?;
         adapt(&mut model.job)?;
@@ -144,10 +165,41 @@ impl CheckpointEvaluations {
             EvaluationOptions { patience, min_delta: min_delta.unwrap_or(0.0), ..model.job.evaluation.clone() };
         let is_best = stopping::best(&options, &self.points) == Some(self.points.len() - 1);
         let is_enough = stopping::stops_after(&options, &self.points);
-        if let (true, Some(best)) = (is_best, &self.best) {
-            model.save(best.as_str()).map_err(|fault| fault.context("the best model so far cannot be saved"))?;
+        let not_saved = if is_best { self.keep(model).err() } else { None };
+        let metric = options.metric;
+        Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric, is_best, not_saved, is_enough }))
+    }
+
+    /// Saves a model, which is the best so far, if there is a place for it.
+    fn keep(&mut self, model: Model) -> Result<(), Fault> {
+        let waits = Backoff::equal_jitter(WAITS.0, WAITS.1);
+        // It also takes the place of an earlier one that could not be saved.
+        self.unsaved = self.best.is_some().then(|| Unsaved { model, waits, at: Instant::now() });
+        self.save_best()
+    }
+
+    /// Saves the best model so far, if there is one that could not be saved yet.
+    ///
+    /// # Errors
+    /// Something other than a model is at its place; a fault of the disk or the store.
+    pub fn save_best(&mut self) -> Result<(), Fault> {
+        let (Some(unsaved), Some(best)) = (&mut self.unsaved, &self.best) else { return Ok(()) };
+        if let Err(fault) = unsaved.model.save(best.as_str()) {
+            unsaved.at = Instant::now() + unsaved.waits.next_wait();
+            return Err(fault.context("the best model so far cannot be saved"));
         }
-        Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric: options.metric, is_best, is_enough }))
+        self.unsaved = None;
+        Ok(())
+    }
+
+    fn save_best_if_due(&mut self) {
+        if self.unsaved.as_ref().is_none_or(|unsaved| Instant::now() < unsaved.at) {
+            return;
+        }
+        match self.save_best() {
+            Ok(()) => tracing::info!("the best model so far is saved now"),
+            Err(fault) => tracing::debug!("{fault}"),
+        }
     }
 
     fn evaluated(&self, model: &Model, stopped: impl Fn() -> bool) -> Result<(EvaluationPoint, Evaluation), Fault> {

@@ -11,7 +11,7 @@ use super::failed::Failed;
 use super::serving_model::ServingModel;
 use crate::context::Context;
 use crate::delta::{Delta, DeltaManifest, ModelVersions};
-use crate::model_folder::Manifest;
+use crate::model_folder::{MANIFEST, Manifest};
 use crate::model_version::ModelVersion;
 
 /// Follows a model folder and a folder of deltas.
@@ -20,10 +20,10 @@ pub struct Follower {
     deltas: Option<PathBuf>,
     settings: Vec<String>,
     context: Context,
-    /// The hash of the manifest that was loaded last.
-    seen: Option<u128>,
+    /// The manifest that was loaded last.
+    seen: Option<SeenManifest>,
     /// The newer manifest whose model could not be loaded, and when it is tried again.
-    failed: Option<(u128, Failed)>,
+    failed: Option<(SeenManifest, Failed)>,
     /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
     passed: HashSet<ModelVersion>,
     /// Deltas that could not be applied, and when each is tried again.
@@ -31,6 +31,14 @@ pub struct Follower {
     /// Deltas that are left out, because their manifest cannot be read or they lead back. Each is reported once, and read again, because it
     /// may be on its way.
     left_out: HashSet<PathBuf>,
+}
+
+/// Tells the manifest of a model folder from another one that takes its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenManifest {
+    hash: u128,
+    /// Differs even if the folder that takes the place has the same content.
+    stamp: String,
 }
 
 /// What [`Follower::look`] found.
@@ -60,17 +68,17 @@ impl Follower {
         }
     }
 
-    /// Loads the model folder and applies the deltas that lead on from it.
+    /// Loads the model folder and applies the deltas that lead on from it, up to one that cannot be applied: it may be on its way, and
+    /// later looks try it again.
     ///
     /// # Errors
-    /// As [`ServingModel::load`]; also if the folder of deltas cannot be listed, or a delta that applies is damaged.
+    /// As [`ServingModel::load`].
     pub fn load(&mut self) -> Result<ServingModel, Fault> {
         self.seen = Some(self.manifest()?);
-        let mut model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
-        self.passed = model.versions().all().collect();
-        while let Some(path) = self.next_delta(model.versions())? {
-            model = self.apply(&model, &path)?;
-            self.passed.extend(model.versions().all());
+        let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
+        let (model, broken) = self.with_deltas(model);
+        if let Some(fault) = broken {
+            tracing::warn!("{} is served for now: {fault}", model.versions());
         }
         Ok(model)
     }
@@ -80,10 +88,7 @@ impl Follower {
     pub fn look(&mut self, current: &ServingModel) -> Followed {
         let broken = match self.look_at_folder(current) {
             Ok(None) => None,
-            Ok(Some(model)) => {
-                self.passed = model.versions().all().collect();
-                return Followed::Newer(Box::new(model));
-            }
+            Ok(Some(model)) => return Followed::Newer(Box::new(model)),
             Err(fault) => Some(fault),
         };
         match (self.look_at_deltas(current), broken) {
@@ -93,34 +98,55 @@ impl Follower {
     }
 
     fn look_at_deltas(&mut self, current: &ServingModel) -> Followed {
-        let path = match self.next_delta(current.versions()) {
-            Ok(Some(path)) => path,
+        match self.next_model(current) {
+            Ok(Some(model)) => Followed::Newer(Box::new(model)),
             Ok(None) => {
                 // Reported at each look, so that the caller knows that the failure persists.
                 let broken = self.broken.values().next();
-                return broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()));
+                broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()))
             }
-            Err(fault) => return Followed::Broken(fault),
-        };
-        match self.apply(current, &path) {
-            Ok(model) => {
+            Err(fault) => Followed::Broken(fault),
+        }
+    }
+
+    /// A model that was just read from the folder, with the deltas that lead on from it; and why they end early, if they do.
+    fn with_deltas(&mut self, mut model: ServingModel) -> (ServingModel, Option<Fault>) {
+        self.passed = model.versions().all().collect();
+        loop {
+            match self.next_model(&model) {
+                Ok(Some(newer)) => model = newer,
+                Ok(None) => return (model, None),
+                Err(fault) => return (model, Some(fault)),
+            }
+        }
+    }
+
+    /// The model with the next delta that leads on, if there is one. Later looks try a delta again that cannot be applied.
+    fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
+        let Some(path) = self.next_delta(model.versions())? else { return Ok(None) };
+        match self.apply(model, &path) {
+            Ok(newer) => {
                 self.broken.remove(&path);
-                self.passed.extend(model.versions().all());
-                Followed::Newer(Box::new(model))
+                self.passed.extend(newer.versions().all());
+                Ok(Some(newer))
             }
             Err(fault) => {
                 let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
                 let failed = Failed::new(fault.clone(), self.broken.get(&path));
                 self.broken.insert(path, failed);
-                Followed::Broken(fault)
+                Err(fault)
             }
         }
     }
 
-    /// The model of the folder, if its manifest is another one than was loaded and its versions are not the current ones.
+    /// The model of the folder with the deltas that lead on from it, if the folder is another one than was loaded; not if that is the
+    /// current model. Why the deltas end early is reported at the next look.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let manifest = self.manifest()?;
-        if self.seen == Some(manifest) {
+        let is_equal = self.seen.as_ref().is_some_and(|seen| seen.hash == manifest.hash);
+        // With deltas applied, a folder of the same content leads back.
+        if is_equal && (current.deltas() == 0 || self.seen.as_ref() == Some(&manifest)) {
+            self.seen = Some(manifest);
             return Ok(None);
         }
         if let Some((of, failed)) = &mut self.failed
@@ -138,7 +164,9 @@ impl Follower {
         match model {
             Ok(model) => {
                 self.seen = Some(manifest);
-                Ok(Some(model).filter(|model| model.versions() != current.versions()))
+                let (model, _) = self.with_deltas(model);
+                let of = |model: &ServingModel| (model.versions(), model.deltas());
+                Ok(Some(model).filter(|model| of(model) != of(current)))
             }
             Err(fault) => {
                 let failed = Failed::new(fault.clone(), before.as_ref().map(|(_, failed)| failed));
@@ -148,9 +176,9 @@ impl Follower {
         }
     }
 
-    fn manifest(&self) -> Result<u128, Fault> {
+    fn manifest(&self) -> Result<SeenManifest, Fault> {
         let folder = Folder::from(self.model.as_str()).with_stores(&self.context.stores).open()?;
-        Ok(xxh3_128(&Manifest::bytes(&folder)?))
+        Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
     /// A delta that leads on from a model of these versions.
@@ -179,7 +207,7 @@ impl Follower {
                     if changes && self.left_out.insert(path.clone()) {
                         tracing::warn!(
                             "delta {} is left out: it leads back to version {}, which was served since the model folder was read; \
-                             replace the model folder to go back",
+                             to go back, remove the deltas that lead on and replace the model folder",
                             path.display(),
                             manifest.to
                         );

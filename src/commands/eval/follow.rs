@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Eval, Evaluated, Point};
 use crate::Fault;
-use crate::actors::FaultKind;
+use crate::actors::{Domain, FaultKind};
 use crate::logs::Logs;
 use crate::pipelines::{CheckpointEvaluations, Context, EvaluatedCheckpoint};
 use crate::stop::Stop;
@@ -30,6 +30,20 @@ impl Eval {
             evaluations = evaluations.keep_best_at(best)?;
         }
         stop.has_begun();
+        let ended = self.evaluate_until(&mut evaluations, data, &stop, logs);
+        // However it ended, the best model is saved if that is possible now.
+        let saved = evaluations.save_best();
+        ended.and(saved)
+    }
+
+    /// Evaluates until the user asks to stop, or there are enough evaluations.
+    fn evaluate_until(
+        &self,
+        evaluations: &mut CheckpointEvaluations,
+        data: &str,
+        stop: &Stop,
+        logs: &Logs,
+    ) -> Result<(), Fault> {
         let mut waits = false;
         // `--best` still needs the evaluations after the reader of the pipe has ended.
         while !stop.asked() && (self.best.is_some() || out::is_read()) {
@@ -40,6 +54,12 @@ impl Eval {
             match evaluated {
                 Some(evaluated) => {
                     self.tell(data, &evaluated, logs)?;
+                    match evaluated.not_saved {
+                        // A disk may have room again.
+                        Some(fault) if fault.domain == Domain::External => tracing::warn!("{fault}; it is tried again"),
+                        Some(fault) => return Err(fault),
+                        None => {}
+                    }
                     if evaluated.is_enough {
                         return Ok(());
                     }
@@ -48,7 +68,7 @@ impl Eval {
                     if !std::mem::replace(&mut waits, true) {
                         tracing::info!("waiting for checkpoints in {}", self.model);
                     }
-                    wait(&stop);
+                    wait(stop);
                 }
             }
         }
@@ -57,7 +77,7 @@ impl Eval {
 
     /// Prints an evaluation.
     fn tell(&self, path: &str, evaluated: &EvaluatedCheckpoint, logs: &Logs) -> Result<(), Fault> {
-        let EvaluatedCheckpoint { number, point, evaluation, metric, is_best, is_enough } = evaluated;
+        let EvaluatedCheckpoint { number, point, evaluation, metric, is_best, is_enough, .. } = evaluated;
         if self.json || logs.is_json() {
             let (trained_rows, trained_epochs) = (point.rows, point.epochs);
             let at = Point { checkpoint: *number, trained_rows, trained_epochs, is_best: *is_best };
