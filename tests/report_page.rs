@@ -73,11 +73,8 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         |of: &str, name: &str| events.iter().filter(|event| event["cat"] == of && event["name"] == name).count();
     let batches = report["stages"][4]["items_in"].as_u64().unwrap() as usize;
     assert_eq!((slices("batch", "train"), slices("batch", "push")), (batches, batches), "a slice for each batch");
-    assert_eq!(
-        (slices("call", "pull"), slices("call", "push")),
-        (batches, batches),
-        "one shard answers a call for each"
-    );
+    // One shard answers a call for each batch; evaluations look up rows, too.
+    assert!(slices("call", "pull") >= batches && slices("call", "push") == batches);
     assert!(slices("wait", "shards") > 0 && events.iter().any(|event| event["ph"] == "f"), "no waits or no arrows");
 
     let page = drawn(&dir.path().join("report/report.html"), &dir.path().join("profile"));

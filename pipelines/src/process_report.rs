@@ -1,6 +1,6 @@
 //! The meters of one process, with its name.
 
-use forebay_actors::Report;
+use forebay_actors::{Report, StageReport};
 use serde::{Deserialize, Serialize};
 
 /// Stands for the process that a trainer waited for, if the batch is from a lease that another reader held before.
@@ -14,4 +14,11 @@ pub struct ProcessReport {
     /// Its meters. A ps process has services only.
     #[serde(flatten)]
     pub report: Report,
+}
+
+impl ProcessReport {
+    /// The stage of this name, if the process has it.
+    pub(crate) fn stage(&self, name: &str) -> Option<&StageReport> {
+        self.report.stages.iter().find(|stage| stage.name == name)
+    }
 }

@@ -220,10 +220,6 @@ fn mean(processes: &[&ProcessReport], name: &str, share: impl Fn(&StageReport) -
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
 }
 
-pub(super) fn stage<'a>(process: &'a ProcessReport, name: &str) -> Option<&'a StageReport> {
-    process.report.stages.iter().find(|stage| stage.name == name)
-}
-
 /// The limit, if evaluations take more of the time than any stage is occupied, and than look-up, compute and push take in turn.
 fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit> {
     let share = mean(processes, "lookup", |stage| stage.wait_share(EVALUATION));
@@ -262,7 +258,7 @@ fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
         return None;
     }
     let in_turn = ticket + mean(processes, "lookup", StageReport::occupied_share);
-    let replicas = processes.iter().find_map(|process| stage(process, "lookup")).map_or(1, |lookup| lookup.replicas);
+    let replicas = processes.iter().find_map(|process| process.stage("lookup")).map_or(1, |lookup| lookup.replicas);
     // Look-ahead has a replica for each ticket.
     let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
     let skew = others::slow_ps(processes);
@@ -287,7 +283,7 @@ fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     }
     let process = processes.iter().find(|process| Some(&process.process) == reader.as_ref());
     // The links of other readers are full because their batches come after those of this one.
-    let held_up = match process.and_then(|process| stage(process, "ship")) {
+    let held_up = match process.and_then(|process| process.stage("ship")) {
         Some(ship) => ship.wait_share("trainer"),
         None => mean(processes, "ship", |stage| stage.wait_share("trainer")),
     };
@@ -309,13 +305,13 @@ fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
 }
 
 fn readers(processes: &[&ProcessReport]) -> usize {
-    processes.iter().filter(|process| stage(process, "read").is_some()).count()
+    processes.iter().filter(|process| process.stage("read").is_some()).count()
 }
 
 /// All windows are given out, and trainers have no batches. Readers that have read all rows wait for leases, too, while trainers work.
 fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
     let mut lease = mean(processes, "read", |stage| stage.wait_share("lease"));
-    if processes.iter().any(|process| stage(process, "receive").is_some()) {
+    if processes.iter().any(|process| process.stage("receive").is_some()) {
         lease = lease.min(mean(processes, "receive", |stage| stage.wait_share("readers")));
     }
     (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))

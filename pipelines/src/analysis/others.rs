@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use forebay_actors::{ProcessWait, StageReport};
 
-use super::limit::stage;
 use crate::process_report::ProcessReport;
 
 /// Fewer waits than this say little.
@@ -64,7 +63,7 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
 /// It is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
 /// not wait for much longer than look-ups.
 pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a ProcessReport, String, f64)> {
-    let push = |process: &'a ProcessReport| Some((process, stage(process, "push")?));
+    let push = |process: &'a ProcessReport| Some((process, process.stage("push")?));
     let pushes = processes.iter().filter_map(|&process| push(process));
     let pushes: Vec<_> =
         pushes.map(|(process, push)| (process, push.wait_share("shards"), own_rate(process, push))).collect();
@@ -83,7 +82,7 @@ pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a P
 
 /// Seconds that a stage waits for shards, each time.
 fn mean_wait(process: &ProcessReport, name: &str) -> f64 {
-    let wait = stage(process, name).and_then(|stage| stage.waits.get("shards"));
+    let wait = process.stage(name).and_then(|stage| stage.waits.get("shards"));
     wait.map_or(0.0, |wait| wait.total.as_secs_f64() / wait.count.max(1) as f64)
 }
 
