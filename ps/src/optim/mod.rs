@@ -104,10 +104,10 @@ pub enum Optimizer {
     ///
     /// `z` of a new row is chosen such that the formula gives the row's initial weights.
     Ftrl {
-        /// Learning rate, default 0.1.
+        /// Learning rate, default 0.1; for linear weights by the batch, as without the field.
         #[serde(default = "defaults::ftrl_alpha")]
         alpha: f32,
-        /// Smooths the learning rate, default 1.
+        /// Smooths the learning rate, default 1; for linear weights by the batch, as without the field.
         #[serde(default = "defaults::ftrl_beta")]
         beta: f32,
         /// Weight of the absolute values: makes rows sparse, default 0.
