@@ -19,7 +19,7 @@ const MOST_LOST: f64 = 1.0 / 32.0;
 fn shift_of(stride: usize) -> u32 {
     let least = (CHUNK_WORDS / stride).max(1).ilog2();
     let lost = |shift: u32| {
-        let bytes = size_of::<f32>() * stride << shift;
+        let bytes = (size_of::<f32>() * stride) << shift;
         (bytes.next_multiple_of(page_of(bytes)) - bytes) as f64 / bytes as f64
     };
     let shifts = || least..=least + LARGER;
@@ -121,7 +121,7 @@ mod tests {
     fn chunks_lose_little_of_their_last_page() {
         for stride in 1..2000 {
             let shift = shift_of(stride);
-            let bytes = 4 * stride << shift;
+            let bytes = (4 * stride) << shift;
             assert!((4 << 20..=64 << 20).contains(&bytes), "{stride}: {bytes}");
             let lost = bytes.next_multiple_of(2 << 20) - bytes;
             assert!(16 * lost <= bytes, "{stride}: {lost} of {bytes}");
