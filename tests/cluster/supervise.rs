@@ -359,6 +359,26 @@ fn fill(pipe: &std::io::PipeWriter) {
     fcntl_setfl(pipe, flags).unwrap();
 }
 
+/// A bug: a process that had been told to end took the signal that `launch` passes on for a second one, and ended at once.
+#[test]
+fn a_launch_that_is_told_to_end_after_one_of_its_processes_saves_what_is_trained() {
+    in_time(|_| {
+        for victim in ["reader 0", "trainer 0", "ps 0"] {
+            let mut run = start(&job(ROWS, &ENDLESS), &[]);
+            run.until_said("launch", "rows are trained on");
+            child(&mut run, victim).signal(Signal::TERM);
+            run.until_said("launch", "stopping: ");
+            let told = Instant::now();
+            // Signals within half a second are one.
+            run.until("a while has passed", |_| (told.elapsed().as_millis() > 700).then_some(()));
+            run.signal("launch", Signal::TERM);
+            let Ended { code, log } = run.ended("launch");
+            assert_eq!(code, Some(5), "{victim}: {log}");
+            assert!(run.folder().join("model.partial").exists(), "{victim}: {log}");
+        }
+    });
+}
+
 #[test]
 fn a_launch_that_is_told_to_end_before_its_run_begins_has_the_exit_code_of_a_drain() {
     for wait in [0, 30, 60, 100, 150, 250, 400, 700] {
