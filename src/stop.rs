@@ -110,7 +110,11 @@ impl Stop {
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
             Asks::ToDrain if signals.begun.load(Ordering::SeqCst) => {
-                say(format, &format!("stopping: {first} (a second Ctrl-C or signal stops at once)"));
+                let second = match signals.only_drains.load(Ordering::SeqCst) {
+                    true => "",
+                    false => " (a second Ctrl-C or signal stops at once)",
+                };
+                say(format, &format!("stopping: {first}{second}"));
             }
             Asks::ToDrain => {
                 say(format, "stopping: nothing has begun yet");
