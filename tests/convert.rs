@@ -55,7 +55,7 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
     assert!(code == Some(0) && said.contains("has ';' and no ','"), "{said}");
     let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
-    assert_eq!(code, Some(0), "whoever names the comma means it: {said}");
+    assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
 }
 
 #[test]

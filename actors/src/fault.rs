@@ -149,7 +149,7 @@ impl Fault {
         self
     }
 
-    /// The message says in which row of which file it is: the place of the batch, with other numbers of rows, is not printed.
+    /// The message names the file and the row in it. `Display` then leaves out the place of the batch, which counts rows in another way.
     #[must_use]
     pub fn names_row(mut self) -> Self {
         self.names_row = true;

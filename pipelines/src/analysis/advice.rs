@@ -189,7 +189,7 @@ fn knob<'a>(
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor: n as f64 / m as f64 };
             Some(("placement.ps".into(), m.to_string(), effect))
         }
-        // An exact staleness has one look-up and one push under way, whatever it is.
+        // With `{ exactly = k }` a trainer makes one look-up and one push at a time, for any k.
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.sync && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
             let n = if job.may_look_ahead() { limit.replicas.max(1) } else { job.train.staleness.batches + 1 };

@@ -157,7 +157,7 @@ impl Reader {
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
-            // Since when a lease that was given back is taken by nobody.
+            // Since when there has been a returned lease that no reader has taken.
             let mut untaken = None;
             loop {
                 if !drained && stop() {
