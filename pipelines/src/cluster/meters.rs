@@ -217,26 +217,17 @@ impl MeterSender {
         LastMeters { others, offset: current(&offset), slots: None }
     }
 
-    /// Sends the timeline and the last report of a ps when every row is trained on. Gives up after [`LAST_REPORT_TIMEOUT`]: the first
-    /// trainer then does without. Cancel safe: the coordinator takes each message whole.
-    pub(super) async fn finish_ps(self, report: Report, tracks: &[Track]) {
-        let Self { member, offset, task, .. } = self;
-        drop(task);
-        let last = async {
-            send_timeline(&member, SentTimeline::of(tracks, current(&offset))).await;
-            let meters = || Sending { report: report.clone(), last: true, slots: None };
-            while send(&member, meters(), &offset).await.is_none() {
-                tokio::time::sleep(RETRY).await;
-            }
-        };
-        let _ = tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await;
+    /// As [`finish_async`](Self::finish_async). Blocks.
+    pub(crate) fn finish(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
+        let io = self.io.clone();
+        io.block_on(self.finish_async(report, tracks, slots))
     }
 
     /// Sends the timelines of this process, then its last report, in a trainer with the counts of its `slots`. Returns the reports of the
-    /// others. The first trainer waits until every member that takes part has sent its last one, or returns what is known by then. Blocks
-    /// for at most [`LAST_REPORT_TIMEOUT`].
-    pub(crate) fn finish(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
-        let Self { member, io, others, offset, task } = self;
+    /// others. The first trainer waits until every member that takes part has sent its last one, or returns what is known by then. Takes at
+    /// most [`LAST_REPORT_TIMEOUT`]. Cancel safe: the coordinator takes each message whole.
+    pub(super) async fn finish_async(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
+        let Self { member, others, offset, task, .. } = self;
         drop(task);
         let slots = slots.filter(|_| !is_first(member.id()));
         let (mut newest, mut of_trainers) = (others.borrow().clone(), None);
@@ -257,7 +248,7 @@ impl MeterSender {
                 tokio::time::sleep(RETRY).await;
             }
         };
-        let complete = io.block_on(async { tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await });
+        let complete = tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await;
         if complete.is_err() && is_first(member.id()) {
             tracing::warn!("the report lacks the last meters of some processes: they were not sent in time");
         }

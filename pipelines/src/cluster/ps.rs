@@ -115,7 +115,7 @@ async fn serve(
         if status.phase == RunPhase::Finished
             && let (Some(services), Some(meters)) = (&services, meters.take())
         {
-            meters.finish_ps(services.report(), &services.timeline()).await;
+            meters.finish_async(services.report(), &services.timeline(), None).await;
         }
         if !drained && stop() {
             session.drain();
