@@ -21,9 +21,12 @@ pub enum Format {
     Arrow,
 }
 
-/// Endings of compressed text; the source of text refuses those that it does not read by name.
-const COMPRESSED: [&str; 12] =
-    ["gz", "zst", "zstd", "bz2", "deflate", "lz4", "snappy", "xz", "zip", "7z", "tar", "tgz"];
+/// Endings of text that is unpacked while it is read.
+const UNPACKED: [&str; 3] = ["gz", "zst", "zstd"];
+
+/// Endings of text that Spark, Hadoop and archivers packed in a way that is not read here: the source of text refuses them by name.
+pub(crate) const PACKED_OTHERWISE: [&str; 11] =
+    ["bz2", "deflate", "lz4", "snappy", "xz", "zip", "7z", "tar", "tar.gz", "tar.zst", "tgz"];
 
 impl Format {
     /// Whether its files do not say the types of their columns.
@@ -81,7 +84,7 @@ fn ending(name: &str) -> (String, bool) {
     let lower = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let split = |name: &str| name.rsplit_once('.').map(|(stem, ending)| (stem.to_owned(), ending.to_owned()));
     match split(&lower) {
-        Some((stem, last)) if COMPRESSED.contains(&last.as_str()) => {
+        Some((stem, last)) if UNPACKED.contains(&last.as_str()) || PACKED_OTHERWISE.contains(&last.as_str()) => {
             (split(&stem).map_or_else(String::new, |(_, ending)| ending), true)
         }
         Some((_, last)) => (last, false),

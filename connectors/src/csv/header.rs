@@ -14,7 +14,7 @@ use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::column::data_type;
-use crate::text::head::read_head;
+use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
 /// Files whose headers are read at once.
 const AT_ONCE: usize = 16;
@@ -77,8 +77,7 @@ pub(super) async fn read_headers(
 /// The names in the first line of a file, and the mean length of the lines in `head`, in bytes.
 fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<String>, u64), Fault> {
     let name = &file.name;
-    // Excel begins UTF-8 with a byte order mark.
-    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
     let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
     if line.len() > MAX_LINE {

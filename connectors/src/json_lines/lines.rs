@@ -13,6 +13,7 @@ use crate::format::ValueKind;
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
+use crate::text::head::BYTE_ORDER_MARK;
 
 /// Columns being filled with the values of lines.
 pub struct JsonParser {
@@ -35,9 +36,6 @@ enum Defect {
     /// A value of a key that no file has in its first lines.
     NewKey(String),
 }
-
-/// Some programs begin a file with it.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The place of a key that no file has in its first lines.
 const NEW_KEY: usize = usize::MAX;

@@ -9,6 +9,9 @@ use super::bad_row::MAX_LINE;
 use super::decompress::{TextCompression, damaged};
 use crate::file::DataFile;
 
+/// Some programs, such as Excel, begin a file of UTF-8 with it.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Bytes that are read at first: they hold the header of nearly every file.
 const FIRST: u64 = 64 << 10;
 

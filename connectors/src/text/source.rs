@@ -20,6 +20,7 @@ use super::row_estimate::RowEstimate;
 use super::windows::{SplitToRead, TextWindows};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
+use crate::format::PACKED_OTHERWISE;
 use crate::identity;
 use crate::input::Input;
 use crate::lease::{DataPlan, Leases, PlanCheck, fingerprint, wanted};
@@ -33,10 +34,6 @@ const RANGE_BYTES: u64 = 4 << 20;
 /// Bytes of one request for a packed file, and how many may wait to be unpacked.
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECES: usize = 4;
-
-/// Endings of text that Spark, Hadoop and archivers packed in a way that is not read here.
-const PACKED_OTHERWISE: [&str; 11] =
-    [".bz2", ".deflate", ".lz4", ".snappy", ".xz", ".zip", ".7z", ".tar", ".tar.gz", ".tar.zst", ".tgz"];
 
 /// Reads text with one row per line in the format `F`.
 pub struct TextSource<F> {
@@ -263,9 +260,10 @@ impl<F: LineFormat> Source for TextSource<F> {
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
             let name = file.name.to_ascii_lowercase();
-            if let Some(ending) = PACKED_OTHERWISE.iter().find(|ending| name.ends_with(*ending)) {
+            let ends = |ending: &&&str| name.strip_suffix(**ending).is_some_and(|stem| stem.ends_with('.'));
+            if let Some(ending) = PACKED_OTHERWISE.iter().find(ends) {
                 return Err(Fault::user(format!(
-                    "`{}`: text packed as `{ending}` is not supported, write it as .gz, .zst or plain text",
+                    "`{}`: text packed as `.{ending}` is not supported, write it as .gz, .zst or plain text",
                     file.name
                 )));
             }

@@ -129,13 +129,11 @@ fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> R
 /// What a label without options may be, and for text which option it needs.
 fn binary_of(name: &str, kind: &DataType) -> String {
     let expected = "a number or a boolean, 0 or 1";
-    match kind {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
-            format!(
-                "{expected}: for text, say which values are 1, label = {{ column = {name:?}, positive = [\"...\"] }}"
-            )
-        }
-        _ => expected.to_owned(),
+    match is_text(kind) {
+        true => format!(
+            "{expected}: for text, say which values are 1, label = {{ column = {name:?}, positive = [\"...\"] }}"
+        ),
+        false => expected.to_owned(),
     }
 }
 
@@ -165,12 +163,10 @@ fn one_of(
         let place = |value: f64| wanted.iter().position(|&wanted| wanted == value);
         return Ok(numbers.into_iter().map(|value| label(place(value))).collect());
     }
-    let text = match array.data_type() {
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
-            cast(array, &DataType::Utf8).map_err(|_| wrong_type(name, array, "text"))?
-        }
-        _ => return Err(wrong_type(name, array, "text or numbers")),
-    };
+    if !is_text(array.data_type()) {
+        return Err(wrong_type(name, array, "text or numbers"));
+    }
+    let text = cast(array, &DataType::Utf8).map_err(|_| wrong_type(name, array, "text"))?;
     let mut labels = Vec::with_capacity(array.len());
     for (row, value) in text.as_string::<i32>().iter().enumerate() {
         if value.is_none() && !masked.has(row) {
@@ -179,6 +175,10 @@ fn one_of(
         labels.push(label(value.and_then(|value| values.iter().position(|v| v == value))));
     }
     Ok(labels)
+}
+
+fn is_text(kind: &DataType) -> bool {
+    matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..))
 }
 
 fn is_number(kind: &DataType) -> bool {
