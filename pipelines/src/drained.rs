@@ -82,8 +82,7 @@ impl Resources {
 
     /// The timeline of this process.
     pub(crate) fn timeline(&self, tracks: Vec<Track>) -> ProcessTimeline {
-        let process = self.session.as_ref().map_or_else(|| "train".to_owned(), ClusterSession::name);
-        ProcessTimeline { process, tracks }
+        ProcessTimeline { process: self.process_name(), tracks }
     }
 
     /// The summary, as in the manifest of the model of a drained run.

@@ -210,6 +210,11 @@ impl Resources {
         }
     }
 
+    /// The role and rank of this process; `train` if it runs alone.
+    pub(crate) fn process_name(&self) -> String {
+        self.session.as_ref().map_or_else(|| "train".to_owned(), ClusterSession::name)
+    }
+
     /// The report of the run: of this process, and of the `others` in a cluster.
     pub(crate) fn run_report(&self, mut report: Report, others: Vec<ProcessReport>) -> RunReport {
         if let Some(lookup) = report.stages.iter_mut().find(|stage| stage.name == "lookup") {
@@ -217,10 +222,7 @@ impl Resources {
                 lookup.by_process.insert(ps, ProcessWait { count, total, round_trip });
             }
         }
-        let process = match &self.session {
-            Some(session) => session.member.id().to_string(),
-            None => "train".to_owned(),
-        };
+        let process = self.process_name();
         let progress = self.progress.snapshot();
         let run = RunReport::new(ProcessReport { process, report }, others, &self.job, progress.device_time());
         RunReport { all_trainers: self.all_trainers(&progress, &run), ..run }

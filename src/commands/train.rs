@@ -10,7 +10,7 @@ use crate::pipelines::{Context, DrainedTraining, Evaluation, FailedTraining, Run
 use crate::ps::GroupStats;
 use crate::{Fault, Training};
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::job_args::RunArgs;
 use super::save::Saving;
@@ -103,9 +103,7 @@ impl AtEnd<'_> {
     /// Writes the report of a run that was drained to a checkpoint. The run has all that it needs in the checkpoint, so a report that
     /// cannot be written is only a warning.
     fn write_drained(&self, drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) {
-        let report = drained_contents(drained, before, history);
-        let trace = std::slice::from_ref(&drained.timeline);
-        if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
+        if let Err(fault) = self.write_own(&drained_contents(drained, before, history), &drained.timeline) {
             tracing::warn!("the run has its checkpoint, but no whole report: {fault}");
         }
     }
@@ -116,11 +114,15 @@ impl AtEnd<'_> {
         if !self.report.is_some() {
             return;
         }
-        let report = failed_contents(failed, before, history);
-        let trace = std::slice::from_ref(&failed.timeline);
-        if let Err(fault) = self.report.write(&report).and_then(|()| self.report.write_trace(trace)) {
+        if let Err(fault) = self.write_own(&failed_contents(failed, before, history), &failed.timeline) {
             tracing::warn!("the run failed, and has no whole report: {fault}");
         }
+    }
+
+    /// Writes a report, with the timeline of this process alone.
+    fn write_own(&self, report: &Value, timeline: &ProcessTimeline) -> Result<(), Fault> {
+        self.report.write(report)?;
+        self.report.write_trace(std::slice::from_ref(timeline))
     }
 
     /// Writes the report, so far without an evaluation.
