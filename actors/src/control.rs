@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::adjustment::Adjustment;
 use crate::batch::Epoch;
 use crate::fault::Fault;
+use crate::ledger::LedgerReport;
 use crate::plan::Plan;
 use crate::report::Report;
 use crate::state::{State, lock};
@@ -38,6 +39,11 @@ impl Control {
     /// The meters now, or at the end of the run.
     pub fn snapshot(&self) -> Report {
         self.state.report()
+    }
+
+    /// The rows that the run has read, delivered and left out so far.
+    pub fn ledger(&self) -> LedgerReport {
+        self.state.ledger.snapshot()
     }
 
     /// The timeline of each replica of each stage, from the source on, and of each service of the hosts that were attached: its first and

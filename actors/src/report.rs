@@ -88,6 +88,11 @@ impl Report {
         worked.max_by(|a, b| a.occupied_share().total_cmp(&b.occupied_share()))
     }
 
+    /// The stage of this name, if there is one.
+    pub fn stage(&self, name: &str) -> Option<&StageReport> {
+        self.stages.iter().find(|stage| stage.name == name)
+    }
+
     /// Rows delivered per second of wall time.
     pub fn rows_per_second(&self) -> f64 {
         rate(self.ledger.delivered, self.wall)

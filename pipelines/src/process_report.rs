@@ -19,6 +19,6 @@ pub struct ProcessReport {
 impl ProcessReport {
     /// The stage of this name, if the process has it.
     pub(crate) fn stage(&self, name: &str) -> Option<&StageReport> {
-        self.report.stages.iter().find(|stage| stage.name == name)
+        self.report.stage(name)
     }
 }

@@ -57,8 +57,7 @@ impl RunReport {
 
     /// Rows and batches that the trainers have trained on, by their meters: those since the run was started or resumed.
     pub(crate) fn trained(&self) -> (u64, u64) {
-        let train = self.stages.iter().find(|stage| stage.name == "train");
-        train.map_or((0, 0), |train| (train.rows_out, train.items_out))
+        self.report.stage("train").map_or((0, 0), |train| (train.rows_out, train.items_out))
     }
 
     /// The machines of the other processes; none if there is one process.

@@ -264,7 +264,7 @@ impl RunningTraining {
                 (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
             None => {
-                let left_out = self.report().ledger.rejected_total();
+                let left_out = self.running.ledger().rejected_total();
                 (self.progress().rows + left_out, resources.source.total_rows(), resources.source.epoch())
             }
         };

@@ -130,7 +130,7 @@ impl RunProfile {
     }
 
     pub(super) fn stage(&self, name: &str) -> Option<&StageReport> {
-        self.report.stages.iter().find(|stage| stage.name == name)
+        self.report.stage(name)
     }
 
     /// The shards of the table.
@@ -149,8 +149,7 @@ impl RunProfile {
 
     /// Rows that the first trainer trained on in this part of the run.
     fn own_rows(&self) -> u64 {
-        let own =
-            self.reports().next().and_then(|(_, report)| report.stages.iter().find(|stage| stage.name == "train"));
+        let own = self.reports().next().and_then(|(_, report)| report.stage("train"));
         own.map_or(0, |stage| stage.rows_in)
     }
 

@@ -125,7 +125,7 @@ impl MeterReader {
         let last = report.stages.last().and_then(|stage| change(before, stage))?;
         let mut scalable = Vec::new();
         for name in &self.scalable {
-            let stage = report.stages.iter().find(|stage| stage.name == *name)?;
+            let stage = report.stage(name)?;
             let change = change(before, stage)?;
             if change.items < BATCHES.max(BATCHES_EACH * stage.replicas as u64) {
                 return None;

@@ -180,7 +180,7 @@ impl Device {
         let seconds = to.at.duration_since(from.at).as_secs_f64();
         let busy_share = match transfers {
             "apart" => ((to.device_seconds - from.device_seconds) / seconds).min(1.0),
-            _ => report.stages.iter().find(|stage| stage.name == "train").map_or(0.0, |train| train.busy_share()),
+            _ => report.stage("train").map_or(0.0, |train| train.busy_share()),
         };
         let rate = rows as f64 / seconds;
         Ok(Measurement {
