@@ -14,7 +14,7 @@ use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
-use crate::text::head::read_head;
+use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
 /// Files whose first lines are read at once.
 const AT_ONCE: usize = 16;
@@ -137,6 +137,7 @@ pub(super) async fn read_heads(
 
 /// Skips lines that are no objects: reading the rows reports them.
 fn head(text: &[u8]) -> Head {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     let (mut names, mut lines) = (BTreeMap::<String, Seen>::new(), 0);
     let mut at = 0;
     for end in memchr::memchr_iter(b'\n', text).chain((!text.ends_with(b"\n")).then_some(text.len())) {
@@ -180,4 +181,16 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
          column that is rare to columns.optional",
         listed(shown)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bug: names that only the first line has were not found.
+    #[test]
+    fn the_first_line_counts_behind_a_byte_order_mark() {
+        let names = |text: &str| head(text.as_bytes()).names.into_keys().collect::<Vec<_>>();
+        assert_eq!(names("\u{feff}{\"a\":1}\nno object\n{\"b\":2}"), ["a", "b"]);
+    }
 }
