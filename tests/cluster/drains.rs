@@ -78,6 +78,10 @@ fn readers_that_are_all_told_to_end_leave_and_another_one_reads_the_rest() {
         let mut run = Run::local(&settings);
         run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
         run.until_windows(1);
+        // One that has not reached the trainer yet would end otherwise: "before the run began".
+        for reader in ["reader 0", "reader 1"] {
+            run.until_said(reader, "trainer 0 is");
+        }
         run.hold("trainer 0");
         run.signal("reader 0", Signal::TERM);
         run.signal("reader 1", Signal::TERM);
