@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         })
         .own_model("tiny", |job| {
             let spec = ModelSpec::ctr_dnn(job.columns.slot_count(), job.columns.dense_inputs(), 4, &[16]);
-            let (optimizer, seed) = (job.train.optimizer, job.seed);
+            let (optimizer, seed) = (job.dense_optimizer(), job.seed);
             OwnModel::new(spec.parts(), move || NativeModel::new(spec.clone(), optimizer, seed, 1))
         });
     forebay::cli::main(registry)

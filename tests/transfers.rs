@@ -18,7 +18,7 @@ use forebay::{Fault, Job, Training};
 
 fn native(job: &Job) -> NativeModel {
     let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len(), &[1.0]);
-    NativeModel::new(spec, job.train.optimizer, job.seed, 1).unwrap()
+    NativeModel::new(spec, job.dense_optimizer(), job.seed, 1).unwrap()
 }
 
 /// The job with separate transfers and a model of our own. The backend `torch` only says that there is a device.

@@ -40,6 +40,8 @@ fn fields(job: &Job) -> BTreeMap<String, Value> {
     for part in [&mut job.model.linear, &mut job.model.fm] {
         part.get_or_insert(false);
     }
+    job.train.optimizer = Some(job.dense_optimizer());
+    job.table.embedding_optimizer = Some(job.embedding_optimizer());
     job.table.linear_optimizer = Some(job.linear_optimizer());
     flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
     all

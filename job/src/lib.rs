@@ -105,13 +105,13 @@ impl Job {
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
         self.check_saved()?;
-        self.train.optimizer.validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
+        self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
         self.check_dense_l2()
     }
 
     /// Refuses L2 of dense parameters for a model that has none. The job does not know the parameters of a program's own model.
     fn check_dense_l2(&self) -> Result<(), Fault> {
-        let l2 = self.train.optimizer.l2();
+        let l2 = self.dense_optimizer().l2();
         let spec = self.model_spec()?;
         // Later checks refuse a spec that is not valid.
         if l2 == 0.0 || self.model.kind == ModelKind::Own || spec.validate().is_err() || spec.dense_len() > 0 {

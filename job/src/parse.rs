@@ -45,7 +45,7 @@ impl Job {
             set(&mut table, setting)?;
         }
         let job = if settings.is_empty() { job } else { Self::deserialize_table(table.clone())? };
-        if job.steps().complete_ftrl(&mut table) { Self::deserialize_table(table) } else { Ok(job) }
+        if job.steps().complete_optimizers(&mut table) { Self::deserialize_table(table) } else { Ok(job) }
     }
 
     fn deserialize_table(table: Table) -> Result<Self, Fault> {

@@ -1,6 +1,8 @@
-//! What a step of training covers: it decides the default optimizer of linear weights.
+//! What a step of training covers: it decides the default optimizers.
 
+use forebay_models::DenseOptimizer;
 use forebay_ps::Optimizer;
+use serde::Serialize;
 use toml::{Table, Value};
 
 use super::Job;
@@ -15,7 +17,7 @@ pub(super) struct Steps {
 }
 
 impl Steps {
-    /// The default: FTRL whose steps have about the same length per row of data for all sizes of batches.
+    /// The default for linear weights: FTRL whose steps have about the same length per row of data for all sizes of batches.
     ///
     /// The first step of a weight is near `alpha`. Steps that begin from the same weights add up and overshoot, so `alpha` falls with the
     /// number of rows that they cover. The gradient of the mean loss shrinks with the number of rows in a batch, and FTRL compares `beta`
@@ -29,27 +31,52 @@ impl Steps {
         Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
     }
 
-    /// Adds the `alpha` and `beta` of the default to each FTRL of linear weights in the TOML of a job that lacks one. Returns whether one
-    /// did. A job that only adds an `l2` would otherwise get the `beta` of single rows.
-    pub(super) fn complete_ftrl(self, job: &mut Table) -> bool {
-        let Optimizer::Ftrl { alpha, beta, .. } = self.linear_optimizer() else { return false };
-        let mut added = false;
-        let mut complete = |table: &mut Value| {
-            let optimizer = table.get_mut("linear_optimizer").and_then(Value::as_table_mut);
-            if let Some(ftrl) = optimizer.filter(|ftrl| ftrl.get("kind").and_then(Value::as_str) == Some("ftrl")) {
-                for (field, value) in [("alpha", alpha), ("beta", beta)] {
-                    ftrl.entry(field).or_insert_with(|| {
-                        added = true;
-                        f64::from(value).into()
-                    });
-                }
-            }
+    /// The default rate of Adam, for dense parameters and embeddings. A batch of n times as many rows has a gradient with a variance of
+    /// 1 / n, which Adam divides by its root, so the rate grows with the root of n (Malladi et al. 2022). Small batches keep 0.001.
+    fn adam_rate(self) -> f64 {
+        let rate = 1e-3 * (self.rows as f64 / 4096.0).max(1.0).sqrt();
+        // Rounded as `alpha`.
+        ((rate * 1e5).round() / 1e5).min(0.01)
+    }
+
+    fn dense_optimizer(self) -> DenseOptimizer {
+        DenseOptimizer::adam(self.adam_rate())
+    }
+
+    pub(super) fn embedding_optimizer(self) -> Optimizer {
+        Optimizer::Adam { lr: self.adam_rate().into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 }
+    }
+
+    /// Adds to each optimizer in the TOML of a job that is of the kind of its default the values that it lacks, from that default. Returns
+    /// whether one lacked any. A job that only adds an `l2` would otherwise get, for instance, the `beta` of single rows.
+    pub(super) fn complete_optimizers(self, job: &mut Table) -> bool {
+        let (dense, embedding) = (as_toml(&self.dense_optimizer()), as_toml(&self.embedding_optimizer()));
+        let linear = as_toml(&self.linear_optimizer());
+        let mut added = job.get_mut("train").is_some_and(|train| complete(train, "optimizer", &dense));
+        let mut complete_both = |table: &mut Value| {
+            added |= complete(table, "embedding_optimizer", &embedding) | complete(table, "linear_optimizer", &linear);
         };
-        job.get_mut("table").into_iter().for_each(&mut complete);
+        job.get_mut("table").into_iter().for_each(&mut complete_both);
         let groups = job.get_mut("tables").and_then(Value::as_table_mut);
-        groups.into_iter().flat_map(|groups| groups.iter_mut()).for_each(|(_, group)| complete(group));
+        groups.into_iter().flat_map(|groups| groups.iter_mut()).for_each(|(_, group)| complete_both(group));
         added
     }
+}
+
+fn as_toml(optimizer: &impl Serialize) -> Table {
+    Table::try_from(optimizer).expect("every optimizer can be written as TOML")
+}
+
+fn complete(section: &mut Value, field: &str, default: &Table) -> bool {
+    let Some(given) = section.get_mut(field).and_then(Value::as_table_mut) else { return false };
+    if given.get("kind") != default.get("kind") {
+        return false;
+    }
+    let before = given.len();
+    for (field, value) in default {
+        given.entry(field).or_insert_with(|| value.clone());
+    }
+    given.len() > before
 }
 
 impl Job {
@@ -57,16 +84,39 @@ impl Job {
         Steps { rows: self.train.batch_rows.saturating_mul(self.in_step()), staleness: self.train.staleness.batches }
     }
 
+    /// The optimizer of the dense parameters: `train.optimizer`, or its default for this size of batches.
+    pub fn dense_optimizer(&self) -> DenseOptimizer {
+        self.train.optimizer.unwrap_or_else(|| self.steps().dense_optimizer())
+    }
+
+    /// The optimizer of embeddings whose table has none of its own: `table.embedding_optimizer`, or its default for this size of batches.
+    pub fn embedding_optimizer(&self) -> Optimizer {
+        self.table.embedding_optimizer.unwrap_or_else(|| self.steps().embedding_optimizer())
+    }
+
     /// The optimizer of linear weights: `table.linear_optimizer`, or its default for this size of batches and this staleness.
     pub fn linear_optimizer(&self) -> Optimizer {
         self.table.linear_optimizer.unwrap_or_else(|| self.steps().linear_optimizer())
     }
 
-    /// The default of `table.linear_optimizer` in a line; `None` if the job sets it, or has no linear weights.
-    pub fn default_linear_optimizer(&self) -> Option<String> {
-        let is_used = self.table.linear_optimizer.is_none() && self.model_spec().is_ok_and(|spec| spec.linear);
-        let Optimizer::Ftrl { alpha, beta, .. } = self.linear_optimizer() else { return None };
-        is_used.then(|| format!("table.linear_optimizer, by default: ftrl with alpha = {alpha:.4}, beta = {beta:.2e}"))
+    /// The defaults of the optimizers that the job does not set and its model has, each in a line.
+    pub fn default_optimizers(&self) -> Vec<String> {
+        let Ok(spec) = self.model_spec() else { return Vec::new() };
+        let adam = format!("adam with lr = {}", self.steps().adam_rate());
+        let mut lines = Vec::new();
+        let mut is_default = |field: &str, default: &str| lines.push(format!("{field}, by default: {default}"));
+        if self.train.optimizer.is_none() && spec.dense_len() > 0 {
+            is_default("train.optimizer", &adam);
+        }
+        if self.table.embedding_optimizer.is_none() && spec.embedding_dim > 0 {
+            is_default("table.embedding_optimizer", &adam);
+        }
+        if let (None, true, Optimizer::Ftrl { alpha, beta, .. }) =
+            (self.table.linear_optimizer, spec.linear, self.linear_optimizer())
+        {
+            is_default("table.linear_optimizer", &format!("ftrl with alpha = {alpha:.4}, beta = {beta:.2e}"));
+        }
+        lines
     }
 }
 
@@ -93,11 +143,53 @@ mod tests {
         );
         let (alpha, beta) = default_of(&absurd);
         assert!(alpha > 0.0 && beta > 0.0, "{alpha} {beta}: the error is to be about the field that is too large");
-        let line = |job: &str| Job::from_toml(job, &[]).unwrap().default_linear_optimizer();
-        let expected = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 1.22e-4";
-        assert_eq!(line("train.batch_rows = 8192").as_deref(), Some(expected));
-        assert_eq!(line("model.kind = 'ctr_dnn'"), None, "it has no linear weights");
-        assert_eq!(line("table.linear_optimizer = { kind = 'sgd' }"), None);
+    }
+
+    #[test]
+    fn adam_has_a_higher_rate_for_batches_of_more_than_4096_rows() {
+        let both = |job: &str| {
+            let job = Job::from_toml(job, &[]).unwrap();
+            let Optimizer::Adam { lr, .. } = job.embedding_optimizer() else { panic!("not Adam") };
+            (job.dense_optimizer(), lr)
+        };
+        let expected = |lr: f64| (DenseOptimizer::adam(lr), lr.into());
+        assert_eq!(both(""), expected(0.001));
+        assert_eq!(both("train.batch_rows = 4096"), expected(0.001));
+        assert_eq!(both("train.batch_rows = 16384"), expected(0.002));
+        assert_eq!(both("train.batch_rows = 8192"), expected(0.00141));
+        assert_eq!(both("train.batch_rows = 8192\nplacement.trainers = 2\ntrain.sync = true"), expected(0.002));
+        assert_eq!(both("train.batch_rows = 16384\ntrain.staleness = 8"), expected(0.002));
+        assert_eq!(both("train.batch_rows = 100000000"), expected(0.01));
+    }
+
+    #[test]
+    fn an_adam_that_lacks_its_rate_has_the_default() {
+        let settings = ["train.batch_rows=16384", "train.optimizer={ kind = 'adam', l2 = 0.1 }"].map(str::to_owned);
+        let job = "table.embedding_optimizer = { kind = 'adam', beta1 = 0.5 }\n\
+                   tables.wide.embedding_optimizer = { kind = 'adam' }\ntables.deep.embedding_optimizer = { kind = 'sgd' }";
+        let job = Job::from_toml(job, &settings).unwrap();
+        let adam = |beta1| Optimizer::Adam { lr: 0.002.into(), beta1, beta2: 0.999, eps: 1e-8, l2: 0.0 };
+        let DenseOptimizer::Adam { lr, l2, .. } = job.dense_optimizer() else { panic!("not Adam") };
+        assert_eq!((lr, l2), (0.002.into(), 0.1));
+        assert_eq!(job.embedding_optimizer(), adam(0.5));
+        assert_eq!(job.tables["wide"].embedding_optimizer, Some(adam(0.9)));
+        assert_eq!(job.tables["deep"].embedding_optimizer, Some(Optimizer::Sgd { lr: 0.001.into(), l2: 0.0 }));
+        assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
+    }
+
+    #[test]
+    fn a_plan_has_a_line_for_each_default_that_the_model_reads() {
+        let lines = |job: &str| Job::from_toml(job, &[]).unwrap().default_optimizers();
+        let ftrl = "table.linear_optimizer, by default: ftrl with alpha = 0.0500, beta = 1.22e-4";
+        let adam = |field: &str| format!("{field}, by default: adam with lr = 0.00141");
+        let (dense, embedding) = (adam("train.optimizer"), adam("table.embedding_optimizer"));
+        assert_eq!(lines("train.batch_rows = 8192"), [&*dense, &*embedding, ftrl]);
+        assert_eq!(lines("train.batch_rows = 8192\nmodel.kind = 'ctr_dnn'"), [&*dense, &*embedding]);
+        let lr = "train.batch_rows = 8192\n[columns]\ndense = []\nslots = ['a']\n[model]\nkind = 'lr'";
+        assert_eq!(lines(lr), [&*dense, ftrl], "its bias is dense, and it has no embeddings");
+        let set =
+            "[train]\noptimizer.kind = 'sgd'\n[table]\nembedding_optimizer.kind = 'sgd'\nlinear_optimizer.kind = 'sgd'";
+        assert_eq!(lines(set), [""; 0]);
     }
 
     #[test]
@@ -114,6 +206,6 @@ mod tests {
         assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
         let embeddings = Job::from_toml("table.embedding_optimizer = { kind = 'ftrl' }", &[]).unwrap();
         let fixed = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
-        assert_eq!(embeddings.table.embedding_optimizer, fixed);
+        assert_eq!(embeddings.table.embedding_optimizer, Some(fixed));
     }
 }

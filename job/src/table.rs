@@ -29,9 +29,11 @@ pub struct TableOptions {
     /// as `{ kind = "ftrl", l1 = 1e-4 }`, has this `alpha` or `beta`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear_optimizer: Option<Optimizer>,
-    /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two. `lr` may change, as in
+    /// Optimizer of the embeddings. By default Adam, with the `lr` that is the default of `train.optimizer`. Another optimizer is for
+    /// instance `{ kind = "adagrad", lr = 0.05 }`, which keeps one number of state per weight; Adam keeps two. `lr` may change, as in
     /// `train.optimizer`.
-    pub embedding_optimizer: Optimizer,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub embedding_optimizer: Option<Optimizer>,
     /// Initial values of a new embedding. Linear weights start at 0.
     pub embedding_init: Init,
     /// Which keys get a row. Without these fields every key gets one.
@@ -94,7 +96,7 @@ impl Default for TableOptions {
             shards: Knob::AUTO,
             storage: Storage::F32,
             linear_optimizer: None,
-            embedding_optimizer: Optimizer::Adam { lr: 1e-3.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 },
+            embedding_optimizer: None,
             embedding_init: Init::Uniform { scale: 0.01 },
             admission: AdmissionOptions::default(),
             eviction: EvictionOptions::default(),
@@ -113,7 +115,7 @@ impl TableOptions {
                     "linear" => (self.linear_optimizer.unwrap_or_else(|| steps.linear_optimizer()), Init::Zeros),
                     // A part of two towers. Its gradients are negative numbers of rows.
                     "count" => (Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros),
-                    _ => (self.embedding_optimizer, self.embedding_init),
+                    _ => (self.embedding_optimizer.unwrap_or_else(|| steps.embedding_optimizer()), self.embedding_init),
                 };
                 PartConfig { optimizer, init, name: part.name, dim: part.dim }
             })

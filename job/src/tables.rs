@@ -51,7 +51,7 @@ impl SlotTable {
             shards: table.shards,
             storage: self.storage.unwrap_or(table.storage),
             linear_optimizer: self.linear_optimizer.or(table.linear_optimizer),
-            embedding_optimizer: self.embedding_optimizer.unwrap_or(table.embedding_optimizer),
+            embedding_optimizer: self.embedding_optimizer.or(table.embedding_optimizer),
             embedding_init: self.embedding_init.unwrap_or(table.embedding_init),
             admission: self.admission.clone().unwrap_or_else(|| table.admission.clone()),
             eviction: self.eviction.clone().unwrap_or_else(|| table.eviction.clone()),
@@ -155,8 +155,8 @@ impl Job {
         let named = self.tables.iter().filter_map(|(name, table)| {
             Some((format!("tables.{name}.embedding_optimizer"), table.embedding_optimizer?))
         });
-        let first = ("table.embedding_optimizer".to_owned(), self.table.embedding_optimizer);
-        for (field, optimizer) in std::iter::once(first).chain(named) {
+        let first = self.table.embedding_optimizer.map(|first| ("table.embedding_optimizer".to_owned(), first));
+        for (field, optimizer) in first.into_iter().chain(named) {
             if let Err(what) = optimizer.check() {
                 return Err(Fault::user(format!(
                     "{field}: {what}; model.kind is \"lr\", which has no embeddings: leave {field} out"

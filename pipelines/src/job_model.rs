@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
-use forebay_job::{Backend, Job, ModelKind, TrainOptions};
+use forebay_job::{Backend, Job, ModelKind};
 use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart};
 use forebay_ps::TableConfig;
 
@@ -39,10 +39,10 @@ impl JobModel {
         let spec = job.model_spec()?;
         spec.validate().map_err(model_fault)?;
         job.check_table_bytes(&spec.parts())?;
-        let (options, threads, seed, made) = (job.train.clone(), job.dense_threads(), job.seed, spec.clone());
+        let (own_job, made) = (job.clone(), spec.clone());
         Ok(Self {
             parts: spec.parts(),
-            factory: clipping(Arc::new(move || on_backend(&options, &made, seed, threads)), job.train.clip_norm),
+            factory: clipping(Arc::new(move || on_backend(&own_job, &made)), job.train.clip_norm),
             describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
             spec: Some(spec),
         })
@@ -107,13 +107,8 @@ fn clipping(factory: ModelFactory, norm: Option<f64>) -> ModelFactory {
     })
 }
 
-fn on_backend(
-    options: &TrainOptions,
-    spec: &ModelSpec,
-    seed: u64,
-    threads: usize,
-) -> Result<Box<dyn DenseModel>, ModelError> {
-    let optimizer = options.optimizer;
+fn on_backend(job: &Job, spec: &ModelSpec) -> Result<Box<dyn DenseModel>, ModelError> {
+    let (options, optimizer, seed, threads) = (&job.train, job.dense_optimizer(), job.seed, job.dense_threads());
     match options.backend {
         Backend::Native => {
             if options.device != "cpu" {

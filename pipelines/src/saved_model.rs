@@ -125,7 +125,7 @@ fn dense_parameters(
         let dense = checkpoint::dense_parameters(checkpoints, manifest)?;
         return model.check_parameters(&dense, &name).map(|()| dense);
     }
-    let whole = checkpoint::dense_blocks(checkpoints, manifest, job.train.optimizer)?;
+    let whole = checkpoint::dense_blocks(checkpoints, manifest, job.dense_optimizer())?;
     let values = whole.values().to_vec();
     model.check_parameters(&[NamedTensor { name: String::new(), shape: vec![values.len()], data: values }], &name)?;
     let mut model = JobModel::on_cpu(job, &context.registry)?;

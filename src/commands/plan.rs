@@ -62,14 +62,14 @@ impl Plan {
 
     fn graph(&self, job: Job, context: &Context) -> Result<(), Fault> {
         let (placement, evaluation) = (job.placement.clone(), job.evaluation_plan());
-        let defaults = [job.default_linear_optimizer(), job.auto_values()];
+        let defaults: Vec<_> = job.default_optimizers().into_iter().chain(job.auto_values()).collect();
         let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
         if self.json {
             return out::print(serde_json::json!(plan));
         }
         out::print(plan)?;
-        for line in defaults.into_iter().flatten() {
+        for line in defaults {
             out::print(line)?;
         }
         if let Some(evaluation) = evaluation {

@@ -68,7 +68,7 @@ pub(super) fn serve(
     JobModel::on_cpu(job, &context.registry)?.read_flat(&mut values).map_err(model_fault)?;
     let (len, processes) = (values.len(), job.placement.ps);
     let range = dense::blocks(len, processes)[rank].clone();
-    let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
+    let (values, optimizer) = (values[range].to_vec(), job.dense_optimizer());
     let block = dense::DenseBlock::start(host, rank, values.len(), move || {
         Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
@@ -85,7 +85,7 @@ pub(super) fn restore(
     folder: &CheckpointFolder,
     manifest: &CheckpointManifest,
 ) -> Result<(), Fault> {
-    restore_part(block, job, rank, &dense_blocks(folder, manifest, job.train.optimizer)?)
+    restore_part(block, job, rank, &dense_blocks(folder, manifest, job.dense_optimizer())?)
 }
 
 /// Puts the values of a model, and the state of their optimizer if the model has it, into the block of the ps process of this
@@ -98,7 +98,7 @@ pub(super) fn go_on_from(
     predecessor: &Predecessor,
 ) -> Result<(), Fault> {
     let model = JobModel::on_cpu(job, &context.registry)?;
-    let whole = ParamBlock::of_model(job.train.optimizer, &*model, &predecessor.dense()?).map_err(model_fault)?;
+    let whole = ParamBlock::of_model(job.dense_optimizer(), &*model, &predecessor.dense()?).map_err(model_fault)?;
     restore_part(block, job, rank, &whole)
 }
 
@@ -124,7 +124,7 @@ impl PsDenseStore {
         retry: Retry,
     ) -> Result<Self, Fault> {
         let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
-        Ok(Self { client, round: job.round(), optimizer: job.train.optimizer })
+        Ok(Self { client, round: job.round(), optimizer: job.dense_optimizer() })
     }
 }
 

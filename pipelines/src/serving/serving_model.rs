@@ -57,7 +57,7 @@ impl ServingModel {
         check_stages(&job).map_err(needs)?;
         context.registry.check(&job).map_err(needs)?;
         // Each scoring thread computes alone, and nothing is trained.
-        (job.train.threads, job.train.optimizer) = (1.into(), DenseOptimizer::sgd(1.0));
+        (job.train.threads, job.train.optimizer) = (1.into(), Some(DenseOptimizer::sgd(1.0)));
         let model = JobModel::of(&job, &context.registry)?;
         for entry in manifest.files() {
             checked::verify(folder, entry)?;

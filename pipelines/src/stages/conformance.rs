@@ -178,7 +178,7 @@ fn lookup_and_train() {
 /// The model of the job on a device of software.
 fn device() -> SoftwareDevice {
     let spec = JobModel::of(&job(), &Registry::default()).unwrap().spec.unwrap();
-    SoftwareDevice(NativeModel::new(spec, job().train.optimizer, 1, 1).unwrap())
+    SoftwareDevice(NativeModel::new(spec, job().dense_optimizer(), 1, 1).unwrap())
 }
 
 fn upload() -> Upload {

@@ -1,5 +1,5 @@
-//! Processes that are told to end (SIGTERM): one of them while the run goes on, or all. A reader leaves; a trainer or a ps has the run
-//! drain. A run that has ended as drained is started again with `--resume`, as a user does.
+//! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves; a trainer or a ps
+//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does.
 
 use super::super::members::Role;
 use super::super::messages::{FailRequest, Failure, MemberId, RunPhase};
@@ -12,10 +12,13 @@ use super::world::{Event, World};
 const SHUTDOWN_DEADLINE: u64 = 5000;
 
 impl World {
-    /// One process is told to end.
+    /// One process is told to end; if it is a reader, at every other time all readers are.
     pub(super) fn terminate_one(&mut self, place: Place) {
-        if let Some(pid) = self.newest(place) {
-            self.terminate(pid);
+        let all = place.0 == Role::Reader && self.now.is_multiple_of(2);
+        for other in self.places() {
+            if let (true, Some(pid)) = (other == place || all && other.0 == Role::Reader, self.newest(other)) {
+                self.terminate(pid);
+            }
         }
     }
 
@@ -75,10 +78,17 @@ impl World {
         }
     }
 
-    /// A reader has left. Another may be started in its place, and must be if it was the last.
+    /// A reader has left. Another may be started in its place, and must be if it was the last. While all others are told to end, too, none
+    /// is started: they have to leave without it.
     fn has_left(&mut self, pid: Pid) {
-        let stays = |other: &super::process::Process| other.alive && other.place.0 == Role::Reader && !other.told;
-        if !self.processes.iter().any(stays) || self.random.below(2) == 0 {
+        // Of several processes in a place, only the last takes part.
+        let last = |place: Place| self.processes.iter().rposition(|process| process.place == place);
+        let readers = self.places().into_iter().filter(|(role, _)| *role == Role::Reader);
+        let others = readers.filter_map(last).filter(|other| *other != pid).map(|other| &self.processes[other]);
+        let stay = others.filter(|other| other.alive && other.leaves.is_none());
+        let told: Vec<bool> = stay.map(|other| other.told).collect();
+        let starts = told.is_empty() || told.contains(&false) && self.random.below(2) == 0;
+        if starts {
             let at = self.now + 500 + self.random.below(5000);
             self.at(at, Event::Start(self.processes[pid].place));
         }

@@ -17,6 +17,9 @@ use super::source::{MadeBatch, SimSource};
 use super::world::World;
 use crate::staleness::Ticket;
 
+/// As in `cluster/reader.rs`, in milliseconds.
+const UNTAKEN: u64 = 2000;
+
 pub(super) struct SimReader {
     source: SimSource,
     /// Set if readers look up rows.
@@ -26,6 +29,8 @@ pub(super) struct SimReader {
     /// A batch that waits for room.
     blocked: Option<(usize, QueuedBatch)>,
     channels: Vec<SimChannel>,
+    /// Since when there has been a returned lease that no reader has taken, if this one is told to end.
+    untaken: Option<u64>,
     /// It has read all, and stays until the run is over.
     pub(super) done: bool,
 }
@@ -49,6 +54,7 @@ impl SimReader {
             queues,
             blocked: None,
             channels: (0..job.placement.trainers).map(|_| SimChannel::default()).collect(),
+            untaken: None,
             done: false,
         }
     }
@@ -71,7 +77,10 @@ impl SimReader {
         let process = &world.processes[pid];
         let (Some(member), Some(status)) = (process.member, process.status.clone()) else { return };
         let over = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
-        if over {
+        let is_untaken = process.told && status.returned_leases > 0;
+        self.untaken = is_untaken.then(|| self.untaken.unwrap_or(world.now));
+        let stays = self.untaken.is_some_and(|since| world.now - since > UNTAKEN);
+        if over || stays && self.source.progress.give_all_back() {
             self.send_queue.clear();
         }
         let full = self.lookups.as_ref().is_some_and(SimLookups::is_full);
