@@ -115,6 +115,13 @@ impl World {
         }
         self.log("the run has ended as drained, and is resumed");
         self.counted.drains += 1;
+        self.resumes();
+        Ok(())
+    }
+
+    /// All processes are ended, and started again with `--resume`.
+    fn resumes(&mut self) {
+        let now = self.now;
         (self.told_at, self.resumed_at) = (None, now);
         for pid in 0..self.processes.len() {
             self.processes[pid].alive = false;
@@ -125,7 +132,6 @@ impl World {
             let at = now + self.random.below(500);
             self.at(at, Event::Start(place));
         }
-        Ok(())
     }
 }
 
@@ -141,12 +147,18 @@ impl SimTrainer {
         Ok(())
     }
 
-    /// Ends after a while, heard or not.
+    /// Ends after a while, heard or not. If not, the others fail when they have not heard of it for `placement.timeout_seconds`, and a user
+    /// resumes the run.
     pub(super) fn say_drained(&self, world: &mut World, pid: Pid) {
-        if let Ending::Drained(_, until) = self.ending
-            && until <= world.now
-        {
-            world.ends(pid);
+        let Ending::Drained(_, until) = self.ending else { return };
+        if until > world.now {
+            return;
+        }
+        world.ends(pid);
+        let coordinator = world.newest((Role::Ps, 0)).and_then(|ps| world.processes[ps].coordinator.as_ref());
+        if coordinator.is_some_and(|state| !matches!(state.status().phase, RunPhase::Failed(_) | RunPhase::Over)) {
+            world.log("a trainer was not heard when it ended; the run fails, and is resumed");
+            world.resumes();
         }
     }
 
