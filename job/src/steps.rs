@@ -31,8 +31,9 @@ impl Steps {
         Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
     }
 
-    /// The default rate of Adam, for dense parameters and embeddings. A batch of n times as many rows has a gradient with a variance of
-    /// 1 / n, which Adam divides by its root, so the rate grows with the root of n (Malladi et al. 2022). Small batches keep 0.001.
+    /// The default rate of Adam, for dense parameters, and without staleness for embeddings. A batch of n times as many rows has a gradient
+    /// with a variance of 1 / n, which Adam divides by its root, so the rate grows with the root of n (Malladi et al. 2022). Small batches
+    /// keep 0.001.
     fn adam_rate(self) -> f64 {
         let rate = 1e-3 * (self.rows as f64 / 4096.0).max(1.0).sqrt();
         // Rounded as `alpha`.
@@ -44,7 +45,13 @@ impl Steps {
     }
 
     pub(super) fn embedding_optimizer(self) -> Optimizer {
-        Optimizer::Adam { lr: self.adam_rate().into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 }
+        Optimizer::Adam { lr: self.embedding_rate().into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 }
+    }
+
+    /// With staleness, steps of embeddings that begin from the same weights overshoot together, as those of linear weights: the products of
+    /// `fm` and `deep_fm` then diverge with more than 0.001.
+    fn embedding_rate(self) -> f64 {
+        if self.staleness == 0 { self.adam_rate() } else { 1e-3 }
     }
 
     /// Adds to each optimizer in the TOML of a job that is of the kind of its default the values that it lacks, from that default. Returns
@@ -102,14 +109,14 @@ impl Job {
     /// The defaults of the optimizers that the job does not set and its model has, each in a line.
     pub fn default_optimizers(&self) -> Vec<String> {
         let Ok(spec) = self.model_spec() else { return Vec::new() };
-        let adam = format!("adam with lr = {}", self.steps().adam_rate());
+        let adam = |rate: f64| format!("adam with lr = {rate}");
         let mut lines = Vec::new();
         let mut is_default = |field: &str, default: &str| lines.push(format!("{field}, by default: {default}"));
         if self.train.optimizer.is_none() && spec.dense_len() > 0 {
-            is_default("train.optimizer", &adam);
+            is_default("train.optimizer", &adam(self.steps().adam_rate()));
         }
         if self.table.embedding_optimizer.is_none() && spec.embedding_dim > 0 {
-            is_default("table.embedding_optimizer", &adam);
+            is_default("table.embedding_optimizer", &adam(self.steps().embedding_rate()));
         }
         if let (None, true, Optimizer::Ftrl { alpha, beta, .. }) =
             (self.table.linear_optimizer, spec.linear, self.linear_optimizer())
@@ -158,7 +165,8 @@ mod tests {
         assert_eq!(both("train.batch_rows = 16384"), expected(0.002));
         assert_eq!(both("train.batch_rows = 8192"), expected(0.00141));
         assert_eq!(both("train.batch_rows = 8192\nplacement.trainers = 2\ntrain.sync = true"), expected(0.002));
-        assert_eq!(both("train.batch_rows = 16384\ntrain.staleness = 8"), expected(0.002));
+        let stale = both("train.batch_rows = 16384\ntrain.staleness = 8");
+        assert_eq!(stale, (DenseOptimizer::adam(0.002), 0.001.into()));
         assert_eq!(both("train.batch_rows = 100000000"), expected(0.01));
     }
 

@@ -75,12 +75,11 @@ impl Lookup {
         let participation = &self.apply.participation;
         let gate = cx.meter().blocked_on("checkpoint", participation.enter_gate(cx.arrival()));
         match (&self.staleness, &self.exact) {
-            (Some(staleness), Some(exact)) => {
+            (Some(_), Some(exact)) => {
                 cx.meter().blocked_on("checkpoint", exact.without_barriers()).await;
                 // While the gate is closed, nothing is pushed, either.
                 gate.await;
                 self.apply.push_before_look_up(exact, cx).await?;
-                staleness.observe(exact.looks_up());
                 Ok(Ticket::free())
             }
             (Some(staleness), None) => {
@@ -143,6 +142,10 @@ impl Stage for Lookup {
             }
             participation.leave_gate();
             return Ok(());
+        }
+        if let (Some(staleness), Some(exact)) = (&self.staleness, &self.exact) {
+            // Not before: later look-ups wait for the gradients of every batch that counts here.
+            staleness.observe(exact.looks_up());
         }
         if let Some(look_ahead) = &self.look_ahead {
             look_ahead.look_up(&ticket, &train.unique, &mut rows, cx).await?;
