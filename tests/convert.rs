@@ -58,6 +58,26 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
 }
 
+/// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.
+#[test]
+fn bad_rows_in_the_folder_of_the_output_or_among_the_rows_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows"), dir.path().join("out"));
+    fs::create_dir(&rows).unwrap();
+    fs::write(rows.join("a.csv"), "click,age\n1,33\n").unwrap();
+    for (bad, words) in [
+        (out.clone(), "the folder of the output"),
+        (out.join("bad"), "the folder of the output"),
+        (rows.clone(), "would take the bad rows for rows"),
+    ] {
+        let (code, said) = convert(&rows, &out, &["--on-bad-row", bad.to_str().unwrap()]);
+        assert!(code == Some(2) && said.contains("--on-bad-row is") && said.contains(words), "{code:?} {said}");
+        assert!(!out.exists() && fs::read_dir(&rows).unwrap().count() == 1);
+    }
+    let (code, said) = convert(&rows.join("a.csv"), &out, &["--on-bad-row", rows.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "a file is read alone: {said}");
+}
+
 #[test]
 fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_which_files_are_not_unpacked() {
     let dir = tempfile::tempdir().unwrap();

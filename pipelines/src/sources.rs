@@ -197,9 +197,18 @@ fn read(
     Ok(read)
 }
 
+/// Fails if the bad rows of the job would be written among the rows of `input`.
+///
+/// # Errors
+/// A user fault that names both places.
+pub(crate) fn check_bad_rows(job: &Job, input: &Input) -> Result<(), Fault> {
+    input.check_apart_from(&job.data.on_bad_row, "data.on_bad_row.write_to")
+}
+
 /// The files at `paths`, and their format.
 fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileFormat), Fault> {
     let mut input = Input::all(paths.0.iter().map(Input::from)).with_stores(&context.stores);
+    check_bad_rows(job, &input)?;
     if let Some(filter) = &job.data.filter {
         input = input.filtered(filter);
     }

@@ -324,6 +324,8 @@ impl Convert {
             out_folder::check_replaced(&self.out, &[], Some(&input))?;
         }
         out_folder::check_not_among_rows(&self.out, &input)?;
+        out_folder::check_without_bad_rows(&self.out, &on_bad_row, "--on-bad-row")?;
+        input.check_apart_from(&on_bad_row, "--on-bad-row")?;
         let job = self.job.as_ref().map(|job| Job::load(job, &[])).transpose()?;
         let format = self.form.format_of(&input, job.as_ref().and_then(|job| job.data.format))?;
         if job.is_none() || !format.is_untyped() {

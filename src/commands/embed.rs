@@ -82,6 +82,7 @@ impl Embed {
         }
         out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
+        out_folder::check_without_bad_rows(&self.out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
         let mut vectors = Predicting::alone(model.embed(&self.data, self.tower, &keep)?);
         stop.begin()?;

@@ -266,6 +266,9 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     }
     let before = names(dir.path());
     let (scores, nowhere) = (path("scores"), path("nowhere"));
+    let write_to = |folder: &str| format!("data.on_bad_row={{ write_to = {:?} }}", path(folder).to_str().unwrap());
+    let (in_scores, in_rows) = (write_to("scores/bad"), write_to("damaged"));
+    let (in_scores, in_rows) = (["--set", in_scores.as_str()], ["--set", in_rows.as_str(), "--readers", "1"]);
     let cases: Vec<(&Path, PathBuf, PathBuf, &[&str], &str)> = vec![
         (&model, data.clone(), path("file"), &[], "is a file"),
         (&model, data.clone(), path("scores.csv"), &[], "write CSV with --out - > "),
@@ -280,6 +283,9 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
         (&model, data.clone(), scores.clone(), &["--keep", "score"], "name of the result"),
         (&model, data.clone(), scores.clone(), &["--set", "data.on_bad_rows=skip"], "on_bad_row"),
         (&nowhere, data.clone(), scores.clone(), &[], "not a model folder"),
+        (&model, data.clone(), scores.clone(), &in_scores[..], "the folder of the output"),
+        (&model, path("damaged"), scores.clone(), &in_rows[..2], "would take the bad rows for rows"),
+        (&model, path("damaged"), scores.clone(), &in_rows[..], "would take the bad rows for rows"),
     ];
     for (model, data, out, more, words) in cases {
         let (code, said) = common::run(&[&arguments(model, &data, &out)[..], more].concat());
