@@ -435,6 +435,15 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
         let rows: Vec<u64> = bins.iter().map(|bin| bin["rows"].as_u64().unwrap()).collect();
         assert!(rows.len() == 10 && rows.iter().all(|&rows| rows.abs_diff(labels.len() as u64 / 10) < 5), "{rows:?}");
     }
+    // A report leaves the JSON on standard output alone.
+    for more in [&["--json"][..], &["--log-format", "json"]] {
+        let output = common::forebay(&[&eval[..], &[second, "--report"], more].concat()).output().unwrap();
+        let (text, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        assert!(output.status.success() && text.lines().count() == 2 && text.lines().all(json), "{more:?}: {text}");
+        let reports = notes.lines().filter(|line| line.starts_with("{\"report\":")).count();
+        assert!(notes.contains("ledger") && (more.len() == 1 || reports == 2 && notes.lines().all(json)), "{notes}");
+    }
     let (code, said) = common::run(&[&eval[..], &[second]].concat());
     assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
     assert!(said.contains("normalized entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");

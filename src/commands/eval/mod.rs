@@ -37,7 +37,7 @@ pub(crate) struct Eval {
     /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated.
     #[arg(long = "slice", value_name = "COLUMN")]
     slices: Vec<String>,
-    /// Print the report of each run before its result.
+    /// Print the report of each run before its result; to standard error if the results are JSON.
     #[arg(long)]
     report: bool,
     /// Print JSON: one object per line and data set.
@@ -95,10 +95,16 @@ impl Eval {
         self.adapt(&mut model.job)?;
         for path in &self.data {
             let (evaluation, report) = model.evaluate(path)?;
+            let json = self.json || logs.is_json();
             if self.report {
-                out::print(report)?;
+                // In front of JSON on standard output there is no text: as that of `predict`, it goes to standard error.
+                match (logs.is_json(), json) {
+                    (true, _) => out::eprint_or_drop(serde_json::json!({ "report": report })),
+                    (false, true) => out::eprint_or_drop(report),
+                    (false, false) => out::print(report)?,
+                }
             }
-            if self.json || logs.is_json() {
+            if json {
                 out::print(serde_json::json!(Evaluated { path, checkpoint: None, evaluation: &evaluation }))?;
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
