@@ -56,6 +56,14 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     assert!(code == Some(0) && said.contains("has ';' and no ','"), "{said}");
     let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
     assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
+    // Criteo text, for instance: no name of a column has tabs, and its first row would be lost.
+    for (line, other) in [("1\t5\t68fd1e64", "\\t"), ("click;age;city", ";")] {
+        let (rows, out) = (dir.path().join("rows.txt"), dir.path().join("no"));
+        fs::write(&rows, format!("{line}\n{line}\n")).unwrap();
+        let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
+        let words = format!("has '{other}' and no ',': give --delimiter '{other}', or --job");
+        assert!(code == Some(2) && said.contains(&words) && !out.exists(), "{said}");
+    }
 }
 
 /// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.

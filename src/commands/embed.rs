@@ -49,7 +49,7 @@ pub(crate) struct Embed {
     #[arg(long, value_name = "TOWER", value_parser = tower)]
     tower: TowerSide,
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
     /// Columns of the input to write beside the vector, for instance item_id.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]

@@ -8,6 +8,19 @@ use crate::connectors::{Input, OnBadRow};
 /// The field of a job that names the folder of bad rows.
 pub(super) const WRITE_TO: &str = "data.on_bad_row.write_to";
 
+/// A folder in the arguments of a command that writes no standard output.
+///
+/// # Errors
+/// The value is `-`, which means standard output elsewhere.
+pub(super) fn named(text: &str) -> Result<String, String> {
+    match text {
+        "-" => {
+            Err("expected the name of a folder: this command does not write its result to standard output".to_owned())
+        }
+        text => Ok(text.to_owned()),
+    }
+}
+
 /// Fails if the folder `out`, which is replaced as a whole, holds one of the `models` or a file of `data`.
 ///
 /// # Errors
