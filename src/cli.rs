@@ -9,10 +9,12 @@
 //!
 //! `launch` starts the program that it runs in, so every process of a cluster has the same registry.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser};
 
+use crate::Fault;
 use crate::commands::{self, Command};
 use crate::pipelines::{Context, Registry};
 use crate::{exit, file_limit, heap, logs, out};
@@ -42,13 +44,34 @@ pub fn main(registry: Registry) -> ExitCode {
 
     file_limit::report_as_errors();
     heap::keep_freed_memory();
-    let program = Program::parse();
-    if let Err(message) = program.logs.start() {
+    let Program { command, logs } = Program::parse();
+    if let Err(message) = logs.start() {
         out::eprint_or_drop(format_args!("error: {message}"));
         return ExitCode::from(exit::USER);
     }
-    match commands::run(program.command, &program.logs, &Context::new(registry), Program::command) {
+    let ended = fault_of_panic(|| commands::run(command, &logs, &Context::new(registry), Program::command));
+    match ended {
         Ok(ended) => ended.into(),
-        Err(fault) => exit::report(&fault, program.logs.log_format),
+        Err(fault) => exit::report(&fault, logs.log_format),
+    }
+}
+
+/// Runs a command. A panic is a fault: by itself it would end the program with code 101, which is none of the program's.
+fn fault_of_panic<T>(run: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(Fault::of_panic("the command panicked", &*panic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::Domain;
+
+    #[test]
+    fn a_panic_of_a_command_is_a_fault_with_an_exit_code_of_the_program() {
+        assert_eq!(fault_of_panic(|| Ok(7)).unwrap(), 7);
+        let fault = fault_of_panic::<()>(|| panic!("planted")).unwrap_err();
+        assert_eq!((fault.to_string().as_str(), fault.domain), ("the command panicked: planted", Domain::Internal));
+        let fault = fault_of_panic::<()>(|| panic!("failed to spawn thread: no more")).unwrap_err();
+        assert_eq!(fault.domain, Domain::External, "{fault}");
     }
 }

@@ -56,6 +56,34 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     assert!(code == Some(0) && said.contains("has ';' and no ','"), "{said}");
     let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
     assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
+    // Criteo text, for instance: no name of a column has tabs, and its first row would be lost.
+    for (line, other) in [("1\t5\t68fd1e64", "\\t"), ("click;age;city", ";")] {
+        let (rows, out) = (dir.path().join("rows.txt"), dir.path().join("no"));
+        fs::write(&rows, format!("{line}\n{line}\n")).unwrap();
+        let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
+        let words = format!("has '{other}' and no ',': give --delimiter '{other}', or --job");
+        assert!(code == Some(2) && said.contains(&words) && !out.exists(), "{said}");
+    }
+}
+
+/// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.
+#[test]
+fn bad_rows_in_the_folder_of_the_output_or_among_the_rows_are_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows"), dir.path().join("out"));
+    fs::create_dir(&rows).unwrap();
+    fs::write(rows.join("a.csv"), "click,age\n1,33\n").unwrap();
+    for (bad, words) in [
+        (out.clone(), "the folder of the output"),
+        (out.join("bad"), "the folder of the output"),
+        (rows.clone(), "would take the bad rows for rows"),
+    ] {
+        let (code, said) = convert(&rows, &out, &["--on-bad-row", bad.to_str().unwrap()]);
+        assert!(code == Some(2) && said.contains("--on-bad-row is") && said.contains(words), "{code:?} {said}");
+        assert!(!out.exists() && fs::read_dir(&rows).unwrap().count() == 1);
+    }
+    let (code, said) = convert(&rows.join("a.csv"), &out, &["--on-bad-row", rows.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "a file is read alone: {said}");
 }
 
 #[test]

@@ -108,6 +108,22 @@ fn a_folder_for_rejected_rows_without_a_name_is_refused() {
     refused("nowhere.parquet", &["data.on_bad_row={ write_to = '' }"], &["write_to is empty", "a local folder"]);
 }
 
+/// A bug: the next run read the rejected rows.
+#[test]
+fn a_folder_for_rejected_rows_among_the_rows_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    for name in ["rows", "test"] {
+        fs::create_dir(folder(name)).unwrap();
+        fs::write(format!("{}/a.csv", folder(name)), "label,x,c\n1,0.5,7\n").unwrap();
+    }
+    let eval = format!("data.eval={}", folder("test"));
+    for bad in ["rows", "rows/bad", "test"] {
+        let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", folder(bad));
+        refused(&folder("rows"), &[&eval, &write_to], &["write_to is", &folder(bad), "the bad rows for rows"]);
+    }
+}
+
 #[test]
 fn labels_that_are_all_the_same_are_told_once_with_numbers() {
     let dir = tempfile::tempdir().unwrap();

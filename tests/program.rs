@@ -40,7 +40,36 @@ fn every_command_has_a_manual_page() {
     }
     let file = pages.join("forebay.1");
     let output = run(&["man", file.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("is a file, expected a folder"), "{output:?}");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused_and_nothing_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let out = out.to_str().unwrap();
+    let synth = |more: &[&'static str]| [&["data", "synth", "--rows", "10", "--out", out][..], more].concat();
+    let model = ["--model", out];
+    for (arguments, words) in [
+        (synth(&["--threads", "1025"]), "expected at most 1024"),
+        (synth(&["--group-rows", "0"]), "0 is not in 1.."),
+        (synth(&["--first-row", "18446744073709551615"]), "the numbers of rows end at 18446744073709551615"),
+        (vec!["data", "convert", out, "--out", out, "--threads", "100000"], "expected at most 1024"),
+        (vec!["data", "convert", out, "--out", "-"], "expected the name of a folder"),
+        (vec!["data", "synth", "--rows", "10", "--out", "-"], "expected the name of a folder"),
+        ([&["export", "--to", "-"][..], &model].concat(), "expected the name of a folder"),
+        (
+            [&["embed", "--out", "-", "--tower", "item", "--data", out][..], &model].concat(),
+            "expected the name of a folder",
+        ),
+        (vec!["plan", "--job-file", "--json"], "cannot be used with"),
+    ] {
+        let output = forebay(&arguments).current_dir(folder.path()).output().expect("the program starts");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(words), "{arguments:?}: {output:?}");
+        assert_eq!(folder.path().read_dir().unwrap().count(), 0, "{arguments:?}");
+    }
 }
 
 #[test]

@@ -1,10 +1,13 @@
 //! The error that stops a pipeline: what happened, who can mend it, where, and whether a retry can help.
 
+use std::any::Any;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 
+use forebay_base::panic_message;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinError;
 
 use crate::batch::Lineage;
 
@@ -80,6 +83,9 @@ pub enum Phase {
     Finish,
 }
 
+/// What tokio and the standard library say in a panic if the operating system starts no thread.
+const NO_THREAD: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
+
 /// The root cause of a stopped pipeline.
 ///
 /// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`]. The runtime adds the stage, the
@@ -133,6 +139,26 @@ impl Fault {
     /// Forebay itself has a bug.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Domain::Internal, message)
+    }
+
+    /// The fault of a panic, from what `catch_unwind` or `JoinHandle::join` returned: a defect of Forebay, or an external fault if the
+    /// panic says that no thread could be started. `what` is what panicked, for instance `"a decode job panicked"`.
+    pub fn of_panic(what: &str, panic: &(dyn Any + Send)) -> Self {
+        let said = panic_message(panic);
+        if NO_THREAD.iter().any(|text| said.contains(text)) {
+            let limits =
+                "the machine, or a limit of the process or container (`ulimit -u`, `ulimit -v`), allows no more";
+            return Self::external(format!("cannot start a thread: {limits}")).because(said);
+        }
+        Self::internal(format!("{what}: {said}")).kind(FaultKind::Panic)
+    }
+
+    /// As [`of_panic`](Self::of_panic), of a task of tokio, which has panicked or was cancelled.
+    pub fn of_task(what: &str, error: JoinError) -> Self {
+        match error.try_into_panic() {
+            Ok(panic) => Self::of_panic(what, &*panic),
+            Err(error) => Self::internal(what).because(error),
+        }
     }
 
     /// Sets the kind.
@@ -260,6 +286,25 @@ mod tests {
         let other = std::io::Error::other(Wrapped("error of the store", disk()));
         let fault = Fault::external("cannot list `a`").because(other);
         assert_eq!(fault.to_string(), "cannot list `a`: error of the store: disk full");
+    }
+
+    #[test]
+    fn a_panic_is_a_defect_but_a_thread_that_cannot_start_is_a_fault_of_the_machine() {
+        let caught = |text: &'static str| std::panic::catch_unwind(|| panic!("{text}")).unwrap_err();
+        let fault = Fault::of_panic("a job panicked", &*caught("no such row"));
+        assert_eq!(fault.to_string(), "a job panicked: no such row");
+        assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::Panic));
+        for text in [
+            "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
+            "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"Resource temporarily unavailable\" }",
+        ] {
+            let fault = Fault::of_panic("a job panicked", &*caught(text));
+            assert_eq!((fault.domain, fault.kind), (Domain::External, FaultKind::Other), "{fault}");
+            assert!(
+                fault.to_string().starts_with("cannot start a thread") && fault.to_string().ends_with(text),
+                "{fault}"
+            );
+        }
     }
 
     /// A bug: two numbers of rows, of the file and of the batch, looked like a contradiction.

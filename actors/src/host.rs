@@ -239,7 +239,7 @@ impl Host {
         match joined {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::internal(format!("threads of the host `{}` did not end", self.name))),
-            Err(_) => Err(Fault::internal(format!("the thread of the host `{}` panicked", self.name))),
+            Err(panic) => Err(Fault::of_panic(&format!("the thread of the host `{}` panicked", self.name), &*panic)),
         }
     }
 }

@@ -2,11 +2,14 @@
 //! threads of actors do no network IO.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::available_parallelism;
 
+use forebay_base::catch_expected;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
+
+use crate::fault::Fault;
 
 /// A handle on one multi-threaded tokio runtime. Cheap to clone.
 ///
@@ -19,12 +22,15 @@ struct Shared {
     name: String,
     threads: usize,
     runtime: OnceLock<Runtime>,
+    /// Locked while the runtime starts.
+    starting: Mutex<()>,
 }
 
 impl IoRuntime {
     /// A runtime of `threads` threads (at least one), all named `name`.
     pub fn new(name: impl Into<String>, threads: usize) -> Self {
-        Self(Arc::new(Shared { name: name.into(), threads: threads.max(1), runtime: OnceLock::new() }))
+        let (name, threads) = (name.into(), threads.max(1));
+        Self(Arc::new(Shared { name, threads, runtime: OnceLock::new(), starting: Mutex::default() }))
     }
 
     /// The number of cores that this process may use, at least 1 and at most `most`.
@@ -32,18 +38,41 @@ impl IoRuntime {
         available_parallelism().map_or(2, usize::from).clamp(1, most.max(1))
     }
 
-    /// The runtime's own handle, for libraries that ask for one. It does not keep the runtime alive.
+    /// Starts the threads, if they have not started yet. Returns the runtime's own handle, for libraries that ask for one. It does not keep
+    /// the runtime alive.
+    ///
+    /// # Errors
+    /// External: the operating system does not start the threads.
+    pub fn start(&self) -> Result<&Handle, Fault> {
+        let Shared { name, threads, runtime, starting } = &*self.0;
+        if let Some(runtime) = runtime.get() {
+            return Ok(runtime.handle());
+        }
+        let _starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = runtime.get() {
+            return Ok(runtime.handle());
+        }
+        let build =
+            || Builder::new_multi_thread().worker_threads(*threads).thread_name(name.as_str()).enable_all().build();
+        // If only some of the threads start, tokio panics, and then waits for ever for these, but not within another runtime.
+        let within = || match Handle::try_current() {
+            Ok(_) => build(),
+            Err(_) => Builder::new_current_thread().build()?.block_on(async { build() }),
+        };
+        let what = format!("cannot start the threads `{name}`");
+        match catch_expected(within) {
+            Ok(Ok(started)) => Ok(runtime.get_or_init(|| started).handle()),
+            Ok(Err(e)) => Err(Fault::external(what).because(e)),
+            Err(panic) => Err(Fault::of_panic(&what, &*panic)),
+        }
+    }
+
+    /// As [`start`](Self::start), where no fault can be returned.
     ///
     /// # Panics
-    /// At the first use, if the operating system starts no threads.
+    /// At the first use, if the operating system does not start the threads.
     pub fn handle(&self) -> &Handle {
-        let Shared { name, threads, runtime } = &*self.0;
-        let start = || {
-            let builder = &mut Builder::new_multi_thread();
-            let builder = builder.worker_threads(*threads).thread_name(name.as_str()).enable_all();
-            builder.build().expect("the operating system starts the threads of an IO runtime")
-        };
-        runtime.get_or_init(start).handle()
+        self.start().unwrap_or_else(|fault| panic!("{fault}"))
     }
 
     /// Starts a task. The task goes on if its handle is dropped.

@@ -68,8 +68,8 @@ impl Running {
             .spawn(move || {
                 let body = || System::new().block_on(conduct(&run, wire, requests, wired));
                 let joined = catch_unwind(AssertUnwindSafe(body));
-                if joined.is_err() {
-                    run.switch.kill(Fault::internal("the run's own thread panicked").kind(FaultKind::Panic));
+                if let Err(panic) = joined {
+                    run.switch.kill(Fault::of_panic("the run's own thread panicked", &*panic));
                 }
                 let _ = done.send(conclude(&run));
             })

@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
-use forebay_base::panic_message;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
@@ -144,7 +143,7 @@ pub(crate) async fn serve<S: Service>(
         let (answer, died) = match answer {
             Ok(answer) => (answer.map_err(|fault| fault.at(cx.name(), Phase::Batch, None)), false),
             Err(panic) => {
-                let fault = Fault::internal(format!("panicked: {}", panic_message(&*panic))).kind(FaultKind::Panic);
+                let fault = Fault::of_panic("panicked", &*panic);
                 cx.switch().kill(fault.at(cx.name(), Phase::Batch, None));
                 (Err(ended(&cx)), true)
             }

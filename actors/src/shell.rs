@@ -20,7 +20,6 @@ use std::task::{Context as Task, Poll, Waker};
 use actix::dev::channel::{AddressReceiver, channel};
 use actix::fut::ActorFuture;
 use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Handler, Recipient};
-use forebay_base::panic_message;
 use tokio::sync::mpsc;
 
 use crate::batch::Lineage;
@@ -184,7 +183,7 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
                 Poll::Ready(())
             }
             Err(panic) => {
-                shell.kill(Fault::internal(format!("panicked: {}", panic_message(&*panic))).kind(FaultKind::Panic));
+                shell.kill(Fault::of_panic("panicked", &*panic));
                 shell.end(ctx);
                 Poll::Ready(())
             }
@@ -230,10 +229,7 @@ impl<M: Send + 'static> Shell<M> {
     fn drop_future(&mut self) {
         if let Some(future) = self.future.take() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-                self.kill(
-                    Fault::internal(format!("panicked while it was dropped: {}", panic_message(&*panic)))
-                        .kind(FaultKind::Panic),
-                );
+                self.kill(Fault::of_panic("panicked while it was dropped", &*panic));
             }
             self.cx.meter().enter(Activity::Nothing);
         }

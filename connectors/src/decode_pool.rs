@@ -9,7 +9,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_actors::{Fault, StageCx};
-use forebay_base::panic_message;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -381,7 +380,7 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Stop::Fault(fault))) => Err(fault),
             Ok(Err(Stop::Closed)) => return,
-            Err(panic) => Err(Fault::internal(format!("a decode job panicked: {}", panic_message(&*panic)))),
+            Err(panic) => Err(Fault::of_panic("a decode job panicked", &*panic)),
         };
         let mut state = shared.lock();
         if state.closed {

@@ -56,7 +56,8 @@ impl Dialer {
     /// share one connection.
     ///
     /// # Errors
-    /// User: `address` is no host and port, or the token would travel to another machine in the clear.
+    /// User: `address` is no host and port, or the token would travel to another machine in the clear. External: the threads of `io` cannot
+    /// be started.
     pub fn peer(&self, address: &str) -> Result<Peer, Fault> {
         let wrong = || Fault::user(format!("`{}` is not an address: expected host:port", address.escape_debug()));
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
@@ -81,7 +82,7 @@ impl Dialer {
             endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;
         }
         self.security.check_dial(host)?;
-        let _in_runtime = self.io.handle().enter();
+        let _in_runtime = self.io.start()?.enter();
         Ok(Peer::new(self.io.clone(), endpoint.connect_lazy(), self.headers.clone(), limits.clone(), origin))
     }
 }

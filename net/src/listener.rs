@@ -48,7 +48,7 @@ impl Listener {
         if let Some(tls) = security.server_tls() {
             builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
         }
-        let _in_runtime = io.handle().enter();
+        let _in_runtime = io.start()?.enter();
         let (listener, address) = bind(listen)?;
         let incoming = connections::accepted(listener, limits);
         let (stop, mut stopping) = watch::channel(false);

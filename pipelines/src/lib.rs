@@ -57,6 +57,7 @@ pub mod model_folder;
 mod model_version;
 mod nullable;
 mod own_model;
+mod own_thread;
 mod participation;
 mod planning;
 mod prediction;

@@ -171,7 +171,7 @@ impl Predictions<'_> {
                 // It blocks, and the caller may be in a runtime.
                 let result = std::mem::replace(&mut outcome.result, Ok(()));
                 let told = io.handle().spawn_blocking(move || run.ended(result)).await;
-                let told = told.unwrap_or_else(|e| Err(Fault::internal("the end of a prediction panicked").because(e)));
+                let told = told.unwrap_or_else(|e| Err(Fault::of_task("the end of a prediction panicked", e)));
                 let left_out = told.unwrap_or_else(|fault| {
                     outcome.result = Err(fault);
                     0
@@ -239,7 +239,10 @@ impl Drop for Predictions<'_> {
         }
         let Some(told) = self.told_readers() else { return };
         // On a thread of its own: it blocks, and the caller may be in a runtime.
-        std::thread::scope(|scope| drop(scope.spawn(told).join()));
+        match std::thread::Builder::new().spawn(told) {
+            Ok(thread) => drop(thread.join()),
+            Err(e) => tracing::warn!("readers are not told that the prediction has ended: cannot start a thread: {e}"),
+        }
     }
 }
 

@@ -16,9 +16,9 @@ use crate::sources;
 /// be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model or of the checkpoints cannot be written or lies among the rows, if the place of the model holds
-/// something else, or if the rows of `data.eval` are not there, lack a column or have a column of another type. An external fault of a disk
-/// or a store.
+/// A user fault if the place of the model or of the checkpoints cannot be written, if it or that of the bad rows lies among the rows, if
+/// the place of the model holds something else, or if the rows of `data.eval` are not there, lack a column or have a column of another
+/// type. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check(job, context).map(drop)
 }
@@ -27,6 +27,9 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
 pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
+    }
+    if let Some(paths) = &job.data.train {
+        sources::check_bad_rows(job, &Input::all(paths.0.iter().map(Input::from)))?;
     }
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
         check_place(folder, context)?;

@@ -12,6 +12,7 @@ use forebay_job::{Job, Paths};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
+use crate::own_thread::on_own_thread;
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::run_types::{FileTypes, RowTypes};
 use crate::stages::check_columns;
@@ -137,7 +138,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let told = format.format;
     let columns = &job.columns;
     let types = job.pipeline.after_read.is_empty();
-    blocking(|| {
+    on_own_thread("opening files", || {
         block_on(async {
             let mut source = FileSource::new(input, options, format, in_files.clone());
             source.open(&StageCx::detached("check")).await?;
@@ -197,15 +198,24 @@ fn read(
     Ok(read)
 }
 
+/// Fails if the bad rows of the job would be written among the rows of `input`.
+///
+/// # Errors
+/// A user fault that names both places.
+pub(crate) fn check_bad_rows(job: &Job, input: &Input) -> Result<(), Fault> {
+    input.check_apart_from(&job.data.on_bad_row, "data.on_bad_row.write_to")
+}
+
 /// The files at `paths`, and their format.
 fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileFormat), Fault> {
     let mut input = Input::all(paths.0.iter().map(Input::from)).with_stores(&context.stores);
+    check_bad_rows(job, &input)?;
     if let Some(filter) = &job.data.filter {
         input = input.filtered(filter);
     }
     let format = match job.data.format {
         Some(format) => format,
-        None => Format::of_files(&blocking(|| block_on(input.list()))?, job.data.eval_format)?,
+        None => Format::of_files(&on_own_thread("opening files", || block_on(input.list()))?, job.data.eval_format)?,
     };
     Ok((input, FileFormat { format, csv: job.data.csv.clone(), on_bad_row: job.data.on_bad_row.clone() }))
 }
@@ -223,11 +233,6 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) 
         None => FileColumn::new(name, ValueKind::Text),
     };
     Ok(names.into_iter().map(column).collect())
-}
-
-/// Runs `f` on a thread of its own, because the caller may be inside a runtime, and runtimes cannot be nested.
-fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
-    std::thread::scope(|scope| scope.spawn(f).join()).map_err(|_| Fault::internal("opening files panicked"))?
 }
 
 #[cfg(test)]

@@ -101,13 +101,20 @@ impl InputForm {
         Ok(format)
     }
 
-    /// What is wrong with a header of CSV that has one name, in which there is another delimiter. Nothing if `--delimiter` is given.
+    /// What is wrong with a header of CSV that has one name, in which there is another delimiter. With `--delimiter` the other one counts
+    /// only if it is a tab or there are several.
     fn one_column(&self, input: &Input, names: &[&str]) -> Option<String> {
         let CsvOptions { delimiter, .. } = self.csv();
-        let other = other_delimiter(names, delimiter).filter(|_| self.delimiter.is_none())?;
+        let other = other_delimiter(names, delimiter)?;
+        let several = other == '\t' || names.iter().any(|name| name.matches(other).count() > 1);
+        let all_the_same = match self.delimiter {
+            _ if several => "--job with a job that has it in its columns,".to_owned(),
+            None => format!("--delimiter '{delimiter}'"),
+            Some(_) => return None,
+        };
         Some(format!(
-            "the first line of `{input}` has {other:?} and no {delimiter:?}: give --delimiter '{}', or --delimiter '{delimiter}' if it is the \
-             name of one column",
+            "the first line of `{input}` has {other:?} and no {delimiter:?}: give --delimiter '{}', or {all_the_same} if it is the name of \
+             one column",
             other.escape_default()
         ))
     }
@@ -139,8 +146,8 @@ enum Kind {
 #[derive(Args)]
 struct Parquet {
     /// Rows of a Parquet row group.
-    #[arg(long, value_name = "N", default_value_t = 131_072)]
-    group_rows: usize,
+    #[arg(long, value_name = "N", default_value_t = 131_072, value_parser = clap::value_parser!(u64).range(1..))]
+    group_rows: u64,
     /// Encoding of Parquet columns.
     #[arg(long, value_enum, default_value_t = Encode::Dictionary)]
     encoding: Encode,
@@ -155,8 +162,16 @@ struct Parquet {
     #[arg(long)]
     replace: bool,
     /// Threads that encode Parquet; the bytes do not depend on it. Default: the number of cores.
-    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true, value_parser = threads)]
     threads: usize,
+}
+
+/// More is taken for a typing error, as in `data.decode_threads` of a job.
+fn threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number) if number <= 1024 => Ok(number),
+        _ => Err("expected at most 1024".to_owned()),
+    }
 }
 
 impl Parquet {
@@ -166,7 +181,7 @@ impl Parquet {
                 Encode::Dictionary => Encoding::Dictionary,
                 Encode::Plain => Encoding::Plain,
             },
-            group_rows: self.group_rows,
+            group_rows: usize::try_from(self.group_rows).unwrap_or(usize::MAX),
             fill_nulls: self.fill_nulls,
             categories: match self.categories {
                 Kind::Int => Categories::Int,
@@ -191,7 +206,7 @@ pub(crate) struct Synth {
     #[arg(long, value_name = "N")]
     rows: u64,
     /// The folder to write, a path or a URL (hdfs://, s3://, file://). It appears when it is complete.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
     /// Seed of the values, the planted model and the labels.
     #[arg(long, default_value_t = 0)]
@@ -224,7 +239,7 @@ pub(crate) struct Convert {
     /// columns of Parquet are not written.
     input: String,
     /// The folder to write, a path or a URL. It appears when it is complete.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
     /// A job file: from CSV and JSON lines, write the columns and types of this job. Its data.format and data.csv count, too.
     #[arg(long, value_name = "JOB.toml", conflicts_with = "delimiter")]
@@ -324,6 +339,8 @@ impl Convert {
             out_folder::check_replaced(&self.out, &[], Some(&input))?;
         }
         out_folder::check_not_among_rows(&self.out, &input)?;
+        out_folder::check_without_bad_rows(&self.out, &on_bad_row, "--on-bad-row")?;
+        input.check_apart_from(&on_bad_row, "--on-bad-row")?;
         let job = self.job.as_ref().map(|job| Job::load(job, &[])).transpose()?;
         let format = self.form.format_of(&input, job.as_ref().and_then(|job| job.data.format))?;
         if job.is_none() || !format.is_untyped() {

@@ -49,7 +49,7 @@ pub(crate) struct Embed {
     #[arg(long, value_name = "TOWER", value_parser = tower)]
     tower: TowerSide,
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
     /// Columns of the input to write beside the vector, for instance item_id.
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
@@ -82,6 +82,7 @@ impl Embed {
         }
         out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
+        out_folder::check_without_bad_rows(&self.out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
         let mut vectors = Predicting::alone(model.embed(&self.data, self.tower, &keep)?);
         stop.begin()?;

@@ -34,7 +34,7 @@ pub(crate) struct Export {
     #[arg(long, value_name = "FOLDER")]
     model: String,
     /// The folder to write, a path or a URL; it appears when it is complete.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     to: String,
     /// Write only the rows of the table, without the dense part: for own models, whose code is not in the model folder.
     #[arg(long, conflicts_with_all = ["delta_from", "apply"])]

@@ -1,9 +1,25 @@
-//! Refuses folders that a command must not write: one with files that it reads, and one that is read with its rows.
+//! Refuses folders that a command must not write: one with files that it reads, one that is read with its rows, and one with its bad rows.
 
 use crate::Fault;
-use crate::connectors::Input;
 use crate::connectors::convert::block_on;
 use crate::connectors::staged::is_in;
+use crate::connectors::{Input, OnBadRow};
+
+/// The field of a job that names the folder of bad rows.
+pub(super) const WRITE_TO: &str = "data.on_bad_row.write_to";
+
+/// A folder in the arguments of a command that writes no standard output.
+///
+/// # Errors
+/// The value is `-`, which means standard output elsewhere.
+pub(super) fn named(text: &str) -> Result<String, String> {
+    match text {
+        "-" => {
+            Err("expected the name of a folder: this command does not write its result to standard output".to_owned())
+        }
+        text => Ok(text.to_owned()),
+    }
+}
 
 /// Fails if the folder `out`, which is replaced as a whole, holds one of the `models` or a file of `data`.
 ///
@@ -33,5 +49,20 @@ pub(super) fn check_not_among_rows(out: &str, data: &Input) -> Result<(), Fault>
         Some(rows) => Err(Fault::user(format!(
             "`{out}` is in {rows}, which is read as a whole: its files would be taken for rows; name a folder outside of it"
         ))),
+    }
+}
+
+/// Fails if the bad rows would be written into the folder `out`, which must be empty until it appears. `option` is the field or the
+/// argument that names their folder.
+///
+/// # Errors
+/// A user fault that names both folders.
+pub(super) fn check_without_bad_rows(out: &str, bad_rows: &OnBadRow, option: &str) -> Result<(), Fault> {
+    match bad_rows {
+        OnBadRow::WriteTo(folder) if is_in(&folder.to_string_lossy(), out) => Err(Fault::user(format!(
+            "{option} is {}, in `{out}`, the folder of the output, which appears as a whole at the end: name a folder outside of it",
+            folder.display()
+        ))),
+        _ => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ pub(crate) struct Plan {
     #[command(flatten)]
     job: JobArgs,
     /// Print the job as TOML, with every field, its value and a sentence about it.
-    #[arg(long, conflicts_with = "profile")]
+    #[arg(long, conflicts_with_all = ["profile", "json"])]
     job_file: bool,
     /// The report.json of a run of this job on fewer rows, as --report leaves it. Prints machines, limits, bytes on every link, memory,
     /// hours, and all assumptions.

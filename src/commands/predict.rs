@@ -100,6 +100,9 @@ impl Predict {
             out_folder::check_not_among_rows(out, &data)?;
         }
         let model = job_args::load_model(&self.model, &self.settings, context)?;
+        if folder.is_some() {
+            out_folder::check_without_bad_rows(out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
+        }
         let mut predicting = self.apart.start(asked, &model, logs, context)?;
         let ended = stop.begin().and_then(|()| {
             block_on(async {

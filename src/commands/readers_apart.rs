@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use clap::Args;
 
 use super::launch::Readers;
+use super::out_folder;
 use super::role::scheduled_rank;
 use super::security_args::RunSecurityArgs;
 use crate::actors::{FaultKind, left_out_lines};
@@ -110,8 +111,10 @@ impl ReadersApart {
             let process = self.process(Role::Trainer, listen, String::new());
             return Ok(Predicting::alone(model.predict_from_readers(&plan, ClusterProcess::new(process))?));
         }
-        // Rows that are not there are one error here, not one of each reader.
-        block_on(Input::from(data).with_stores(&context.stores).list())?;
+        // Rows that are not there, or that bad rows would be written to, are one error here, not one of each reader.
+        let input = Input::from(data).with_stores(&context.stores);
+        input.check_apart_from(&model.job.data.on_bad_row, out_folder::WRITE_TO)?;
+        block_on(input.list())?;
         let mut readers = Readers::new(logs)?;
         let address = readers.address().to_owned();
         let listen =

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Command};
 use clap_complete::Shell;
 
+use crate::connectors::staged;
 use crate::{Fault, out};
 
 /// Print a completion script for a shell
@@ -40,9 +41,13 @@ impl Completions {
 impl Man {
     pub(crate) fn run(self, program: Command) -> Result<(), Fault> {
         if let Some(folder) = self.folder {
+            let name = folder.display();
+            if folder.exists() && !folder.is_dir() {
+                return Err(Fault::user(format!("`{name}` is a file, expected a folder for the manual pages")));
+            }
             return std::fs::create_dir_all(&folder)
                 .and_then(|()| clap_mangen::generate_to(program, &folder))
-                .map_err(|e| Fault::external(format!("cannot write manual pages to {}", folder.display())).because(e));
+                .map_err(|e| staged::fault(&name, "cannot write manual pages to", e));
         }
         let mut page = Vec::new();
         clap_mangen::Man::new(program)

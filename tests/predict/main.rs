@@ -266,6 +266,9 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     }
     let before = names(dir.path());
     let (scores, nowhere) = (path("scores"), path("nowhere"));
+    let write_to = |folder: &str| format!("data.on_bad_row={{ write_to = {:?} }}", path(folder).to_str().unwrap());
+    let (in_scores, in_rows) = (write_to("scores/bad"), write_to("damaged"));
+    let (in_scores, in_rows) = (["--set", in_scores.as_str()], ["--set", in_rows.as_str(), "--readers", "1"]);
     let cases: Vec<(&Path, PathBuf, PathBuf, &[&str], &str)> = vec![
         (&model, data.clone(), path("file"), &[], "is a file"),
         (&model, data.clone(), path("scores.csv"), &[], "write CSV with --out - > "),
@@ -280,6 +283,9 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
         (&model, data.clone(), scores.clone(), &["--keep", "score"], "name of the result"),
         (&model, data.clone(), scores.clone(), &["--set", "data.on_bad_rows=skip"], "on_bad_row"),
         (&nowhere, data.clone(), scores.clone(), &[], "not a model folder"),
+        (&model, data.clone(), scores.clone(), &in_scores[..], "the folder of the output"),
+        (&model, path("damaged"), scores.clone(), &in_rows[..2], "would take the bad rows for rows"),
+        (&model, path("damaged"), scores.clone(), &in_rows[..], "would take the bad rows for rows"),
     ];
     for (model, data, out, more, words) in cases {
         let (code, said) = common::run(&[&arguments(model, &data, &out)[..], more].concat());
@@ -428,6 +434,15 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
         let bins = line["reliability"].as_array().unwrap();
         let rows: Vec<u64> = bins.iter().map(|bin| bin["rows"].as_u64().unwrap()).collect();
         assert!(rows.len() == 10 && rows.iter().all(|&rows| rows.abs_diff(labels.len() as u64 / 10) < 5), "{rows:?}");
+    }
+    // A report leaves the JSON on standard output alone.
+    for more in [&["--json"][..], &["--log-format", "json"]] {
+        let output = common::forebay(&[&eval[..], &[second, "--report"], more].concat()).output().unwrap();
+        let (text, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        let json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+        assert!(output.status.success() && text.lines().count() == 2 && text.lines().all(json), "{more:?}: {text}");
+        let reports = notes.lines().filter(|line| line.starts_with("{\"report\":")).count();
+        assert!(notes.contains("ledger") && (more.len() == 1 || reports == 2 && notes.lines().all(json)), "{notes}");
     }
     let (code, said) = common::run(&[&eval[..], &[second]].concat());
     assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");

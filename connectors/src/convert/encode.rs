@@ -176,7 +176,7 @@ impl Encoder {
         }
         match self.writer.take().map(JoinHandle::join) {
             Some(Ok(done)) => done,
-            Some(Err(_)) => Err(Fault::internal("the writing thread panicked")),
+            Some(Err(panic)) => Err(Fault::of_panic("the writing thread panicked", &*panic)),
             None => Err(Fault::internal("the writing thread has ended already")),
         }
     }

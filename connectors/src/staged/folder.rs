@@ -7,12 +7,13 @@ use std::future::Future;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::panic::AssertUnwindSafe;
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use forebay_actors::{Fault, FaultKind};
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use rustix::fs::OFlags;
@@ -356,10 +357,13 @@ impl StoreFolder {
         future: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Fault> {
         let (done, result) = std::sync::mpsc::sync_channel(1);
+        self.stores.io().start()?;
         self.stores.io().spawn(async move {
+            let ended = AssertUnwindSafe(future).catch_unwind().await;
             // A caller that is gone wants no result.
-            let _ = done.send(future.await);
+            let _ =
+                done.send(ended.unwrap_or_else(|panic| Err(Fault::of_panic("a task of a store panicked", &*panic))));
         });
-        result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store panicked")))
+        result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store ended before it was done")))
     }
 }

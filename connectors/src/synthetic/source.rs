@@ -117,6 +117,14 @@ impl Source for SyntheticSource {
         if self.what.rows == 0 {
             return Err(Fault::user("a synthetic source of 0 rows: set rows to 1 or more"));
         }
+        if self.what.first.checked_add(self.what.rows).is_none() {
+            return Err(Fault::user(format!(
+                "a synthetic source of {} rows from row {} on: the numbers of rows end at {}",
+                self.what.rows,
+                self.what.first,
+                u64::MAX
+            )));
+        }
         self.seq = 0;
         let leases = self.leases.as_ref();
         if !(1..=2).contains(&self.what.labels) {

@@ -62,6 +62,9 @@ impl<'de> Deserialize<'de> for OnBadRow {
     }
 }
 
+/// The file of lines that are not rows, in the folder of [`OnBadRow::WriteTo`].
+pub(crate) const REJECTED: &str = "rejected.tsv";
+
 /// Kinds of bad rows, as the ledger counts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -189,7 +192,7 @@ pub(crate) struct RejectFile {
 impl RejectFile {
     /// Creates the folder and opens the file in it, to append.
     pub(crate) fn open(folder: &std::path::Path) -> Result<Self, Fault> {
-        let path = folder.join("rejected.tsv");
+        let path = folder.join(REJECTED);
         let fault = |e| staged::fault(path.display(), "cannot write rejected rows to", e);
         if folder.to_string_lossy().contains("://") {
             return Err(Fault::user(format!(

@@ -201,7 +201,7 @@ impl Worker {
     /// Makes one checkpoint. `None`: the run has ended. A panic is a fault: the thread is needed to end a run that is drained.
     fn checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
         catch_unwind(AssertUnwindSafe(|| self.try_checkpoint()))
-            .unwrap_or_else(|_| Err(Fault::internal("the thread that makes checkpoints panicked")))
+            .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that makes checkpoints panicked", &*panic)))
     }
 
     fn try_checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {

@@ -237,5 +237,5 @@ fn started<T>(thread: std::io::Result<ScopedJoinHandle<'_, T>>) -> Result<Scoped
 }
 
 fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, Fault>>) -> Result<T, Fault> {
-    thread.join().map_err(|_| Fault::internal("a thread that reads or writes table rows panicked"))?
+    thread.join().map_err(|panic| Fault::of_panic("a thread that reads or writes table rows panicked", &*panic))?
 }

@@ -110,7 +110,7 @@ impl PsSnapshots {
                     .io()
                     .clone()
                     .spawn(async move { retry.run(&what, || peer.action::<_, R>(&kind, &request, DEADLINE)).await });
-                asked.await.map_err(|e| Fault::internal("a request to a ps panicked").because(e))?
+                asked.await.map_err(|e| Fault::of_task("a request to a ps panicked", e))?
             }
         }))
         .await

@@ -16,6 +16,7 @@ use parquet::file::properties::WriterProperties;
 use super::absent_file;
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use super::table_columns::{self, TableColumns};
+use crate::own_thread::on_own_thread;
 use crate::sorted_rows::SortedRows;
 
 /// Rows per request to a shard.
@@ -200,11 +201,8 @@ fn read_file(
 ) -> Result<(), Fault> {
     let name = folder.name(&entry.path);
     let input = folder.input(&entry.path)?;
-    // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
-    let rows = std::thread::scope(|scope| {
-        let pages = || forebay_connectors::convert::block_on(pages(input, &name, columns, take));
-        scope.spawn(pages).join().map_err(|_| Fault::internal("reading a table panicked"))?
-    })?;
+    let pages = || forebay_connectors::convert::block_on(pages(input, &name, columns, take));
+    let rows = on_own_thread("reading a table", pages)?;
     match entry.rows {
         Some(expected) if expected != rows => {
             Err(Fault::user(format!("cannot read {name}: {rows} rows, the manifest expects {expected}")))

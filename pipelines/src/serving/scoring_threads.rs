@@ -102,9 +102,9 @@ fn work(queue: &ScoreQueue<Request, Part>, current: &RwLock<Arc<ServingModel>>) 
             Work::Request(Request { answer, .. }) if answer.is_closed() => {}
             Work::Request(Request { rows, answer }) => {
                 let score = || scorer_of(&mut scorer, current())?.score(&rows, queue);
-                let scored = catch_unwind(AssertUnwindSafe(score)).unwrap_or_else(|_| {
+                let scored = catch_unwind(AssertUnwindSafe(score)).unwrap_or_else(|panic| {
                     scorer = None;
-                    Err(Fault::internal("scoring this request panicked"))
+                    Err(Fault::of_panic("scoring this request panicked", &*panic))
                 });
                 let _ = answer.send(scored);
             }

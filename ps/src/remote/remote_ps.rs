@@ -55,7 +55,7 @@ impl RemotePs {
     {
         let (retry, what) = (self.retry.clone(), self.describe(kind));
         let asked = self.peer.io().run(async move { retry.run(&what, ask).await }).await;
-        asked.map_err(|e| Fault::internal("a request to a ps panicked").because(e))?
+        asked.map_err(|e| Fault::of_task("a request to a ps panicked", e))?
     }
 
     /// Calls an action that has the same effect if it is called twice, until it is answered or the retry's time is up.

@@ -80,9 +80,11 @@ impl Serve {
         };
         std::thread::scope(|scope| {
             let ask = || ask(&self.address, &load);
-            let asking: Vec<_> = (0..self.connections.max(1)).map(|_| scope.spawn(ask)).collect();
+            let start = |_| std::thread::Builder::new().spawn_scoped(scope, ask);
+            let asking: std::io::Result<Vec<_>> = (0..self.connections.max(1)).map(start).collect();
+            let asking = asking.map_err(|e| Fault::external("cannot start a thread for each connection").because(e))?;
             asking.into_iter().try_for_each(|thread| {
-                thread.join().map_err(|_| Fault::internal("a connection of the load panicked"))?
+                thread.join().map_err(|panic| Fault::of_panic("a connection of the load panicked", &*panic))?
             })
         })?;
         let mut times = load.times.into_inner().unwrap_or_else(PoisonError::into_inner);

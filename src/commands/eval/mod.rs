@@ -7,6 +7,7 @@ use crate::pipelines::{Context, Evaluation, Job};
 use crate::{Fault, Model};
 use clap::Args;
 
+use super::out_folder;
 use crate::logs::Logs;
 
 /// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
@@ -36,7 +37,7 @@ pub(crate) struct Eval {
     /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated.
     #[arg(long = "slice", value_name = "COLUMN")]
     slices: Vec<String>,
-    /// Print the report of each run before its result.
+    /// Print the report of each run before its result; to standard error if the results are JSON.
     #[arg(long)]
     report: bool,
     /// Print JSON: one object per line and data set.
@@ -94,10 +95,16 @@ impl Eval {
         self.adapt(&mut model.job)?;
         for path in &self.data {
             let (evaluation, report) = model.evaluate(path)?;
+            let json = self.json || logs.is_json();
             if self.report {
-                out::print(report)?;
+                // In front of JSON on standard output there is no text: as that of `predict`, it goes to standard error.
+                match (logs.is_json(), json) {
+                    (true, _) => out::eprint_or_drop(serde_json::json!({ "report": report })),
+                    (false, true) => out::eprint_or_drop(report),
+                    (false, false) => out::print(report)?,
+                }
             }
-            if self.json || logs.is_json() {
+            if json {
                 out::print(serde_json::json!(Evaluated { path, checkpoint: None, evaluation: &evaluation }))?;
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
@@ -114,6 +121,9 @@ impl Eval {
     /// Applies the arguments to the job of a model.
     fn adapt(&self, job: &mut Job) -> Result<(), Fault> {
         *job = Job::from_toml(&job.to_toml(), &self.settings)?;
+        if let Some(best) = &self.best {
+            out_folder::check_without_bad_rows(best, &job.data.on_bad_row, out_folder::WRITE_TO)?;
+        }
         let asked = &mut job.evaluation;
         if self.group.is_some() {
             asked.group.clone_from(&self.group);

@@ -12,7 +12,7 @@ use super::output::{Output, Stream};
 use super::restarts::RECOVERED;
 use crate::exit;
 
-/// The exit code of a Rust program that panicked.
+/// The exit code of a Rust program that panicked: of a program of one's own, outside of [`cli::main`](crate::cli::main).
 const PANICKED: i32 = 101;
 
 /// The wait before the first restart of a process. It doubles with each restart, up to [`LONGEST_WAIT`], and is this long again when the

@@ -53,17 +53,17 @@ const RUN: &str = "launch";
 /// Run all processes of a job on this machine: forebay launch JOB.toml
 ///
 /// Starts the readers, ps and trainers of the job's [placement], with one merged log. They listen on loopback only, with a token for this
-/// run. Restarts a process that was killed, panicked, lost a disk or a network, or hangs for placement.lease_seconds. Ctrl-C drains: the
-/// run trains on the rows that it has read, then saves and evaluates the model; with checkpoint.to it leaves a checkpoint instead. A second
-/// Ctrl-C stops at once.
+/// run. Restarts a process that was killed, lost a disk or a network, or hangs for placement.lease_seconds. Ctrl-C drains: the run trains
+/// on the rows that it has read, then saves and evaluates the model; with checkpoint.to it leaves a checkpoint instead. A second Ctrl-C
+/// stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
 pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
-    /// The most restarts of processes that were killed, hang, panicked or ended with exit code 3. The count begins anew when the run has
-    /// trained for ten minutes after a restart. Processes that end within 5 s count once.
+    /// The most restarts of processes that were killed, hang or ended with exit code 3. The count begins anew when the run has trained for
+    /// ten minutes after a restart. Processes that end within 5 s count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
     /// Do not bind processes to NUMA nodes. By default, if all nodes have the same number of cores and of trainers, `launch` binds each

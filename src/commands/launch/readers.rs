@@ -13,7 +13,7 @@ use super::output::{Output, pause};
 use super::port::free_address;
 use super::token::Token;
 
-/// The most restarts of readers that were killed, panicked, ended with exit code 3 or were told to end.
+/// The most restarts of readers that were killed, ended with exit code 3 or were told to end.
 const MOST_RESTARTS: u32 = 10;
 
 /// If the readers have ended because the run has failed, the process that scores hears why within this time.

@@ -77,7 +77,7 @@ impl CutLeader {
                 () = ended(&member) => None,
             }
         });
-        block_on(asked).unwrap_or_else(|e| Some(Err(Fault::internal("the request for a cut panicked").because(e))))
+        block_on(asked).unwrap_or_else(|e| Some(Err(Fault::of_task("the request for a cut panicked", e))))
     }
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Optio
 async fn written(keeper: Option<KeptWriter>, checkpoint: u64, cut: u64) -> Result<Option<FileEntry>, Fault> {
     let Some(keeper) = keeper else { return Ok(None) };
     let writing = tokio::task::spawn_blocking(move || keeper.write(checkpoint, cut));
-    let panicked = |e| Fault::internal("the thread that writes gradients panicked").because(e);
+    let panicked = |e| Fault::of_task("the thread that writes gradients panicked", e);
     writing.await.map_err(panicked)?.map(Some)
 }
 
