@@ -130,6 +130,8 @@ pub enum Integers {
     /// Those of 64 bits with a sign.
     #[default]
     Signed,
+    /// The same, in a column that is also read as numbers: its field says so ([`is_number_of_text`](crate::is_number_of_text)).
+    AlsoNumbers,
     /// Also those of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
     /// Those that can be written back as they are: none with zeros in front. This holds for numbers, too.

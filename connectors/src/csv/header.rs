@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_actors::Fault;
 use futures::{StreamExt, TryStreamExt};
 
@@ -13,7 +13,7 @@ use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
 use crate::text::MAX_LINE;
-use crate::text::column::data_type;
+use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
 /// Files whose headers are read at once.
@@ -112,8 +112,8 @@ fn layout(
     let mut origins = Vec::with_capacity(wanted.len());
     let mut fields = Vec::with_capacity(wanted.len());
     for (place, FileColumn { name, kind, integers, optional, .. }) in wanted.iter().enumerate() {
-        if let Some((field, constant)) = folders.get(name, &file.partitions) {
-            fields.push(field);
+        if let Some((of_folder, constant)) = folders.get(name, &file.partitions) {
+            fields.push(of_folder);
             origins.push(Origin::Constant(constant));
             continue;
         }
@@ -129,16 +129,16 @@ fn layout(
             }
             (None, _) => {
                 let kind = data_type(*kind);
-                let null = || optional.then(|| (Field::new(name, kind.clone(), true), Constant::Null(kind)));
-                let Some((field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
+                let null = || optional.then(|| (field(name, kind.clone(), *integers), Constant::Null(kind)));
+                let Some((constant_field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
                     return Err(missing(name, &names, file, options));
                 };
-                fields.push(field);
+                fields.push(constant_field);
                 origins.push(Origin::Constant(constant));
                 continue;
             }
         }
-        fields.push(Field::new(name, data_type(*kind), true));
+        fields.push(field(name, data_type(*kind), *integers));
         origins.push(Origin::Field(*kind, *integers));
     }
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })

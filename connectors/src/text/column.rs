@@ -1,10 +1,11 @@
 //! A column being filled with values that are written as text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullBufferBuilder, PrimitiveArray, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, SchemaRef, UInt64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float64Type, Int64Type, SchemaRef, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
@@ -36,6 +37,23 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
         ValueKind::Hex => DataType::UInt64,
         ValueKind::Text => DataType::Utf8,
     }
+}
+
+/// The metadata of fields of [`Integers::AlsoNumbers`].
+const NUMBER: &str = "forebay.number";
+
+/// The field of a column that is read from text.
+pub(crate) fn field(name: &str, kind: DataType, integers: Integers) -> Field {
+    let field = Field::new(name, kind, true);
+    match integers {
+        Integers::AlsoNumbers => field.with_metadata(HashMap::from([(NUMBER.to_owned(), "text".to_owned())])),
+        Integers::Signed | Integers::Wrapping | Integers::AsWritten => field,
+    }
+}
+
+/// Whether a column of integers was read from text in which it is also a column of numbers ([`Integers::AlsoNumbers`]).
+pub fn is_number_of_text(field: &Field) -> bool {
+    field.metadata().contains_key(NUMBER)
 }
 
 impl Column {
@@ -92,7 +110,7 @@ impl Column {
             Values::Integer(values) => {
                 let integer = match self.integers {
                     Integers::Wrapping => parse_wrapping(field),
-                    Integers::Signed | Integers::AsWritten => parse_integer(field),
+                    Integers::Signed | Integers::AlsoNumbers | Integers::AsWritten => parse_integer(field),
                 };
                 values.push(integer.ok_or(Reason::NotAnInteger)?);
             }
