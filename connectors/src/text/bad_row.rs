@@ -166,7 +166,8 @@ pub(crate) fn shown(field: &[u8]) -> String {
 /// What is expected if a column that its first rows made one of numbers has a value that would lose digits.
 pub(crate) fn kept_as_text(column: &str) -> String {
     format!(
-        "a number without zeros in front, of at most 64 bits: `--text {column}` keeps its values as they are written"
+        "a number without zeros in front, of at most 64 bits, or 2^53 in a column with fractions: `--text {column}` keeps its values as they \
+         are written"
     )
 }
 

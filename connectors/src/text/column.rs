@@ -11,7 +11,7 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
+use super::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -104,6 +104,9 @@ impl Column {
     fn push_as_written(&mut self, field: &[u8]) -> Result<(), Reason> {
         match &mut self.values {
             Values::Number(_) | Values::Integer(_) if self.integers == Integers::AsWritten && loses_digits(field) => {
+                return Err(Reason::LosesDigits);
+            }
+            Values::Number(_) if self.integers == Integers::AsWritten && is_rounded(field) => {
                 return Err(Reason::LosesDigits);
             }
             Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),

@@ -265,6 +265,11 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     assert_eq!(all(&mut of(Integers::Signed)).await.num_rows(), 2);
     let said = refused(of(Integers::AsWritten)).await;
     assert!(said.contains("line 3") && said.contains("loses digits as a number: found `012`"), "{said}");
+    // A bug: a number was rounded without a word.
+    fs::write(&path, "i\n1.5\n9007199254740992\n9007199254740993\n").unwrap();
+    let columns = [FileColumn::new("i", ValueKind::Number).integers(Integers::AsWritten)];
+    let said = refused(CsvSource::csv(&path, options()).columns(columns)).await;
+    assert!(said.contains("line 4") && said.contains("loses digits as a number: found `9007199254740993`"), "{said}");
     fs::write(&path, "i\n18446744073709551616\n").unwrap();
     assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
 }
