@@ -55,11 +55,18 @@ pub(super) async fn read_headers(
     options: &CsvOptions,
 ) -> Result<Vec<CsvHeader>, Fault> {
     options.check()?;
-    let headers: Vec<(Vec<String>, u64)> = futures::stream::iter(files)
+    let headers: Vec<Option<(Vec<String>, u64)>> = futures::stream::iter(files)
         .map(|file| async move { header(file, &read_head(file).await?, options) })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
+    let first = headers.iter().flatten().next().cloned();
+    if let (None, Some(file)) = (&first, files.first()) {
+        return Err(Fault::user(format!("`{}` is an empty file: no rows to read", file.name)));
+    }
+    // A file without rows has the columns of any other.
+    let headers: Vec<(Vec<String>, u64)> =
+        headers.into_iter().filter_map(|header| header.or_else(|| first.clone())).collect();
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
         (None, Some((names, _))) => names.iter().map(|name| FileColumn::new(name, ValueKind::Text)).collect(),
@@ -74,10 +81,14 @@ pub(super) async fn read_headers(
     layouts.collect()
 }
 
-/// The names in the first line of a file, and the mean length of the lines in `head`, in bytes.
-fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<String>, u64), Fault> {
+/// The names in the first line of a file, and the mean length of the lines in `head`, in bytes. `None`: the file, once it is unpacked, is
+/// empty.
+fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(Vec<String>, u64)>, Fault> {
     let name = &file.name;
     let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
+    if text.is_empty() {
+        return Ok(None);
+    }
     let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
     if line.len() > MAX_LINE {
@@ -97,7 +108,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<Str
         .collect::<Result<_, _>>()
         .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is not CSV")))?;
     let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
-    Ok((names, ((text.len() - end) / lines).max(1) as u64))
+    Ok(Some((names, ((text.len() - end) / lines).max(1) as u64)))
 }
 
 fn layout(

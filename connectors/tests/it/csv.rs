@@ -274,6 +274,24 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
 }
 
+/// A bug: the empty file had no header, and the whole folder was refused.
+#[tokio::test]
+async fn a_packed_file_of_nothing_has_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    };
+    fs::write(dir.path().join("a.csv.gz"), packed(b"")).unwrap();
+    let alone = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
+    assert!(refused(alone).await.contains("a.csv.gz` is an empty file: no rows to read"));
+    fs::write(dir.path().join("b.csv.gz"), packed(b"i\n1\n2\n")).unwrap();
+    fs::write(dir.path().join("c.csv.zst"), zstd::encode_all(&b""[..], 0).unwrap()).unwrap();
+    let mut source = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
+    assert_eq!(all(&mut source).await.column(0).as_primitive::<Int64Type>().values(), &[1, 2]);
+}
+
 #[tokio::test]
 async fn a_folder_is_text_if_it_is_asked_for_as_text_whatever_its_values_are() {
     let dir = tempfile::tempdir().unwrap();
