@@ -91,6 +91,11 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
     }
     let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
+    if end == text.len() && line.contains(&b'\r') {
+        return Err(Fault::user(format!(
+            "`{name}`: its lines end with \\r alone, expected \\n or \\r\\n: convert it, for instance with `tr '\\r' '\\n'`"
+        )));
+    }
     if line.len() > MAX_LINE {
         return Err(Fault::user(format!(
             "`{name}`: its first line has more than {MAX_LINE} bytes, so it is not a header"

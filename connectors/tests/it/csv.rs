@@ -274,6 +274,15 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
 }
 
+/// A bug: all of the file was one header, and the fault said that the file has no usable row.
+#[tokio::test]
+async fn carriage_returns_alone_are_no_line_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "n,i,h,t\r1,2,3,x\r").unwrap();
+    assert!(refused(typed(&path)).await.contains("its lines end with \\r alone, expected \\n or \\r\\n"));
+}
+
 /// A bug: the empty file had no header, and the whole folder was refused.
 #[tokio::test]
 async fn a_packed_file_of_nothing_has_no_rows() {
