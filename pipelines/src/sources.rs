@@ -211,7 +211,8 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// Integers of `kept` columns do not wrap: a key may, but what is written again may not. Integers that are also a dense feature with the
+/// What is written again may not change: integers of `kept` columns do not wrap, numbers are not rounded, and hexadecimal digits stay text.
+/// Integers that are also a dense feature with the
 /// transform `auto` are told apart, because this transform is none for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
@@ -224,7 +225,11 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) 
         Some(known) if known.kind == ValueKind::Integer && is_number(&name) => {
             known.clone().integers(Integers::AlsoNumbers)
         }
-        Some(known) if kept.contains(&name) => known.clone().integers(Integers::Signed),
+        Some(known) if kept.contains(&name) => match known.kind {
+            ValueKind::Hex => FileColumn { kind: ValueKind::HexText, ..known.clone() },
+            ValueKind::Number => known.clone().integers(Integers::Exact),
+            ValueKind::Integer | ValueKind::HexText | ValueKind::Text => known.clone().integers(Integers::Signed),
+        },
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),
     };

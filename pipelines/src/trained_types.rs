@@ -44,7 +44,7 @@ impl TrainedTypes {
         let kind = |kind| match kind {
             ValueKind::Number => ColumnType::Number,
             ValueKind::Integer | ValueKind::Hex => ColumnType::Integer,
-            ValueKind::Text => ColumnType::Text,
+            ValueKind::HexText | ValueKind::Text => ColumnType::Text,
         };
         let found = columns.in_files(format)?;
         Ok(Self(found.into_iter().map(|column| (column.name, kind(column.kind))).collect()))

@@ -73,6 +73,7 @@ pub(crate) enum Reason {
     NotANumber,
     NotAnInteger,
     LosesDigits,
+    Rounded,
     NotHex,
     NotJson,
     NotOneValue,
@@ -92,7 +93,7 @@ impl Reason {
             Self::BadLabel => "label is neither 0 nor 1",
             Self::NotANumber => "not a number",
             Self::NotAnInteger => "not an integer",
-            Self::LosesDigits => "loses digits as a number",
+            Self::LosesDigits | Self::Rounded => "loses digits as a number",
             Self::NotHex => "not a hex category",
             Self::NotJson => "not a JSON object",
             Self::NotOneValue => "not one value",
@@ -170,6 +171,10 @@ pub(crate) fn kept_as_text(column: &str) -> String {
          are written"
     )
 }
+
+/// What is expected of a number that is written again.
+pub(crate) const EXACT: &str = "an integer that a 64-bit floating-point number holds, because the column is kept: leave it out of --keep, \
+    or write the rows as Parquet";
 
 /// One rejected line and where it stood.
 #[derive(Clone, Debug)]

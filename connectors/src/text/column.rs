@@ -26,7 +26,8 @@ enum Values {
     Number(Vec<f64>),
     Integer(Vec<i64>),
     Hex(Vec<u64>),
-    Text { bytes: Vec<u8>, ends: Vec<i32> },
+    /// Texts; with `hex`, all of them are hexadecimal digits.
+    Text { bytes: Vec<u8>, ends: Vec<i32>, hex: bool },
 }
 
 /// The type of the arrays of a kind.
@@ -35,7 +36,7 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
         ValueKind::Number => DataType::Float64,
         ValueKind::Integer => DataType::Int64,
         ValueKind::Hex => DataType::UInt64,
-        ValueKind::Text => DataType::Utf8,
+        ValueKind::HexText | ValueKind::Text => DataType::Utf8,
     }
 }
 
@@ -47,7 +48,7 @@ pub(crate) fn field(name: &str, kind: DataType, integers: Integers) -> Field {
     let field = Field::new(name, kind, true);
     match integers {
         Integers::AlsoNumbers => field.with_metadata(HashMap::from([(NUMBER.to_owned(), "text".to_owned())])),
-        Integers::Signed | Integers::Wrapping | Integers::AsWritten => field,
+        Integers::Signed | Integers::Wrapping | Integers::Exact | Integers::AsWritten => field,
     }
 }
 
@@ -62,10 +63,10 @@ impl Column {
             ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
             ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
             ValueKind::Hex => Values::Hex(Vec::with_capacity(capacity)),
-            ValueKind::Text => {
+            ValueKind::HexText | ValueKind::Text => {
                 let mut ends = Vec::with_capacity(capacity + 1);
                 ends.push(0);
-                Values::Text { bytes: Vec::new(), ends }
+                Values::Text { bytes: Vec::new(), ends, hex: kind == ValueKind::HexText }
             }
         };
         Self { values, integers, present: NullBufferBuilder::new(capacity) }
@@ -76,7 +77,7 @@ impl Column {
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match self.push_as_written(field) {
-            Err(reason) if reason != Reason::InvalidUtf8 && reason != Reason::LosesDigits => {
+            Err(reason) if !matches!(reason, Reason::InvalidUtf8 | Reason::LosesDigits | Reason::Rounded) => {
                 self.push_otherwise(field, reason)
             }
             pushed => pushed,
@@ -106,19 +107,24 @@ impl Column {
             Values::Number(_) | Values::Integer(_) if self.integers == Integers::AsWritten && loses_digits(field) => {
                 return Err(Reason::LosesDigits);
             }
-            Values::Number(_) if self.integers == Integers::AsWritten && is_rounded(field) => {
-                return Err(Reason::LosesDigits);
+            Values::Number(_)
+                if matches!(self.integers, Integers::Exact | Integers::AsWritten) && is_rounded(field) =>
+            {
+                return Err(if self.integers == Integers::Exact { Reason::Rounded } else { Reason::LosesDigits });
             }
             Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),
             Values::Integer(values) => {
                 let integer = match self.integers {
                     Integers::Wrapping => parse_wrapping(field),
-                    Integers::Signed | Integers::AlsoNumbers | Integers::AsWritten => parse_integer(field),
+                    Integers::Signed | Integers::AlsoNumbers | Integers::Exact | Integers::AsWritten => {
+                        parse_integer(field)
+                    }
                 };
                 values.push(integer.ok_or(Reason::NotAnInteger)?);
             }
             Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
-            Values::Text { bytes, ends } => {
+            Values::Text { hex: true, .. } if parse_hex(field).is_none() => return Err(Reason::NotHex),
+            Values::Text { bytes, ends, .. } => {
                 if std::str::from_utf8(field).is_err() {
                     return Err(Reason::InvalidUtf8);
                 }
@@ -130,7 +136,7 @@ impl Column {
         Ok(())
     }
 
-    /// Adds an integer to a column of hexadecimal digits.
+    /// Adds an integer to a column of hexadecimal digits, or of their text.
     pub(crate) fn push_hex(&mut self, integer: &[u8]) -> Result<(), Reason> {
         let value = parse_wrapping(integer).ok_or(Reason::NotHex)?;
         self.push_as_written(format!("{value:x}").as_bytes())
@@ -143,7 +149,7 @@ impl Column {
             Values::Number(values) => values.push(0.0),
             Values::Integer(values) => values.push(0),
             Values::Hex(values) => values.push(0),
-            Values::Text { bytes, ends } => ends.push(bytes.len() as i32),
+            Values::Text { bytes, ends, .. } => ends.push(bytes.len() as i32),
         }
         self.present.append_null();
     }
@@ -159,6 +165,7 @@ impl Column {
             Values::Number(_) => ValueKind::Number,
             Values::Integer(_) => ValueKind::Integer,
             Values::Hex(_) => ValueKind::Hex,
+            Values::Text { hex: true, .. } => ValueKind::HexText,
             Values::Text { .. } => ValueKind::Text,
         }
     }
@@ -175,7 +182,7 @@ impl Column {
             Values::Number(values) => values.truncate(rows),
             Values::Integer(values) => values.truncate(rows),
             Values::Hex(values) => values.truncate(rows),
-            Values::Text { bytes, ends } => {
+            Values::Text { bytes, ends, .. } => {
                 ends.truncate(rows + 1);
                 bytes.truncate(ends.last().map_or(0, |&end| end as usize));
             }
@@ -190,7 +197,7 @@ impl Column {
             Values::Number(values) => numbers::<Float64Type>(values, nulls),
             Values::Integer(values) => numbers::<Int64Type>(values, nulls),
             Values::Hex(values) => numbers::<UInt64Type>(values, nulls),
-            Values::Text { bytes, ends } => {
+            Values::Text { bytes, ends, .. } => {
                 let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
                 let strings = StringArray::try_new(ends, Buffer::from_vec(bytes), nulls);
                 Arc::new(strings.map_err(|e| Fault::internal("fields of text make no column").because(e))?)
