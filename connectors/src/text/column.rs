@@ -27,7 +27,11 @@ enum Values {
     Integer(Vec<i64>),
     Hex(Vec<u64>),
     /// Texts; with `hex`, all of them are hexadecimal digits.
-    Text { bytes: Vec<u8>, ends: Vec<i32>, hex: bool },
+    Text {
+        bytes: Vec<u8>,
+        ends: Vec<i32>,
+        hex: bool,
+    },
 }
 
 /// The type of the arrays of a kind.
