@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{
     Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
 };
-use arrow::datatypes::Int32Type;
+use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
 use parquet::arrow::ArrowWriter;
@@ -199,6 +199,9 @@ fn quantiles_take_infinity_as_training_does_and_text_is_told_as_that_of_a_slot()
     assert_eq!(found["x"], [3.0], "of -inf, 1, 2, 3, 4, inf");
     let (code, said) = common::run(&["train", file.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{said}");
+    let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0), None]), None]);
+    let (code, said) = stats(Arc::new(lists));
+    assert!(code == Some(2) && said.contains("give a slot of lists boundaries = [...]"), "{said}");
     let (code, said) = stats(Arc::new(StringArray::from(vec!["a", "b"])));
     assert!(code == Some(2) && said.contains("`x` is Utf8, expected") && said.contains("for a slot"), "{said}");
 }

@@ -137,6 +137,35 @@ fn numbers_of_any_type_are_read_as_in_training_and_other_keys_are_refused() {
 
 const SLOTS_OF_TEXT: &str = "columns.slots=['C1..C4']";
 
+/// A bug: a slot of the kind `int` made integers of the numbers of its column, whose logarithm was then trained on.
+#[test]
+fn a_dense_feature_of_text_that_is_also_a_slot_of_integers_has_no_transform() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, later) = (rows(dir.path(), 0, &[]), rows(dir.path(), 4000, &[]));
+    let train = |data: &Path, transform: &str| {
+        let dense = format!("columns.dense=[{{ column = 'I1..I3', transform = '{transform}' }}]");
+        let slots = "columns.slots=[{ column = 'C1', kind = 'int' }, { column = 'I1..I2', kind = 'int' }]";
+        let in_order = ["data.shuffle=false", "data.shuffle_rows=0"];
+        common::train(common::job(data, &[&[dense.as_str(), slots][..], &in_order].concat()))
+    };
+    let (of_parquet, of_csv) = (train(&plain, "none"), train(&csv(&plain), "auto"));
+    assert_eq!(common::bits(&of_csv), common::bits(&of_parquet));
+    assert_ne!(common::bits(&of_csv), common::bits(&train(&csv(&plain), "log1p")));
+    let types = &of_csv.training.types;
+    assert_eq!([&types["I1"], &types["I3"]].map(ToString::to_string), ["integers of text", "numbers"]);
+    let expected = scores(&of_parquet.model, &later).unwrap();
+    for found in [
+        scores(&of_csv.model, &later),
+        scores(&of_csv.model, &csv(&later)),
+        served(&of_csv.model, &common::read_file(&later)),
+    ] {
+        assert!(same(&found.unwrap(), &expected));
+    }
+    // A model that says that it had integers was trained on logarithms, in earlier versions also one of CSV.
+    let logs = train(&plain, "auto").model;
+    assert!(same(&scores(&logs, &csv(&later)).unwrap(), &scores(&logs, &later).unwrap()));
+}
+
 #[test]
 fn a_model_of_a_version_that_did_not_know_types_scores_as_it_did() {
     let dir = tempfile::tempdir().unwrap();

@@ -130,8 +130,12 @@ pub enum Integers {
     /// Those of 64 bits with a sign.
     #[default]
     Signed,
+    /// The same, in a column that is also read as numbers: its field says so ([`is_number_of_text`](crate::is_number_of_text)).
+    AlsoNumbers,
     /// Also those of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
+    /// Those of 64 bits with a sign; in a column of numbers, those that a floating-point number holds.
+    Exact,
     /// Those that can be written back as they are: none with zeros in front. This holds for numbers, too.
     AsWritten,
 }
@@ -145,6 +149,8 @@ pub enum ValueKind {
     Integer,
     /// Up to 16 hexadecimal digits: the number that they stand for, `UInt64`.
     Hex,
+    /// Up to 16 hexadecimal digits as they are written: `Utf8`. An integer of JSON becomes its digits.
+    HexText,
     /// Any text: `Utf8`.
     Text,
 }
@@ -154,7 +160,7 @@ impl std::fmt::Display for ValueKind {
         f.write_str(match self {
             Self::Number => "numbers",
             Self::Integer => "integers",
-            Self::Hex => "hexadecimal digits",
+            Self::Hex | Self::HexText => "hexadecimal digits",
             Self::Text => "text",
         })
     }

@@ -86,4 +86,4 @@ pub use split::SplitOrder;
 pub use stores::Stores;
 pub use stream::{BatchSender, StreamSource, channel};
 pub use synthetic::{Synthetic, SyntheticSource};
-pub use text::{MAX_LINE, OnBadRow, TextSource};
+pub use text::{MAX_LINE, OnBadRow, TextSource, is_number_of_text};

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use arrow::datatypes::{DataType, Schema, TimeUnit};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use forebay_connectors::is_number_of_text;
 use forebay_job::{Columns, Slot};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,8 @@ pub enum ColumnType {
     Boolean,
     /// Integers of any width.
     Integer,
+    /// Integers of CSV or JSON lines, of a column that is a dense feature, too: as such they are numbers.
+    TextInteger,
     /// Floating-point numbers.
     Number,
     /// Strings, or binary values.
@@ -30,6 +33,7 @@ impl fmt::Display for ColumnType {
         f.write_str(match self {
             Self::Boolean => "booleans",
             Self::Integer => "integers",
+            Self::TextInteger => "integers of text",
             Self::Number => "numbers",
             Self::Text => "strings",
             Self::Date => "dates",
@@ -39,6 +43,13 @@ impl fmt::Display for ColumnType {
 }
 
 impl ColumnType {
+    fn of_field(field: &Field) -> Option<Self> {
+        match Self::of(field.data_type()) {
+            Some(Self::Integer) if is_number_of_text(field) => Some(Self::TextInteger),
+            kind => kind,
+        }
+    }
+
     fn of(kind: &DataType) -> Option<Self> {
         Some(match kind {
             DataType::Boolean => Self::Boolean,
@@ -62,7 +73,7 @@ impl ColumnType {
     pub(crate) fn data_type(self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
-            Self::Integer => DataType::Int64,
+            Self::Integer | Self::TextInteger => DataType::Int64,
             Self::Number => DataType::Float64,
             Self::Text => DataType::Utf8,
             Self::Date => DataType::Date32,
@@ -73,19 +84,19 @@ impl ColumnType {
 
 /// The types of the feature columns in rows of this schema. A column of another type has none.
 pub(crate) fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<String, ColumnType> {
-    features(columns, schema).filter_map(|(name, kind)| Some((name.clone(), ColumnType::of(kind)?))).collect()
+    features(columns, schema).filter_map(|(name, field)| Some((name.clone(), ColumnType::of_field(field)?))).collect()
 }
 
 /// The feature columns of lists in rows of this schema.
 pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<String> {
     let is_list =
         |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..));
-    features(columns, schema).filter(|(_, kind)| is_list(kind)).map(|(name, _)| name.clone()).collect()
+    features(columns, schema).filter(|(_, field)| is_list(field.data_type())).map(|(name, _)| name.clone()).collect()
 }
 
-/// The name and the type of each feature column that the schema has.
-fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c DataType)> {
+/// The name and the field of each feature column that the schema has.
+fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c Field)> {
     let dense = columns.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
     let names = dense.chain(columns.slots.iter().flat_map(Slot::columns));
-    names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?.data_type())))
+    names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?)))
 }

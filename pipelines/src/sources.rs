@@ -8,7 +8,7 @@ use forebay_connectors::convert::block_on;
 use forebay_connectors::{
     FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, PlanCheck, ReadOptions, ValueKind,
 };
-use forebay_job::{Job, Paths};
+use forebay_job::{Job, Paths, Transform};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
@@ -221,14 +221,25 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// Integers of `kept` columns do not wrap: a key may, but what is written again may not.
+/// What is written again may not change: integers of `kept` columns do not wrap, numbers are not rounded, and hexadecimal digits stay text.
+/// Integers that are also a dense feature with the
+/// transform `auto` are told apart, because this transform is none for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
         Format::Parquet | Format::Arrow | Format::Criteo => job.columns.in_typed_files(),
     };
+    let is_number =
+        |name: &str| job.columns.dense.iter().any(|dense| dense.column == name && dense.transform == Transform::Auto);
     let column = |name: String| match known.iter().find(|column| column.name == name) {
-        Some(known) if kept.contains(&name) => known.clone().integers(Integers::Signed),
+        Some(known) if known.kind == ValueKind::Integer && is_number(&name) => {
+            known.clone().integers(Integers::AlsoNumbers)
+        }
+        Some(known) if kept.contains(&name) => match known.kind {
+            ValueKind::Hex => FileColumn { kind: ValueKind::HexText, ..known.clone() },
+            ValueKind::Number => known.clone().integers(Integers::Exact),
+            ValueKind::Integer | ValueKind::HexText | ValueKind::Text => known.clone().integers(Integers::Signed),
+        },
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),
     };

@@ -44,7 +44,7 @@ impl TrainedTypes {
         let kind = |kind| match kind {
             ValueKind::Number => ColumnType::Number,
             ValueKind::Integer | ValueKind::Hex => ColumnType::Integer,
-            ValueKind::Text => ColumnType::Text,
+            ValueKind::HexText | ValueKind::Text => ColumnType::Text,
         };
         let found = columns.in_files(format)?;
         Ok(Self(found.into_iter().map(|column| (column.name, kind(column.kind))).collect()))
@@ -63,7 +63,7 @@ impl TrainedTypes {
         }
         for slot in job.columns.slots.iter_mut().filter(|slot| slot.kind == SlotKind::Auto) {
             slot.kind = match self.0.get(&slot.column) {
-                Some(ColumnType::Integer | ColumnType::Boolean) => SlotKind::Int,
+                Some(ColumnType::Integer | ColumnType::TextInteger | ColumnType::Boolean) => SlotKind::Int,
                 Some(ColumnType::Text) => SlotKind::String,
                 // Moments have no kind of their own.
                 _ => SlotKind::Auto,
@@ -132,7 +132,7 @@ fn is_count(kind: ColumnType) -> bool {
 
 /// One type for all types whose values have the same keys: true is 1.
 fn category(kind: ColumnType) -> ColumnType {
-    if kind == ColumnType::Boolean { ColumnType::Integer } else { kind }
+    if matches!(kind, ColumnType::Boolean | ColumnType::TextInteger) { ColumnType::Integer } else { kind }
 }
 
 /// The type in the words of Spark and Hive.
@@ -140,6 +140,7 @@ fn written(kind: ColumnType) -> &'static str {
     match kind {
         ColumnType::Boolean => "boolean",
         ColumnType::Integer => "bigint",
+        ColumnType::TextInteger => "CSV or JSON lines",
         ColumnType::Number => "double",
         ColumnType::Text => "string",
         ColumnType::Date => "date",
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_type_that_changes_what_is_read_is_refused_and_others_are_not() {
-        use ColumnType::{Boolean, Date, Integer, Number, Text, Timestamp};
+        use ColumnType::{Boolean, Date, Integer, Number, Text, TextInteger, Timestamp};
         let columns = columns(
             "dense = ['d', { column = 'log', transform = 'log1p' }]\n\
              slots = ['s', { column = 'int', kind = 'int' }, { column = 'hex', kind = 'hex' }, { column = 'hour', kind = 'hour' }, \
@@ -173,6 +174,9 @@ mod tests {
             ("d", Integer, Number, false),
             ("d", Number, Integer, false),
             ("d", Number, Boolean, true),
+            ("d", Integer, TextInteger, false),
+            ("d", TextInteger, Integer, false),
+            ("s", TextInteger, Integer, true),
             ("log", Integer, Number, true),
             ("s", Integer, Boolean, true),
             ("s", Integer, Text, false),

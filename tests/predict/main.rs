@@ -227,6 +227,32 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     assert_eq!(scores(&predict(&model, &all_bad, &skip[..2]).0).null_count(), 3);
 }
 
+/// A bug: hexadecimal digits became the integer that they stand for, and large integers the nearest number.
+#[test]
+fn kept_columns_of_text_are_what_the_file_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let (csv, json) = (dir.path().join("kept.csv"), dir.path().join("kept.jsonl"));
+    fs::write(&csv, "x,c,list\n1,0000abcd,1\n9007199254740992,FFFF,2\n0,,3\n").unwrap();
+    let line = |x: &str, c: &str, list: u32| format!("{{\"x\":{x},\"c\":{c},\"list\":[{list}]}}\n");
+    let lines = [line("1", "\"0000abcd\"", 1), line("9007199254740992", "\"FFFF\"", 2), line("0", "null", 3)];
+    fs::write(&json, lines.concat()).unwrap();
+    for file in [&csv, &json] {
+        let (rows, _) = predict(&model, file, &["--keep", "c,x"]);
+        let kept: Vec<Option<&str>> = rows["c"].as_string::<i32>().iter().collect();
+        assert_eq!(kept, [Some("0000abcd"), Some("FFFF"), None]);
+        assert_eq!(scores(&rows), scores(&predict(&model, file, &[]).0));
+    }
+    fs::write(&csv, "x,c,list\n9007199254740993,1,1\n").unwrap();
+    assert_eq!(predict(&model, &csv, &["--keep", "c"]).0.num_rows(), 1);
+    let out = dir.path().join("out");
+    let (code, said) = common::run(&[&arguments(&model, &csv, &out)[..], &["--keep", "x"]].concat());
+    assert!(code == Some(2) && said.contains("found `9007199254740993`") && said.contains("--keep"), "{said}");
+    fs::write(&csv, "x,c,list\n1,xyz,1\n").unwrap();
+    let (code, said) = common::run(&[&arguments(&model, &csv, &out)[..], &["--keep", "c"]].concat());
+    assert!(code == Some(2) && said.contains("up to 16 hex digits"), "{said}");
+}
+
 /// Criteo's text: 100 rows, a line that is no row, and the same rows again.
 fn text_with_a_bad_line(dir: &Path) -> PathBuf {
     let text = common::text(dir, 4000, 100);

@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Source, StageCx};
 
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::rows::Rows;
-use crate::text::number::{loses_digits, parse_integer, parse_number, parse_truth, trimmed};
+use crate::text::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, trimmed};
 
 /// What the values of a column were so far.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ impl Seen {
         let number = !whole && kept && parse_number(bytes).is_some_and(f64::is_finite);
         let truth = parse_truth(bytes).is_some();
         self.integers &= integer;
-        self.numbers &= integer || number;
+        self.numbers &= integer && !is_rounded(bytes) || number;
         self.truths &= truth;
     }
 
@@ -50,8 +50,8 @@ impl Seen {
 }
 
 /// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
-/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits. A column of `true` and `false` alone,
-/// in any case, is one of integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
+/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits, or with fractions and integers that a
+/// floating-point number rounds. A column of `true` and `false` alone, in any case, is one of integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.
@@ -102,6 +102,8 @@ mod tests {
             (&["0.5", "0"], ValueKind::Number),
             (&["9223372036854775807"], ValueKind::Integer),
             (&["9223372036854775808", "1"], ValueKind::Text),
+            (&["1.5", "9007199254740992"], ValueKind::Number),
+            (&["1.5", "9007199254740993"], ValueKind::Text),
             (&["nan", "1"], ValueKind::Text),
             (&["+1"], ValueKind::Number),
             (&["-"], ValueKind::Text),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_actors::Fault;
 use futures::{StreamExt, TryStreamExt};
 
@@ -13,7 +13,7 @@ use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
 use crate::text::MAX_LINE;
-use crate::text::column::data_type;
+use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
 /// Files whose headers are read at once.
@@ -55,11 +55,18 @@ pub(super) async fn read_headers(
     options: &CsvOptions,
 ) -> Result<Vec<CsvHeader>, Fault> {
     options.check()?;
-    let headers: Vec<(Vec<String>, u64)> = futures::stream::iter(files)
+    let headers: Vec<Option<(Vec<String>, u64)>> = futures::stream::iter(files)
         .map(|file| async move { header(file, &read_head(file).await?, options) })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
+    let first = headers.iter().flatten().next().cloned();
+    if let (None, Some(file)) = (&first, files.first()) {
+        return Err(Fault::user(format!("`{}` is an empty file: no rows to read", file.name)));
+    }
+    // A file without rows has the columns of any other.
+    let headers: Vec<(Vec<String>, u64)> =
+        headers.into_iter().filter_map(|header| header.or_else(|| first.clone())).collect();
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
         (None, Some((names, _))) => names.iter().map(|name| FileColumn::new(name, ValueKind::Text)).collect(),
@@ -74,12 +81,21 @@ pub(super) async fn read_headers(
     layouts.collect()
 }
 
-/// The names in the first line of a file, and the mean length of the lines in `head`, in bytes.
-fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<String>, u64), Fault> {
+/// The names in the first line of a file, and the mean length of the lines in `head`, in bytes. `None`: the file, once it is unpacked, is
+/// empty.
+fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(Vec<String>, u64)>, Fault> {
     let name = &file.name;
     let text = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head);
+    if text.is_empty() {
+        return Ok(None);
+    }
     let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
     let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
+    if end == text.len() && line.contains(&b'\r') {
+        return Err(Fault::user(format!(
+            "`{name}`: its lines end with \\r alone, expected \\n or \\r\\n: convert it, for instance with `tr '\\r' '\\n'`"
+        )));
+    }
     if line.len() > MAX_LINE {
         return Err(Fault::user(format!(
             "`{name}`: its first line has more than {MAX_LINE} bytes, so it is not a header"
@@ -97,7 +113,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<Str
         .collect::<Result<_, _>>()
         .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is not CSV")))?;
     let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
-    Ok((names, ((text.len() - end) / lines).max(1) as u64))
+    Ok(Some((names, ((text.len() - end) / lines).max(1) as u64)))
 }
 
 fn layout(
@@ -112,8 +128,8 @@ fn layout(
     let mut origins = Vec::with_capacity(wanted.len());
     let mut fields = Vec::with_capacity(wanted.len());
     for (place, FileColumn { name, kind, integers, optional, .. }) in wanted.iter().enumerate() {
-        if let Some((field, constant)) = folders.get(name, &file.partitions) {
-            fields.push(field);
+        if let Some((of_folder, constant)) = folders.get(name, &file.partitions) {
+            fields.push(of_folder);
             origins.push(Origin::Constant(constant));
             continue;
         }
@@ -129,16 +145,16 @@ fn layout(
             }
             (None, _) => {
                 let kind = data_type(*kind);
-                let null = || optional.then(|| (Field::new(name, kind.clone(), true), Constant::Null(kind)));
-                let Some((field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
+                let null = || optional.then(|| (field(name, kind.clone(), *integers), Constant::Null(kind)));
+                let Some((constant_field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
                     return Err(missing(name, &names, file, options));
                 };
-                fields.push(field);
+                fields.push(constant_field);
                 origins.push(Origin::Constant(constant));
                 continue;
             }
         }
-        fields.push(Field::new(name, data_type(*kind), true));
+        fields.push(field(name, data_type(*kind), *integers));
         origins.push(Origin::Field(*kind, *integers));
     }
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })

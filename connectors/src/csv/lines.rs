@@ -6,7 +6,7 @@ use forebay_actors::{Fault, counted};
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
-use crate::text::bad_row::{BadRow, MAX_LINE, Reason, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
 
@@ -166,6 +166,7 @@ impl LineParser for CsvParser {
             Reason::NotANumber => bad(value(), "nothing or a number"),
             Reason::NotAnInteger => bad(value(), "nothing or an integer of 64 bits"),
             Reason::LosesDigits => bad(value(), &kept_as_text(&names[field])),
+            Reason::Rounded => bad(value(), EXACT),
             Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
             _ => bad(value(), "text in UTF-8"),
         }

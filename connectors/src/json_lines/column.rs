@@ -128,7 +128,7 @@ fn push(values: &mut Column, raw: &str) -> Result<(), Reason> {
         (Some(b't' | b'f'), ValueKind::Number | ValueKind::Integer) => {
             values.push(if raw == "true" { b"1" } else { b"0" })
         }
-        (_, ValueKind::Hex) => values.push_hex(raw.as_bytes()),
+        (_, ValueKind::Hex | ValueKind::HexText) => values.push_hex(raw.as_bytes()),
         _ => values.push(raw.as_bytes()),
     }
 }

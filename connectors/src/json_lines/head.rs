@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Schema, SchemaRef};
 use forebay_actors::Fault;
 use futures::{StreamExt, TryStreamExt};
 
@@ -14,6 +14,7 @@ use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
+use crate::text::column::field;
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
 /// Files whose first lines are read at once.
@@ -116,17 +117,17 @@ pub(super) async fn read_heads(
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
         for FileColumn { name, kind, integers, list, beside, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
-            let (field, origin) = match folders.get(name, &file.partitions).or_else(above) {
-                Some((field, constant)) => (field, Origin::Folder(constant)),
+            let (of_column, origin) = match folders.get(name, &file.partitions).or_else(above) {
+                Some((of_folder, constant)) => (of_folder, Origin::Folder(constant)),
                 None => {
                     let seen = |name: &str| names.get(name).copied().unwrap_or_default();
                     let of_single = beside.as_deref().map(seen).is_some_and(|beside| beside.single && !beside.list);
                     let list = seen(name).list || *list && !seen(name).single && !of_single;
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
-                    (Field::new(name, column_type(*kind, list), true), origin)
+                    (field(name, column_type(*kind, list), *integers), origin)
                 }
             };
-            fields.push(field);
+            fields.push(of_column);
             origins.push(origin);
         }
         let schema = Arc::new(Schema::new(fields));

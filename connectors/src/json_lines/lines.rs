@@ -10,7 +10,7 @@ use super::column::JsonColumn;
 use super::head::{JsonHead, Origin};
 use super::object::each_value;
 use crate::format::ValueKind;
-use crate::text::bad_row::{BadRow, MAX_LINE, Reason, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
 use crate::text::head::BYTE_ORDER_MARK;
@@ -173,12 +173,13 @@ impl LineParser for JsonParser {
         let value = match self.head.0.origins.get(place) {
             Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number",
             Some(Origin::Key { kind: ValueKind::Integer, .. }) => "null or an integer of 64 bits",
-            Some(Origin::Key { kind: ValueKind::Hex, .. }) => "null or up to 16 hex digits",
+            Some(Origin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => "null or up to 16 hex digits",
             _ => "null or text",
         };
         let name = self.head.0.schema.field(place).name();
         let expected = match (reason, list) {
             (Reason::LosesDigits, _) => kept_as_text(name),
+            (Reason::Rounded, _) => EXACT.to_owned(),
             (Reason::Twice, _) => "each key once".to_owned(),
             (Reason::NotOneValue, false) => {
                 format!("{value}, as in the first lines of the files: objects within objects are not read")

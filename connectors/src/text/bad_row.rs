@@ -76,6 +76,7 @@ pub(crate) enum Reason {
     NotANumber,
     NotAnInteger,
     LosesDigits,
+    Rounded,
     NotHex,
     NotJson,
     NotOneValue,
@@ -95,7 +96,7 @@ impl Reason {
             Self::BadLabel => "label is neither 0 nor 1",
             Self::NotANumber => "not a number",
             Self::NotAnInteger => "not an integer",
-            Self::LosesDigits => "loses digits as a number",
+            Self::LosesDigits | Self::Rounded => "loses digits as a number",
             Self::NotHex => "not a hex category",
             Self::NotJson => "not a JSON object",
             Self::NotOneValue => "not one value",
@@ -169,9 +170,14 @@ pub(crate) fn shown(field: &[u8]) -> String {
 /// What is expected if a column that its first rows made one of numbers has a value that would lose digits.
 pub(crate) fn kept_as_text(column: &str) -> String {
     format!(
-        "a number without zeros in front, of at most 64 bits: `--text {column}` keeps its values as they are written"
+        "a number without zeros in front, of at most 64 bits, or 2^53 in a column with fractions: `--text {column}` keeps its values as they \
+         are written"
     )
 }
+
+/// What is expected of a number that is written again.
+pub(crate) const EXACT: &str = "an integer that a 64-bit floating-point number holds, because the column is kept: leave it out of --keep, \
+    or write the rows as Parquet";
 
 /// One rejected line and where it stood.
 #[derive(Clone, Debug)]

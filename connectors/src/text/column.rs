@@ -1,16 +1,17 @@
 //! A column being filled with values that are written as text.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullBufferBuilder, PrimitiveArray, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, SchemaRef, UInt64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float64Type, Int64Type, SchemaRef, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
+use super::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -25,7 +26,12 @@ enum Values {
     Number(Vec<f64>),
     Integer(Vec<i64>),
     Hex(Vec<u64>),
-    Text { bytes: Vec<u8>, ends: Vec<i32> },
+    /// Texts; with `hex`, all of them are hexadecimal digits.
+    Text {
+        bytes: Vec<u8>,
+        ends: Vec<i32>,
+        hex: bool,
+    },
 }
 
 /// The type of the arrays of a kind.
@@ -34,8 +40,25 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
         ValueKind::Number => DataType::Float64,
         ValueKind::Integer => DataType::Int64,
         ValueKind::Hex => DataType::UInt64,
-        ValueKind::Text => DataType::Utf8,
+        ValueKind::HexText | ValueKind::Text => DataType::Utf8,
     }
+}
+
+/// The metadata of fields of [`Integers::AlsoNumbers`].
+const NUMBER: &str = "forebay.number";
+
+/// The field of a column that is read from text.
+pub(crate) fn field(name: &str, kind: DataType, integers: Integers) -> Field {
+    let field = Field::new(name, kind, true);
+    match integers {
+        Integers::AlsoNumbers => field.with_metadata(HashMap::from([(NUMBER.to_owned(), "text".to_owned())])),
+        Integers::Signed | Integers::Wrapping | Integers::Exact | Integers::AsWritten => field,
+    }
+}
+
+/// Whether a column of integers was read from text in which it is also a column of numbers ([`Integers::AlsoNumbers`]).
+pub fn is_number_of_text(field: &Field) -> bool {
+    field.metadata().contains_key(NUMBER)
 }
 
 impl Column {
@@ -44,10 +67,10 @@ impl Column {
             ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
             ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
             ValueKind::Hex => Values::Hex(Vec::with_capacity(capacity)),
-            ValueKind::Text => {
+            ValueKind::HexText | ValueKind::Text => {
                 let mut ends = Vec::with_capacity(capacity + 1);
                 ends.push(0);
-                Values::Text { bytes: Vec::new(), ends }
+                Values::Text { bytes: Vec::new(), ends, hex: kind == ValueKind::HexText }
             }
         };
         Self { values, integers, present: NullBufferBuilder::new(capacity) }
@@ -58,7 +81,7 @@ impl Column {
     #[inline]
     pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match self.push_as_written(field) {
-            Err(reason) if reason != Reason::InvalidUtf8 && reason != Reason::LosesDigits => {
+            Err(reason) if !matches!(reason, Reason::InvalidUtf8 | Reason::LosesDigits | Reason::Rounded) => {
                 self.push_otherwise(field, reason)
             }
             pushed => pushed,
@@ -88,16 +111,24 @@ impl Column {
             Values::Number(_) | Values::Integer(_) if self.integers == Integers::AsWritten && loses_digits(field) => {
                 return Err(Reason::LosesDigits);
             }
+            Values::Number(_)
+                if matches!(self.integers, Integers::Exact | Integers::AsWritten) && is_rounded(field) =>
+            {
+                return Err(if self.integers == Integers::Exact { Reason::Rounded } else { Reason::LosesDigits });
+            }
             Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),
             Values::Integer(values) => {
                 let integer = match self.integers {
                     Integers::Wrapping => parse_wrapping(field),
-                    Integers::Signed | Integers::AsWritten => parse_integer(field),
+                    Integers::Signed | Integers::AlsoNumbers | Integers::Exact | Integers::AsWritten => {
+                        parse_integer(field)
+                    }
                 };
                 values.push(integer.ok_or(Reason::NotAnInteger)?);
             }
             Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
-            Values::Text { bytes, ends } => {
+            Values::Text { hex: true, .. } if parse_hex(field).is_none() => return Err(Reason::NotHex),
+            Values::Text { bytes, ends, .. } => {
                 if std::str::from_utf8(field).is_err() {
                     return Err(Reason::InvalidUtf8);
                 }
@@ -109,7 +140,7 @@ impl Column {
         Ok(())
     }
 
-    /// Adds an integer to a column of hexadecimal digits.
+    /// Adds an integer to a column of hexadecimal digits, or of their text.
     pub(crate) fn push_hex(&mut self, integer: &[u8]) -> Result<(), Reason> {
         let value = parse_wrapping(integer).ok_or(Reason::NotHex)?;
         self.push_as_written(format!("{value:x}").as_bytes())
@@ -122,7 +153,7 @@ impl Column {
             Values::Number(values) => values.push(0.0),
             Values::Integer(values) => values.push(0),
             Values::Hex(values) => values.push(0),
-            Values::Text { bytes, ends } => ends.push(bytes.len() as i32),
+            Values::Text { bytes, ends, .. } => ends.push(bytes.len() as i32),
         }
         self.present.append_null();
     }
@@ -138,6 +169,7 @@ impl Column {
             Values::Number(_) => ValueKind::Number,
             Values::Integer(_) => ValueKind::Integer,
             Values::Hex(_) => ValueKind::Hex,
+            Values::Text { hex: true, .. } => ValueKind::HexText,
             Values::Text { .. } => ValueKind::Text,
         }
     }
@@ -154,7 +186,7 @@ impl Column {
             Values::Number(values) => values.truncate(rows),
             Values::Integer(values) => values.truncate(rows),
             Values::Hex(values) => values.truncate(rows),
-            Values::Text { bytes, ends } => {
+            Values::Text { bytes, ends, .. } => {
                 ends.truncate(rows + 1);
                 bytes.truncate(ends.last().map_or(0, |&end| end as usize));
             }
@@ -169,7 +201,7 @@ impl Column {
             Values::Number(values) => numbers::<Float64Type>(values, nulls),
             Values::Integer(values) => numbers::<Int64Type>(values, nulls),
             Values::Hex(values) => numbers::<UInt64Type>(values, nulls),
-            Values::Text { bytes, ends } => {
+            Values::Text { bytes, ends, .. } => {
                 let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
                 let strings = StringArray::try_new(ends, Buffer::from_vec(bytes), nulls);
                 Arc::new(strings.map_err(|e| Fault::internal("fields of text make no column").because(e))?)

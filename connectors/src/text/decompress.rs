@@ -1,9 +1,10 @@
 //! Decompresses a stream of bytes on a decode thread and passes on blocks of whole lines. It blocks while the store is
 //! behind. It holds one block and one piece in memory, whatever the file says of itself.
 
-use std::io::{self, Read};
+use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::{Buf, Bytes};
+use flate2::bufread::GzDecoder;
 use forebay_actors::Fault;
 use forebay_base::is_out_of_memory;
 use tokio::sync::mpsc;
@@ -65,6 +66,45 @@ impl Read for ChannelReader {
     }
 }
 
+/// Unpacks a gzip file: any number of members, one behind the other. Zeros behind a member, with which some programs fill up blocks, are no
+/// part of the file, as for gzip and Python.
+pub(super) struct GzipReader<R> {
+    /// `None` at the end of the file.
+    member: Option<GzDecoder<R>>,
+}
+
+impl<R: BufRead> GzipReader<R> {
+    pub(super) fn new(packed: R) -> Self {
+        Self { member: Some(GzDecoder::new(packed)) }
+    }
+}
+
+impl<R: BufRead> Read for GzipReader<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while let Some(member) = &mut self.member {
+            let n = member.read(buffer)?;
+            if n > 0 || buffer.is_empty() {
+                return Ok(n);
+            }
+            let at_end = skip_zeros(member.get_mut())?;
+            self.member = self.member.take().filter(|_| !at_end).map(|member| GzDecoder::new(member.into_inner()));
+        }
+        Ok(0)
+    }
+}
+
+/// Returns whether nothing is left behind the zeros.
+fn skip_zeros(packed: &mut impl BufRead) -> io::Result<bool> {
+    loop {
+        let next = packed.fill_buf()?;
+        let zeros = next.iter().take_while(|&&byte| byte == 0).count();
+        if zeros == 0 {
+            return Ok(next.is_empty());
+        }
+        packed.consume(zeros);
+    }
+}
+
 /// Reads all lines of a packed file.
 pub(crate) fn decompress<P: LineParser>(
     name: &str,
@@ -74,7 +114,7 @@ pub(crate) fn decompress<P: LineParser>(
 ) -> Result<(), Stop> {
     let done = match compression {
         TextCompression::Plain => all(&mut pieces, &mut parser),
-        TextCompression::Gzip => all(&mut flate2::read::MultiGzDecoder::new(&mut pieces), &mut parser),
+        TextCompression::Gzip => all(&mut GzipReader::new(BufReader::new(&mut pieces)), &mut parser),
         TextCompression::Zstd => match zstd::stream::read::Decoder::new(&mut pieces) {
             Ok(mut decoder) => all(&mut decoder, &mut parser),
             Err(e) => Err(DecompressError::Io(e)),
@@ -160,6 +200,30 @@ mod tests {
     use forebay_actors::Domain;
 
     use super::*;
+
+    /// A bug: zeros behind the end were called damage.
+    #[test]
+    fn zeros_behind_a_member_of_gzip_are_skipped() {
+        let packed = |text: &[u8]| {
+            let mut packer = flate2::read::GzEncoder::new(text, flate2::Compression::default());
+            let mut packed = Vec::new();
+            packer.read_to_end(&mut packed).unwrap();
+            packed
+        };
+        let zeros = vec![0; 3000];
+        let unpacked = |packed: &[u8]| {
+            let mut text = String::new();
+            GzipReader::new(BufReader::with_capacity(512, packed)).read_to_string(&mut text).map(|_| text)
+        };
+        for between in [&zeros[..0], &zeros[..]] {
+            let whole = [&packed(b"a\n")[..], between, &packed(b"")[..], &packed(b"b\n")[..], &zeros[..]].concat();
+            assert_eq!(unpacked(&whole).unwrap(), "a\nb\n");
+        }
+        let whole = packed(b"a\n");
+        assert!(unpacked(&whole[..whole.len() - 1]).is_err(), "cut short");
+        assert!(unpacked(&[&whole[..], &zeros[..], &b"x"[..]].concat()).is_err(), "no member");
+        assert!(unpacked(&zeros).is_err());
+    }
 
     /// A bug: if the decoder got no memory, the fault said that the file is damaged.
     #[test]

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_actors::Fault;
 
 use super::bad_row::MAX_LINE;
-use super::decompress::{TextCompression, damaged};
+use super::decompress::{GzipReader, TextCompression, damaged};
 use crate::file::DataFile;
 
 /// Some programs, such as Excel, begin a file of UTF-8 with it.
@@ -35,7 +35,7 @@ pub(crate) async fn read_head(file: &DataFile) -> Result<Vec<u8>, Fault> {
 fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
     let mut reader: Box<dyn Read + '_> = match TextCompression::of(&file.name) {
         TextCompression::Plain => Box::new(&packed[..]),
-        TextCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(&packed[..])),
+        TextCompression::Gzip => Box::new(GzipReader::new(&packed[..])),
         TextCompression::Zstd => {
             Box::new(zstd::stream::read::Decoder::new(&packed[..]).map_err(|e| damaged(&file.name).because(e))?)
         }

@@ -51,6 +51,15 @@ pub(crate) fn loses_digits(field: &[u8]) -> bool {
     zeros || (digits.len() > 15 && digits.iter().all(u8::is_ascii_digit) && parse_integer(field).is_none())
 }
 
+/// Whether an integer has more digits than a floating-point number holds.
+#[inline]
+pub(crate) fn is_rounded(field: &[u8]) -> bool {
+    let digits = field.strip_prefix(b"-").or(field.strip_prefix(b"+")).unwrap_or(field);
+    digits.len() > 15
+        && digits.iter().all(u8::is_ascii_digit)
+        && parse_integer(field).is_none_or(|value| value as f64 as i128 != i128::from(value))
+}
+
 /// 1 to 15 digits, with a minus sign or without: the usual values, and exact as a floating-point number.
 #[inline]
 fn short_integer(field: &[u8]) -> Option<i64> {
@@ -85,6 +94,21 @@ mod tests {
     fn truths_are_read_in_any_case() {
         for (text, truth) in [("true", Some(true)), ("False", Some(false)), (" TRUE ", Some(true)), ("yes", None)] {
             assert_eq!(parse_truth(text.as_bytes()), truth, "{text}");
+        }
+    }
+
+    #[test]
+    fn integers_that_a_number_does_not_hold_are_rounded() {
+        for (text, rounded) in [
+            ("9007199254740992", false),
+            ("9007199254740993", true),
+            ("-12345678901234567", true),
+            ("9223372036854775807", true),
+            ("9223372036854775808", true),
+            ("1.2345678901234567", false),
+            ("12", false),
+        ] {
+            assert_eq!(is_rounded(text.as_bytes()), rounded, "{text}");
         }
     }
 

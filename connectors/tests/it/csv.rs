@@ -265,8 +265,40 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     assert_eq!(all(&mut of(Integers::Signed)).await.num_rows(), 2);
     let said = refused(of(Integers::AsWritten)).await;
     assert!(said.contains("line 3") && said.contains("loses digits as a number: found `012`"), "{said}");
+    // A bug: a number was rounded without a word.
+    fs::write(&path, "i\n1.5\n9007199254740992\n9007199254740993\n").unwrap();
+    let columns = [FileColumn::new("i", ValueKind::Number).integers(Integers::AsWritten)];
+    let said = refused(CsvSource::csv(&path, options()).columns(columns)).await;
+    assert!(said.contains("line 4") && said.contains("loses digits as a number: found `9007199254740993`"), "{said}");
     fs::write(&path, "i\n18446744073709551616\n").unwrap();
     assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
+}
+
+/// A bug: all of the file was one header, and the fault said that the file has no usable row.
+#[tokio::test]
+async fn carriage_returns_alone_are_no_line_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "n,i,h,t\r1,2,3,x\r").unwrap();
+    assert!(refused(typed(&path)).await.contains("its lines end with \\r alone, expected \\n or \\r\\n"));
+}
+
+/// A bug: the empty file had no header, and the whole folder was refused.
+#[tokio::test]
+async fn a_packed_file_of_nothing_has_no_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let packed = |text: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        encoder.write_all(text).unwrap();
+        encoder.finish().unwrap()
+    };
+    fs::write(dir.path().join("a.csv.gz"), packed(b"")).unwrap();
+    let alone = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
+    assert!(refused(alone).await.contains("a.csv.gz` is an empty file: no rows to read"));
+    fs::write(dir.path().join("b.csv.gz"), packed(b"i\n1\n2\n")).unwrap();
+    fs::write(dir.path().join("c.csv.zst"), zstd::encode_all(&b""[..], 0).unwrap()).unwrap();
+    let mut source = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
+    assert_eq!(all(&mut source).await.column(0).as_primitive::<Int64Type>().values(), &[1, 2]);
 }
 
 #[tokio::test]

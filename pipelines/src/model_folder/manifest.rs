@@ -11,14 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
+use crate::column_type::ColumnType;
 use crate::model::Model;
 use crate::model_version::ModelVersion;
 use crate::training_summary::TrainingSummary;
 use crate::{signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups. Version 3: slots whose
-/// values have weights.
-const VERSION: u32 = 3;
+/// values have weights. Version 4: columns of the type [`ColumnType::TextInteger`].
+const VERSION: u32 = 4;
 const FORMAT: &str = "forebay model";
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
@@ -67,6 +68,12 @@ pub struct TableEntry {
     pub absent: Vec<FileEntry>,
 }
 
+/// Whether a column of the training was of a type that older programs do not know.
+fn has_text_integers(model: &Model) -> bool {
+    let training = model.training.as_ref();
+    training.is_some_and(|training| training.types.values().any(|kind| *kind == ColumnType::TextInteger))
+}
+
 /// A folder without a manifest.
 fn not_a_model(folder: &OpenFolder) -> Fault {
     let files = folder.files().unwrap_or_default();
@@ -101,7 +108,8 @@ impl Manifest {
             format: FORMAT.into(),
             // A manifest that older programs can read gets the older version.
             version: match table.config.groups.is_empty() {
-                _ if model.job.columns.has_value_weights() => VERSION,
+                _ if has_text_integers(model) => VERSION,
+                _ if model.job.columns.has_value_weights() => 3,
                 false => 2,
                 true => 1,
             },

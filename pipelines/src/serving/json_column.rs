@@ -89,7 +89,7 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
             let wanted = "an integer: microseconds since 1970";
             Arc::new(convert::<i64, TimestampMicrosecondArray>(cells, wanted, |cell| cell.integer())?)
         }
-        ColumnType::Integer => {
+        ColumnType::Integer | ColumnType::TextInteger => {
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
                 return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
                     JsonCell::Unsigned(value) => Some(*value),

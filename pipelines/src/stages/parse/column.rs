@@ -12,8 +12,7 @@ use forebay_actors::{Fault, FaultKind};
 pub(super) const NUMBERS: &str = "integers, floating-point numbers, decimals or booleans for a dense feature";
 
 /// What a slot with quantiles may be.
-pub(super) const SLOT_NUMBERS: &str =
-    "integers, floating-point numbers or decimals for a slot of the kind \"boundaries\"";
+pub(super) const SLOT_NUMBERS: &str = "integers, floating-point numbers or decimals for a slot with quantiles";
 
 pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
@@ -73,6 +72,9 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         kind if kind.is_decimal() => ": cast it to bigint when it is written, or set kind to \"log_bucket\"",
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == NUMBERS => {
             ": if it is a vector, say how many numbers it has: { column = ..., length = ... }"
+        }
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == SLOT_NUMBERS => {
+            ": quantiles are those of single numbers, so give a slot of lists boundaries = [...]"
         }
         DataType::Struct(_) => ": write the fields that matter as columns of their own",
         DataType::Map(..) => ": write its keys or its values as a list column",

@@ -1,6 +1,7 @@
 //! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. Columns with more
 //! options than `none` and `log1p` are those of [`OptionsParser`], and lists of numbers those of [`VectorParser`].
 
+use std::fmt::{Display, LowerExp};
 use std::sync::LazyLock;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
@@ -9,7 +10,7 @@ use forebay_actors::Fault;
 use forebay_job::{Columns, DenseColumn, Transform};
 
 use super::bad_rows::BadRows;
-use super::column::{NOT_FINITE, NUMBERS, SLOT_NUMBERS, number, wrong_type};
+use super::column::{NOT_FINITE, NUMBERS, SLOT_NUMBERS, number, shown, wrong_type};
 use super::dense_options::OptionsParser;
 use super::dense_vector::VectorParser;
 use crate::nullable::extend_or;
@@ -75,12 +76,15 @@ impl DenseParser {
                 let (numbers, is_count) = (number::<Int64Type>(name, array)?, kind.is_integer());
                 integers(numbers.as_primitive::<Int64Type>(), |v| (v as usize, v as f32), logs(is_count), out);
             }
-            DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
+            DataType::Float32 => {
+                let logs = logs(false);
+                let value = |v| if logs { log1p(v) } else { v };
+                floats(name, array.as_primitive::<Float32Type>(), value, out, bad);
+            }
             kind if kind.is_floating() || kind.is_decimal() => {
-                // A value beyond the range of f32 becomes infinite here, and `floats` reports it as bad.
-                let wide = number::<Float64Type>(name, array)?;
-                let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);
-                floats(name, &narrow, logs(false), out, bad);
+                let logs = logs(false);
+                let value = |v| if logs { wide_log1p(v) } else { v as f32 };
+                floats(name, number::<Float64Type>(name, array)?.as_primitive::<Float64Type>(), value, out, bad);
             }
             _ => return Err(wrong_type(name, array, NUMBERS)),
         }
@@ -91,6 +95,13 @@ impl DenseParser {
 /// In `f64`, as with options: `f32::ln_1p` is as slow, and its last bit is often another.
 fn log1p(x: f32) -> f32 {
     (f64::from(x).abs().ln_1p() as f32).copysign(x)
+}
+
+/// The logarithm of the nearest `f32`, or of `x` itself where that is infinite.
+fn wide_log1p(x: f64) -> f32 {
+    let narrow = x as f32;
+    let wide = if narrow.is_finite() { f64::from(narrow) } else { x };
+    (wide.abs().ln_1p() as f32).copysign(narrow)
 }
 
 /// `parts` gives an integer as an index, which is large for a negative one, and as `f32`.
@@ -112,11 +123,20 @@ fn integers<T: ArrowPrimitiveType>(
     extend_or(out, array.values(), array.nulls(), 0.0, value);
 }
 
-fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut Vec<f32>, bad: &mut BadRows) {
+/// `parsed` gives the input of the model. A value whose input is not finite is bad.
+fn floats<T: ArrowPrimitiveType<Native: Display + LowerExp + Into<f64>>>(
+    name: &str,
+    array: &PrimitiveArray<T>,
+    parsed: impl Fn(T::Native) -> f32,
+    out: &mut Vec<f32>,
+    bad: &mut BadRows,
+) {
     let from = out.len();
-    extend_or(out, array.values(), array.nulls(), 0.0, |v| if logs { log1p(v) } else { v });
-    for (row, value) in out[from..].iter().enumerate().filter(|(_, v)| !v.is_finite()) {
-        bad.add(row, NOT_FINITE, || format!("column `{name}` is {value}, expected a finite number"));
+    extend_or(out, array.values(), array.nulls(), 0.0, parsed);
+    for (row, input) in out[from..].iter().enumerate().filter(|(_, input)| !input.is_finite()) {
+        let value = array.value(row);
+        let got = if value.into().is_finite() { format!(" (got {input})") } else { String::new() };
+        bad.add(row, NOT_FINITE, || format!("column `{name}` is {}, expected a finite number{got}", shown(value)));
     }
 }
 
@@ -152,6 +172,21 @@ mod tests {
         assert_eq!(logs(Arc::new(Int32Array::from(integers)), ", indicator = true"), expected);
         let fractions: ArrayRef = Arc::new(Float32Array::from_iter_values(floats.iter().map(|v| v / 7.0)));
         assert_eq!(logs(Arc::clone(&fractions), ""), logs(fractions, ", indicator = true"));
+    }
+
+    /// A bug: a value beyond the range of `f32` was bad, though its logarithm is not, and the fault called it infinite.
+    #[test]
+    fn a_value_beyond_32_bits_has_a_logarithm() {
+        let wide: ArrayRef = Arc::new(Float64Array::from(vec![Some(1e39), Some(-1e300), None, Some(0.1)]));
+        let found = logs(Arc::clone(&wide), "");
+        assert_eq!(found[..3], logs(Arc::clone(&wide), ", fill = 0.0")[..3]);
+        assert_eq!(found[3], logs(Arc::new(Float32Array::from(vec![0.1])), "")[0], "as a file of 32 bits has it");
+        let columns: Columns = toml::from_str("dense = [{ column = 'x', transform = 'none' }]\nslots = []").unwrap();
+        let mut bad = BadRows::default();
+        DenseParser::new(&columns.dense[0], &columns).parse("x", &wide, None, &mut Vec::new(), &mut bad).unwrap();
+        let said = bad.into_details();
+        assert_eq!(said[0], (0, "column `x` is 1e39, expected a finite number (got inf)".to_owned()));
+        assert_eq!(said.len(), 2);
     }
 
     proptest! {

@@ -15,11 +15,14 @@ mod slot;
 mod type_check;
 mod value_weights;
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::{cast, filter_record_batch};
+use arrow::datatypes::DataType;
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx, counted};
-use forebay_connectors::{OnBadRow, Rows, WindowMark};
-use forebay_job::{Columns, SlotKind, check_key_spaces};
+use forebay_connectors::{OnBadRow, Rows, WindowMark, is_number_of_text};
+use forebay_job::{Columns, DenseColumn, SlotKind, Transform, check_key_spaces};
 use forebay_ps::{SlotHasher, in_group};
 
 use crate::column_type::{ColumnType, feature_types};
@@ -179,7 +182,7 @@ impl Parse {
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             let at = spec.at_column().map(|name| column(&rows.batch, name)).transpose()?;
-            parser.parse(&spec.column, column(&rows.batch, &spec.column)?, at, &mut dense, bad)?;
+            parser.parse(&spec.column, &dense_column(&rows.batch, spec)?, at, &mut dense, bad)?;
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
@@ -257,6 +260,21 @@ impl Parse {
         let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));
         KeptRows::new(columns.collect::<Result<_, Fault>>()?, bad.reasons(rows.batch.num_rows()))
     }
+}
+
+/// The column of a dense feature. Integers of text become the numbers that they are without a slot of the kind `int` on the same column,
+/// so that the transform `auto` takes no logarithm.
+fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
+    let array = column(batch, &feature.column)?;
+    let field = batch.schema_ref().field_with_name(&feature.column);
+    if feature.transform != Transform::Auto || !field.is_ok_and(is_number_of_text) {
+        return Ok(Arc::clone(array));
+    }
+    let kind = match array.data_type() {
+        DataType::List(item) => DataType::List(Arc::new(item.as_ref().clone().with_data_type(DataType::Float64))),
+        _ => DataType::Float64,
+    };
+    cast(array, &kind).map_err(|e| Fault::internal("integers of text are no numbers").because(e))
 }
 
 /// The key of a missing value in each slot, as [`Parse`] makes it; `None` for crosses, which are made of the keys of slots.
