@@ -237,6 +237,6 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
     cluster.admin(&["-setQuota", "2", &dir(root)]);
     let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
     cluster.admin(&["-clrQuota", &dir(root)]);
-    assert!(code == Some(2) && said.contains("quota"), "{said}");
+    assert!(code == Some(2) && said.contains("dfsadmin -setQuota"), "{said}");
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
 }

@@ -117,7 +117,14 @@ fn rpc_explanation(root: &str, path: &str, exception: &str, said: &str) -> Optio
                 ),
             )
         } else if is("QuotaExceededException") || is("DSQuotaExceededException") || is("NSQuotaExceededException") {
-            (true, format!("a quota of {root} is used up: {first_line}"))
+            let option = if is("NSQuotaExceededException") { "-setQuota" } else { "-setSpaceQuota" };
+            (
+                true,
+                format!(
+                    "a quota of {root} is used up: {first_line}; remove files there, or let an administrator raise it with \
+                     `hdfs dfsadmin {option}`"
+                ),
+            )
         } else if is("ParentNotDirectoryException") || is("InvalidPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
@@ -220,6 +227,22 @@ mod tests {
                 rpc("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Cannot create file"),
                 false,
                 "-safemode leave",
+            ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException",
+                    "The DiskSpace quota of /q is exceeded",
+                ),
+                true,
+                "dfsadmin -setSpaceQuota",
+            ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException",
+                    "The NameSpace quota of /q is exceeded",
+                ),
+                true,
+                "dfsadmin -setQuota",
             ),
             (HdfsError::NoSASLMechanism, true, "FOREBAY_KERBEROS_KEYTAB"),
             (rpc("org.apache.hadoop.ipc.StandbyException", "Operation category READ"), false, "name the name service"),
