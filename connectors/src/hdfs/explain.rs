@@ -7,30 +7,18 @@ use std::ops::Range;
 use hdfs_native::HdfsError;
 use object_store::{Error, ObjectMeta};
 
-use super::errors::hdfs_error;
+use super::errors::{hdfs_error, without_trace};
 use crate::store_error::Explained;
 
 /// Explains the error of a call to a NameNode.
 pub(super) fn explain(root: &str, path: &str, error: Error) -> Error {
-    let Some(known) = hdfs_error(&error) else {
-        return error;
+    let Some((users, text)) = hdfs_error(&error).and_then(|known| explanation(root, path, known)) else {
+        return without_trace(error);
     };
-    let Some((users, text)) = explanation(root, path, known) else {
-        return error;
-    };
-    let Error::Generic { source, .. } = error else {
-        return error;
-    };
-    let source = source.downcast().ok().map(|e| without_trace(*e).into());
-    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source }) }
-}
-
-/// A NameNode sends its stack trace along.
-fn without_trace(error: HdfsError) -> HdfsError {
-    let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
-    match error {
-        HdfsError::RPCError(exception, said) => HdfsError::RPCError(exception, first(said)),
-        HdfsError::FatalRPCError(exception, said) => HdfsError::FatalRPCError(exception, first(said)),
+    match without_trace(error) {
+        Error::Generic { source, .. } => {
+            Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source: Some(source) }) }
+        }
         other => other,
     }
 }
@@ -181,7 +169,7 @@ pub(super) fn nodes(error: &HdfsError) -> Vec<String> {
 
 /// An error without the pages of detail.
 pub(super) fn short(error: &HdfsError) -> String {
-    let text = error.to_string();
+    let text = error.to_string().lines().next().unwrap_or_default().to_owned();
     match text.find('[') {
         Some(at) if text.contains("DatanodeIdProto") => text[..at].trim_end_matches([':', ' ']).to_owned(),
         _ => text,

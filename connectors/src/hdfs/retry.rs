@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::connection::Connection;
-use super::errors::{from_hdfs, hdfs_error};
+use super::errors::{from_hdfs, hdfs_error, without_trace};
 use super::explain::explain;
 use super::silence::{ANSWER_WITHIN, warn_while_silent};
 
@@ -59,6 +59,7 @@ impl Cluster {
             if !again || since.elapsed() + wait > timeout {
                 return Err(explain(self.root(), path, error));
             }
+            let error = without_trace(error);
             tracing::warn!(store = self.root(), path, waited = ?since.elapsed(), %error, "the NameNode is away, waiting for it");
             tokio::time::sleep(wait).await;
         }
