@@ -60,15 +60,15 @@ impl Renamed {
             let store = &place.store;
             if !move_old {
                 // A rename replaces an empty folder and no other.
-                return store.rename(&staged, &place.path).await.map_err(cannot);
+                return rename(store, &staged, &place.path).await.map_err(cannot);
             }
-            if let Err(e) = store.rename(&place.path, &old).await {
-                // Perhaps the rename was done and only its answer was lost: then this puts the folder back, else it finds nothing.
+            if let Err(e) = rename(store, &place.path, &old).await {
+                // Perhaps the rename was done, and nothing has said so since: then this puts the folder back, else it finds nothing.
                 let _ = store.rename(&old, &place.path).await;
                 return Err(cannot(e));
             }
-            if let Err(e) = store.rename(&staged, &place.path).await {
-                if let Err(e) = store.rename(&old, &place.path).await {
+            if let Err(e) = rename(store, &staged, &place.path).await {
+                if let Err(e) = rename(store, &old, &place.path).await {
                     tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
                 }
                 return Err(cannot(e));
@@ -97,6 +97,24 @@ impl Drop for Renamed {
                 tracing::warn!(path = %self.staged.path, error = %fault, "a folder that was not finished stays behind");
             }
         }
+    }
+}
+
+/// Renames a folder that holds something. If the folder has its new name after an error, only the answer was lost.
+async fn rename(store: &dyn ObjectStore, from: &Path, to: &Path) -> object_store::Result<()> {
+    let renamed = store.rename(from, to).await;
+    if renamed.is_err() && matches!((holds(store, from).await, holds(store, to).await), (Ok(false), Ok(true))) {
+        return Ok(());
+    }
+    renamed
+}
+
+/// Whether anything is in a folder; false if there is none.
+async fn holds(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<bool> {
+    match store.list_with_delimiter(Some(folder)).await {
+        Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
+        Err(Error::NotFound { .. }) => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

@@ -205,6 +205,25 @@ async fn a_replacement_that_fails_keeps_the_old_folder_where_folders_are_renamed
     }
 }
 
+/// A rename whose answer is lost is done.
+#[tokio::test]
+async fn a_folder_whose_rename_was_not_answered_is_in_its_place_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = TestStore::folders(dir.path());
+    let options = ParquetOptions { replace: true, ..small() };
+    // The one rename of a new folder, then each of the two that replace it.
+    for unheard in [0, 0, 1] {
+        store.heard_renames.store(unheard, SeqCst);
+        to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &options, |_| ()).await.unwrap();
+        assert!(store.heard_renames.load(SeqCst) < 0, "an answer was lost");
+        let all = store.all().await;
+        assert!(
+            all.contains(&"rows/_SUCCESS".to_owned()) && all.iter().all(|name| name.starts_with("rows")),
+            "{all:?}"
+        );
+    }
+}
+
 /// Without renames the old folder cannot come back: what is left has no mark, and the fault says that the old folder is gone.
 #[tokio::test]
 async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {
