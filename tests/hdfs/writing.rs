@@ -116,6 +116,14 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
     assert_eq!(names(&cluster, "/writing/models/model"), ["dense.safetensors", "manifest.json", "tables"]);
     let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
     assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
+    // As a process leaves it that is killed while it replaces the model.
+    let old = "/writing/models/.model.replaced-1-18ebb46b072e7df2";
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(cluster.client().rename("/writing/models/model", old, false)).unwrap();
+    let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
+    assert!(code == Some(2) && said.contains(&format!("`hdfs dfs -mv {} {folder}`", cluster.at(old))), "{said}");
+    trained.save(&folder).unwrap();
+    assert_eq!(names(&cluster, "/writing/models"), ["model"]);
     // Scores go there, too, and are read from there as rows.
     let scores = cluster.at("/writing/scores");
     let predict = ["predict", "--model", &folder, "--data", test, "--keep", "label", "--out", &scores];
