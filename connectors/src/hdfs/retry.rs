@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::{from_hdfs, hdfs_error, without_trace};
-use super::explain::explain;
 use super::silence::{ANSWER_WITHIN, warn_while_silent};
 
 /// When a call may be made again.
@@ -57,7 +56,7 @@ impl Cluster {
             let again = hdfs_error(&error).is_some_and(|e| may_pass(e, repeat));
             let wait = backoff.next_wait();
             if !again || since.elapsed() + wait > timeout {
-                return Err(explain(self.root(), path, error));
+                return Err(self.explain(path, error));
             }
             let error = without_trace(error);
             tracing::warn!(store = self.root(), path, waited = ?since.elapsed(), %error, "the NameNode is away, waiting for it");

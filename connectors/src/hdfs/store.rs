@@ -142,7 +142,7 @@ impl ObjectStore for HdfsStore {
             async move { connection.store.put_multipart_opts(&path, opts).await }
         };
         let inner = self.call(location, Repeat::IfUntouched, put).await?;
-        Ok(Box::new(Upload { inner, root: self.0.root().to_owned(), path: format!("/{location}") }))
+        Ok(Box::new(Upload { inner, cluster: Arc::clone(&self.0), path: format!("/{location}") }))
     }
 
     /// Deletes files, and folders with all below them.
