@@ -1,6 +1,6 @@
 //! HDFS, read and written by `hdfs-native` without a JVM, as one `object_store`.
 //!
-//! `hdfs-native-object-store` lists, writes and renames. A training run over a large cluster needs more. Read in this
+//! `hdfs-native-object-store` lists, writes small files and renames. A training run over a large cluster needs more. Read in this
 //! order:
 //!
 //! - `settings`, `hadoop_conf`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
