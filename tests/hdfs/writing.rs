@@ -116,6 +116,14 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
     assert_eq!(names(&cluster, "/writing/models/model"), ["dense.safetensors", "manifest.json", "tables"]);
     let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
     assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
+    // As a process leaves it that is killed while it replaces the model.
+    let old = "/writing/models/.model.replaced-1-18ebb46b072e7df2";
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(cluster.client().rename("/writing/models/model", old, false)).unwrap();
+    let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
+    assert!(code == Some(2) && said.contains(&format!("`hdfs dfs -mv {} {folder}`", cluster.at(old))), "{said}");
+    trained.save(&folder).unwrap();
+    assert_eq!(names(&cluster, "/writing/models"), ["model"]);
     // Scores go there, too, and are read from there as rows.
     let scores = cluster.at("/writing/scores");
     let predict = ["predict", "--model", &folder, "--data", test, "--keep", "label", "--out", &scores];
@@ -217,6 +225,44 @@ fn a_writer_that_is_killed_leaves_no_visible_folder() {
     assert!(names(&cluster, "/writing/killed").contains(&"rows".to_owned()));
 }
 
+/// A bug: the write failed at its next block.
+#[test]
+fn a_write_goes_on_after_the_namenode_has_restarted() {
+    let (cluster, dir) = (Cluster::shared(), tempfile::tempdir().unwrap());
+    // A fast machine may have written all before the NameNode is away: then more rows.
+    for count in ["200000", "400000", "800000", "1600000"] {
+        let out = cluster.at(&format!("/writing/restarted/{count}/rows"));
+        let parent = format!("/writing/restarted/{count}");
+        let synth = ["data", "synth", "--rows", count, "--out"];
+        let mut writer = Background::start(&mut common::forebay(&[&synth[..], &[out.as_str()]].concat()));
+        let under_way = || {
+            let staged = names(&cluster, &parent);
+            let files = staged.first().map(|name| names(&cluster, &format!("{parent}/{name}"))).unwrap_or_default();
+            files.iter().any(|name| name.starts_with(".part-"))
+        };
+        common::until("a file is being written, or all is", || under_way() || !writer.is_running());
+        cluster.kill_namenode(1);
+        common::until("it misses the NameNode, or is over", || {
+            writer.output().contains("NameNode") || writer.output().contains("going on with it") || !writer.is_running()
+        });
+        cluster.start_namenode(1);
+        let (code, said) = writer.wait();
+        assert_eq!(code, Some(0), "{said}");
+        cluster.mend();
+        if !said.contains("going on with it") {
+            continue;
+        }
+        assert_eq!(names(&cluster, &parent), ["rows"]);
+        assert!(names(&cluster, &format!("{parent}/rows")).iter().all(|name| !name.starts_with('.')));
+        let here = dir.path().join("rows");
+        let (code, said) = common::run(&[&synth[..], &[here.to_str().unwrap()]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        assert!(rows(&out) == rows(here.to_str().unwrap()), "the rows differ");
+        return;
+    }
+    panic!("each write was over before the NameNode was away");
+}
+
 #[test]
 fn permissions_and_quotas_are_named_and_leave_no_files() {
     let cluster = Cluster::shared();
@@ -237,6 +283,6 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
     cluster.admin(&["-setQuota", "2", &dir(root)]);
     let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
     cluster.admin(&["-clrQuota", &dir(root)]);
-    assert!(code == Some(2) && said.contains("quota"), "{said}");
+    assert!(code == Some(2) && said.contains("dfsadmin -setQuota"), "{said}");
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
 }

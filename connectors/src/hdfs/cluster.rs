@@ -8,12 +8,13 @@ use std::time::Duration;
 use dashmap::DashMap;
 use forebay_actors::{Fault, IoRuntime};
 use hdfs_native::file::FileReader;
-use object_store::ObjectMeta;
 use object_store::path::Path;
+use object_store::{Error, ObjectMeta};
 use tokio::sync::Semaphore;
 
 use super::buffers::Buffers;
 use super::connection::Connection;
+use super::explain::{Asked, explain};
 use super::pace::Pace;
 use super::settings::{Settings, cannot_open};
 
@@ -51,6 +52,8 @@ pub(super) struct LocatedFile {
 pub(super) struct Cluster {
     root: String,
     settings: Settings,
+    /// The NameNodes of a name service, as errors name them.
+    namenodes: Vec<String>,
     pub(super) shared: Arc<Shared>,
     connection: Mutex<Arc<Connection>>,
     /// Files that are being read, by path.
@@ -63,10 +66,21 @@ pub(super) struct Cluster {
 impl Cluster {
     pub(super) fn new(root: &str, shared: Arc<Shared>) -> Result<Self, Fault> {
         let settings = Settings::from_env()?;
+        let mut namenodes = Vec::new();
+        for (id, address) in settings.hadoop.namenodes(root) {
+            match address {
+                Some(address) => namenodes.push(format!("{id} at {address}")),
+                None => tracing::warn!(
+                    store = root,
+                    "dfs.ha.namenodes names the NameNode `{id}`, which is not asked: dfs.namenode.rpc-address has no address for it"
+                ),
+            }
+        }
         let connection = Connection::new(root, &settings, &shared.io, &[]).map_err(|e| cannot_open(root, e))?;
         Ok(Self {
             root: root.to_owned(),
             settings,
+            namenodes,
             shared,
             connection: Mutex::new(Arc::new(connection)),
             files: DashMap::new(),
@@ -103,6 +117,12 @@ impl Cluster {
 
     pub(super) fn set_answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
+    }
+
+    /// Explains the error of a call.
+    pub(super) fn explain(&self, path: &str, error: Error) -> Error {
+        let answered = self.answered.load(Ordering::Relaxed);
+        explain(&Asked { root: &self.root, namenodes: &self.namenodes, path, answered }, error)
     }
 }
 

@@ -53,7 +53,7 @@ fn client(root: &str, settings: &Settings, io: &IoRuntime, config: &[(&str, &str
     ];
     let mut builder = ClientBuilder::new()
         .with_url(root.trim_end_matches('/'))
-        .with_config(few.iter().chain(config).copied())
+        .with_config(settings.hadoop.iter().chain(few).chain(config.iter().copied()))
         .with_io_runtime(io.handle().clone());
     if let Some(principal) = &settings.principal {
         builder = builder.with_kerberos_principal(principal);

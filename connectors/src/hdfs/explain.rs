@@ -7,36 +7,49 @@ use std::ops::Range;
 use hdfs_native::HdfsError;
 use object_store::{Error, ObjectMeta};
 
-use super::errors::hdfs_error;
+use super::errors::{hdfs_error, without_trace};
 use crate::store_error::Explained;
 
-/// Explains the error of a call to a NameNode.
-pub(super) fn explain(root: &str, path: &str, error: Error) -> Error {
-    let Some(known) = hdfs_error(&error) else {
-        return error;
-    };
-    let Some((users, text)) = explanation(root, path, known) else {
-        return error;
-    };
-    let Error::Generic { source, .. } = error else {
-        return error;
-    };
-    let source = source.downcast().ok().map(|e| without_trace(*e).into());
-    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source }) }
+/// What was asked, and of whom.
+pub(super) struct Asked<'a> {
+    pub(super) root: &'a str,
+    /// The NameNodes behind a name service.
+    pub(super) namenodes: &'a [String],
+    pub(super) path: &'a str,
+    /// Whether one of them has answered before.
+    pub(super) answered: bool,
 }
 
-/// A NameNode sends its stack trace along.
-fn without_trace(error: HdfsError) -> HdfsError {
-    let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
-    match error {
-        HdfsError::RPCError(exception, said) => HdfsError::RPCError(exception, first(said)),
-        HdfsError::FatalRPCError(exception, said) => HdfsError::FatalRPCError(exception, first(said)),
+impl Asked<'_> {
+    /// The root, and the NameNodes that were tried.
+    fn tried(&self) -> String {
+        match self.namenodes {
+            [] => self.root.to_owned(),
+            several => format!("{} ({})", self.root, several.join(", ")),
+        }
+    }
+}
+
+/// Explains the error of a call to a NameNode.
+pub(super) fn explain(asked: &Asked<'_>, error: Error) -> Error {
+    let Some((users, text)) = hdfs_error(&error).and_then(|known| explanation(asked, known)) else {
+        return without_trace(error);
+    };
+    match without_trace(error) {
+        Error::Generic { source, .. } => {
+            Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source: Some(source) }) }
+        }
         other => other,
     }
 }
 
-fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
+fn explanation(asked: &Asked<'_>, error: &HdfsError) -> Option<(bool, String)> {
+    let (Asked { root, path, answered, .. }, tried) = (asked, asked.tried());
     let text = match error {
+        HdfsError::IOError(_) | HdfsError::InvalidRPCResponse(_) if *answered => format!(
+            "the NameNode at {tried} has answered before, and does not now: check that it runs and that the network to it works \
+             (FOREBAY_HDFS_TIMEOUT says for how many seconds it is waited for)"
+        ),
         HdfsError::IOError(e) => match e.kind() {
             ErrorKind::UnexpectedEof
             | ErrorKind::ConnectionReset
@@ -44,26 +57,26 @@ fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, Strin
             | ErrorKind::BrokenPipe
             | ErrorKind::InvalidData => {
                 format!(
-                    "the server at {root} does not answer as a NameNode would, or breaks the connection: name the \
+                    "the server at {tried} does not answer as a NameNode would, or breaks the connection: name the \
                      NameNode's RPC port (usually 8020 or 9000), not its web port (9870) nor a DataNode's (9866)"
                 )
             }
             ErrorKind::TimedOut => format!(
-                "nothing at {root} answers as a NameNode would ({e}): check that it runs, that the port is its RPC port \
+                "nothing at {tried} answers as a NameNode would ({e}): check that it runs, that the port is its RPC port \
                  (8020 or 9000, as a rule) and not its web port (9870) nor a DataNode's (9866), and that no firewall is in \
                  between"
             ),
             _ => format!(
-                "no NameNode answers at {root}: check that it runs, that the host and the port are those of \
+                "no NameNode answers at {tried}: check that it runs, that the host and the port are those of \
                  fs.defaultFS, and that no firewall is in between"
             ),
         },
         HdfsError::InvalidRPCResponse(_) => format!(
-            "the server at {root} does not answer as a NameNode would: name the NameNode's RPC port (usually \
+            "the server at {tried} does not answer as a NameNode would: name the NameNode's RPC port (usually \
              8020 or 9000), not its web port (9870) nor a DataNode's (9866)"
         ),
         HdfsError::RPCError(exception, said) | HdfsError::FatalRPCError(exception, said) => {
-            return rpc_explanation(root, path, exception, said);
+            return rpc_explanation(asked, exception, said);
         }
         HdfsError::GSSAPIError(..) | HdfsError::SASLError(_) | HdfsError::NoSASLMechanism => {
             return Some((true, kerberos(root)));
@@ -84,7 +97,8 @@ fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, Strin
     Some((false, text))
 }
 
-fn rpc_explanation(root: &str, path: &str, exception: &str, said: &str) -> Option<(bool, String)> {
+fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bool, String)> {
+    let Asked { root, path, .. } = asked;
     let is = |name: &str| exception.contains(name) || said.starts_with(name);
     let first_line = said.lines().next().unwrap_or_default();
     Some(
@@ -112,12 +126,20 @@ fn rpc_explanation(root: &str, path: &str, exception: &str, said: &str) -> Optio
             (
                 false,
                 format!(
-                    "all NameNodes of {root} are on standby, none is active: see `hdfs haadmin -getAllServiceState`; \
-                     with high availability, name the name service, not a single NameNode"
+                    "all NameNodes of {} are on standby, none is active: see `hdfs haadmin -getAllServiceState`; with high \
+                     availability, name the name service, not a single NameNode",
+                    asked.tried()
                 ),
             )
         } else if is("QuotaExceededException") || is("DSQuotaExceededException") || is("NSQuotaExceededException") {
-            (true, format!("a quota of {root} is used up: {first_line}"))
+            let option = if is("NSQuotaExceededException") { "-setQuota" } else { "-setSpaceQuota" };
+            (
+                true,
+                format!(
+                    "a quota of {root} is used up: {first_line}; remove files there, or let an administrator raise it with \
+                     `hdfs dfsadmin {option}`"
+                ),
+            )
         } else if is("ParentNotDirectoryException") || is("InvalidPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
@@ -174,7 +196,7 @@ pub(super) fn nodes(error: &HdfsError) -> Vec<String> {
 
 /// An error without the pages of detail.
 pub(super) fn short(error: &HdfsError) -> String {
-    let text = error.to_string();
+    let text = error.to_string().lines().next().unwrap_or_default().to_owned();
     match text.find('[') {
         Some(at) if text.contains("DatanodeIdProto") => text[..at].trim_end_matches([':', ' ']).to_owned(),
         _ => text,
@@ -186,8 +208,11 @@ mod tests {
     use super::*;
 
     fn said(error: HdfsError) -> (bool, String) {
-        let error = Error::Generic { store: "hdfs", source: Box::new(error) };
-        match explain("hdfs://nn:8020/", "/data/a", error) {
+        said_of(&Asked { root: "hdfs://nn:8020/", namenodes: &[], path: "/data/a", answered: false }, error)
+    }
+
+    fn said_of(asked: &Asked<'_>, error: HdfsError) -> (bool, String) {
+        match explain(asked, Error::Generic { store: "hdfs", source: Box::new(error) }) {
             Error::Generic { source, .. } => {
                 let explained = source.downcast::<Explained>().unwrap();
                 (explained.users, explained.to_string())
@@ -221,11 +246,41 @@ mod tests {
                 false,
                 "-safemode leave",
             ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.DSQuotaExceededException",
+                    "The DiskSpace quota of /q is exceeded",
+                ),
+                true,
+                "dfsadmin -setSpaceQuota",
+            ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.NSQuotaExceededException",
+                    "The NameSpace quota of /q is exceeded",
+                ),
+                true,
+                "dfsadmin -setQuota",
+            ),
             (HdfsError::NoSASLMechanism, true, "FOREBAY_KERBEROS_KEYTAB"),
             (rpc("org.apache.hadoop.ipc.StandbyException", "Operation category READ"), false, "name the name service"),
         ] {
             let (found, text) = said(error);
             assert!(found == users && text.contains(hint) && text.contains("hdfs://nn:8020/"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_namenodes_that_were_tried_are_named_and_one_that_answered_before_has_the_right_port() {
+        let namenodes = ["nn0 at a:8020".to_owned(), "nn1 at b:8020".to_owned()];
+        for answered in [false, true] {
+            for kind in [ErrorKind::ConnectionRefused, ErrorKind::ConnectionAborted] {
+                let asked = Asked { root: "hdfs://ns/", namenodes: &namenodes, path: "/data/a", answered };
+                let (users, text) = said_of(&asked, HdfsError::IOError(kind.into()));
+                assert!(!users && text.contains("hdfs://ns/ (nn0 at a:8020, nn1 at b:8020)"), "{text}");
+                assert_eq!(text.contains("has answered before"), answered, "{text}");
+                assert_ne!(text.contains("port"), answered, "{text}");
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! HDFS, read and written by `hdfs-native` without a JVM, as one `object_store`.
 //!
-//! `hdfs-native-object-store` lists, writes and renames. A training run over a large cluster needs more. Read in this
+//! `hdfs-native-object-store` lists, writes small files and renames. A training run over a large cluster needs more. Read in this
 //! order:
 //!
-//! - `settings`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
+//! - `settings`, `hadoop_conf`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
 //! - `cluster`: what one process knows of a cluster and shares between its clusters.
 //! - `retry`, `silence`: waits for a NameNode that restarts, fails over or hangs.
 //! - `read`, `pace`, `buffers`: asks for block locations once a file, overtakes a DataNode that stalls, reads around one
@@ -17,6 +17,7 @@ mod cluster;
 mod connection;
 mod errors;
 mod explain;
+mod hadoop_conf;
 mod pace;
 mod read;
 mod retry;

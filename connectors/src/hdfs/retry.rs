@@ -13,8 +13,7 @@ use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::connection::Connection;
-use super::errors::{from_hdfs, hdfs_error};
-use super::explain::explain;
+use super::errors::{from_hdfs, hdfs_error, without_trace};
 use super::silence::{ANSWER_WITHIN, warn_while_silent};
 
 /// When a call may be made again.
@@ -22,6 +21,8 @@ use super::silence::{ANSWER_WITHIN, warn_while_silent};
 pub(super) enum Repeat {
     /// It changes nothing.
     Always,
+    /// It changes something, and done twice the same as done once. No call is given up, because it may be done late.
+    UntilAnswered,
     /// It changes something: only if the NameNode surely did nothing.
     IfUntouched,
 }
@@ -39,8 +40,10 @@ impl Cluster {
             let within = ANSWER_WITHIN.min(timeout);
             let answer = match repeat {
                 Repeat::Always => tokio::time::timeout(within, call(self.connection())).await,
-                // It has no deadline: after one, nothing would tell whether it was done.
-                Repeat::IfUntouched => Ok(warn_while_silent(self.root(), path, call(self.connection())).await),
+                // They have no deadline: after one, nothing would tell whether it was done.
+                Repeat::UntilAnswered | Repeat::IfUntouched => {
+                    Ok(warn_while_silent(self.root(), path, call(self.connection())).await)
+                }
             };
             let error = match answer {
                 Ok(Ok(value)) => {
@@ -57,8 +60,9 @@ impl Cluster {
             let again = hdfs_error(&error).is_some_and(|e| may_pass(e, repeat));
             let wait = backoff.next_wait();
             if !again || since.elapsed() + wait > timeout {
-                return Err(explain(self.root(), path, error));
+                return Err(self.explain(path, error));
             }
+            let error = without_trace(error);
             tracing::warn!(store = self.root(), path, waited = ?since.elapsed(), %error, "the NameNode is away, waiting for it");
             tokio::time::sleep(wait).await;
         }
@@ -66,12 +70,13 @@ impl Cluster {
 }
 
 /// Whether the call can succeed later.
-fn may_pass(error: &HdfsError, repeat: Repeat) -> bool {
+pub(super) fn may_pass(error: &HdfsError, repeat: Repeat) -> bool {
     match error {
         HdfsError::IOError(e) => {
-            repeat == Repeat::Always || matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable)
+            repeat != Repeat::IfUntouched
+                || matches!(e.kind(), ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable)
         }
-        HdfsError::InvalidRPCResponse(_) => repeat == Repeat::Always,
+        HdfsError::InvalidRPCResponse(_) => repeat != Repeat::IfUntouched,
         HdfsError::RPCError(exception, text) | HdfsError::FatalRPCError(exception, text) => {
             [exception, text].iter().any(|said| {
                 ["StandbyException", "RetriableException", "SafeModeException", "ObserverRetryOnActiveException"]
@@ -92,7 +97,8 @@ mod tests {
         let broken = || HdfsError::IOError(ErrorKind::ConnectionReset.into());
         let refused = || HdfsError::IOError(ErrorKind::ConnectionRefused.into());
         let rpc = |name: &str| HdfsError::RPCError(format!("org.apache.hadoop.{name}"), String::new());
-        assert!(may_pass(&broken(), Repeat::Always) && !may_pass(&broken(), Repeat::IfUntouched));
+        assert!(may_pass(&broken(), Repeat::Always) && may_pass(&broken(), Repeat::UntilAnswered));
+        assert!(!may_pass(&broken(), Repeat::IfUntouched));
         assert!(may_pass(&refused(), Repeat::IfUntouched));
         assert!(may_pass(&rpc("hdfs.server.namenode.SafeModeException"), Repeat::IfUntouched));
         assert!(!may_pass(&rpc("security.AccessControlException"), Repeat::Always));

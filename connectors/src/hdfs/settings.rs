@@ -14,10 +14,13 @@ use std::time::Duration;
 use forebay_actors::Fault;
 use hdfs_native::HdfsError;
 
+use super::hadoop_conf::HadoopConf;
+
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) principal: Option<String>,
     pub(super) keytab: Option<String>,
+    pub(super) hadoop: HadoopConf,
     /// How long to wait for a NameNode that answered before.
     pub(super) timeout: Duration,
 }
@@ -42,7 +45,8 @@ impl Settings {
                 Fault::user(format!("FOREBAY_HDFS_TIMEOUT is `{value}`, expected a number of seconds"))
             })?,
         };
-        Ok(Self { principal, keytab, timeout: Duration::from_secs_f64(seconds) })
+        let (hadoop, timeout) = (HadoopConf::from_env()?, Duration::from_secs_f64(seconds));
+        Ok(Self { principal, keytab, hadoop, timeout })
     }
 }
 

@@ -135,14 +135,11 @@ impl ObjectStore for HdfsStore {
         self.call(location, Repeat::IfUntouched, put).await
     }
 
-    async fn put_multipart_opts(&self, location: &Path, opts: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        let path = location.clone();
-        let put = move |connection: Arc<Connection>| {
-            let (path, opts) = (path.clone(), opts.clone());
-            async move { connection.store.put_multipart_opts(&path, opts).await }
-        };
-        let inner = self.call(location, Repeat::IfUntouched, put).await?;
-        Ok(Box::new(Upload { inner, root: self.0.root().to_owned(), path: format!("/{location}") }))
+    async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        let (cluster, path) = (Arc::clone(&self.0), location.clone());
+        let io = cluster.shared.io.clone();
+        let upload = io.run(async move { Upload::begin(cluster, &path).await }).await??;
+        Ok(Box::new(upload))
     }
 
     /// Deletes files, and folders with all below them.

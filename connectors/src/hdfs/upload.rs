@@ -1,33 +1,267 @@
-//! A file that is being written: hdfs-native writes it, errors say what to do.
+//! A file that is being written; until it is complete, it has a hidden name.
+//!
+//! hdfs-native gives a file up when a call to the NameNode fails. Here, the file is then closed (the NameNode recovers its lease, and the
+//! DataNodes agree on its last block), and a new writer appends what is missing. DataNodes have acknowledged whole blocks before the next
+//! call to the NameNode, so the missing bytes are those of the part in hand, and no others are kept in memory.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_base::Backoff;
 use futures::FutureExt;
-use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use hdfs_native::file::FileWriter;
+use hdfs_native::{HdfsError, WriteOptions};
+use object_store::path::Path;
+use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
 
-use super::explain::explain;
+use super::cluster::Cluster;
+use super::connection::Connection;
+use super::errors::from_hdfs;
+use super::explain::short;
+use super::retry::{Repeat, may_pass};
 use super::silence::warn_while_silent;
+
+/// Between questions whether a file is closed.
+const CLOSED_EVERY: Duration = Duration::from_secs(1);
+
+/// A part, and where its result goes.
+type Part = (PutPayload, oneshot::Sender<Result<()>>);
 
 #[derive(Debug)]
 pub(super) struct Upload {
-    pub(super) inner: Box<dyn MultipartUpload>,
-    pub(super) root: String,
-    pub(super) path: String,
+    cluster: Arc<Cluster>,
+    place: String,
+    hidden: String,
+    /// Where parts go, and the task that writes them and returns their bytes. `None` once it has ended.
+    running: Option<(mpsc::UnboundedSender<Part>, JoinHandle<Result<u64>>)>,
+}
+
+impl Upload {
+    /// Makes the file under its hidden name, `.NAME.tmp.N`. To be called on the IO runtime.
+    pub(super) async fn begin(cluster: Arc<Cluster>, path: &Path) -> Result<Self> {
+        let (place, name) = (format!("/{path}"), path.filename().unwrap_or_default());
+        let folder = place.strip_suffix(name).unwrap_or("/");
+        let hidden = format!("{folder}.{name}.tmp.{}", forebay_base::random_seed());
+        let create = |connection: Arc<Connection>| {
+            let hidden = hidden.clone();
+            async move {
+                // An earlier call may have made it, if its answer was lost.
+                let options = WriteOptions::default().overwrite(true);
+                connection.client.create(&hidden, options).await.map_err(from_hdfs)
+            }
+        };
+        let writer = cluster.call(&place, Repeat::UntilAnswered, create).await?;
+        let mut file = GrowingFile {
+            cluster: Arc::clone(&cluster),
+            place: place.clone(),
+            hidden: hidden.clone(),
+            writer: Some(writer),
+            bytes: 0,
+        };
+        let (parts, mut received) = mpsc::unbounded_channel::<Part>();
+        let task = tokio::spawn(async move {
+            while let Some((part, done)) = received.recv().await {
+                let written = file.advance(Some(Bytes::from(part))).await;
+                let failed = written.is_err();
+                // Who put the part may have stopped waiting.
+                let _ = done.send(written);
+                if failed {
+                    return Err(ended());
+                }
+            }
+            file.advance(None).await?;
+            Ok(file.bytes)
+        });
+        Ok(Self { cluster, place, hidden, running: Some((parts, task)) })
+    }
+}
+
+fn ended() -> Error {
+    Error::Generic { store: "hdfs", source: "a part of the file could not be written, or it has been ended".into() }
 }
 
 #[async_trait]
 impl MultipartUpload for Upload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        let (root, path, put) = (self.root.clone(), self.path.clone(), self.inner.put_part(data));
-        let put = async move { warn_while_silent(&root, &path, put).await.map_err(|e| explain(&root, &path, e)) };
-        put.boxed()
+        let (done, written) = oneshot::channel();
+        if let Some((parts, _)) = &self.running {
+            // A task that has ended drops `done`.
+            let _ = parts.send((data, done));
+        }
+        async move { written.await.unwrap_or_else(|_| Err(ended())) }.boxed()
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let complete = self.inner.complete();
-        warn_while_silent(&self.root, &self.path, complete).await.map_err(|e| explain(&self.root, &self.path, e))
+        let (parts, task) = self.running.take().ok_or_else(ended)?;
+        drop(parts);
+        let bytes = task.await??;
+        let (cluster, place, hidden) = (Arc::clone(&self.cluster), self.place.clone(), self.hidden.clone());
+        let io = cluster.shared.io.clone();
+        io.run(async move { rename(&cluster, &hidden, &place, bytes).await }).await??;
+        Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 
     async fn abort(&mut self) -> Result<()> {
-        self.inner.abort().await.map_err(|e| explain(&self.root, &self.path, e))
+        let (_parts, task) = self.running.take().ok_or_else(ended)?;
+        task.abort();
+        // Its writer is dropped then.
+        let _ = task.await;
+        let (cluster, hidden) = (Arc::clone(&self.cluster), self.hidden.clone());
+        let io = cluster.shared.io.clone();
+        let delete = async move { cluster.connection().client.delete(&hidden, false).await };
+        let deleted = io.run(delete).await?;
+        deleted.map(|_| ()).map_err(|e| self.cluster.explain(&self.place, from_hdfs(e)))
+    }
+}
+
+/// Gives a file of so many bytes its name.
+async fn rename(cluster: &Cluster, hidden: &str, place: &str, bytes: u64) -> Result<()> {
+    let rename = |connection: Arc<Connection>| {
+        let (hidden, place) = (hidden.to_owned(), place.to_owned());
+        async move {
+            let renamed = connection.client.rename(&hidden, &place, true).await.map_err(from_hdfs);
+            if !matches!(renamed, Err(Error::NotFound { .. })) {
+                return renamed;
+            }
+            // An earlier call may have renamed it, if its answer was lost.
+            let there = connection.client.get_file_info(&place).await.map_err(from_hdfs)?;
+            if there.length as u64 == bytes { Ok(()) } else { renamed }
+        }
+    };
+    cluster.call(place, Repeat::UntilAnswered, rename).await
+}
+
+/// The file under its hidden name.
+struct GrowingFile {
+    cluster: Arc<Cluster>,
+    place: String,
+    hidden: String,
+    /// `None`: the file is closed.
+    writer: Option<FileWriter>,
+    /// Bytes of the parts that were written.
+    bytes: u64,
+}
+
+impl GrowingFile {
+    /// Writes the next part, or closes the file. Waits for a NameNode that is away.
+    async fn advance(&mut self, part: Option<Bytes>) -> Result<()> {
+        let (cluster, place, since) = (Arc::clone(&self.cluster), self.place.clone(), Instant::now());
+        let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(5));
+        let len = part.as_ref().map_or(0, |part| part.len() as u64);
+        let mut missing = part.clone();
+        loop {
+            let Err(error) = warn_while_silent(cluster.root(), &place, self.step(missing)).await else {
+                self.bytes += len;
+                return Ok(());
+            };
+            let wait = backoff.next_wait();
+            if !may_go_on(&error) || since.elapsed() + wait > cluster.timeout() {
+                return Err(cluster.explain(&place, from_hdfs(error)));
+            }
+            let waited = since.elapsed();
+            tracing::warn!(store = cluster.root(), path = %place, ?waited, error = %short(&error), "a write was broken off, going on with it");
+            sleep(wait).await;
+            let there = close(&cluster, &place, &self.hidden, since).await?;
+            missing = match there.checked_sub(self.bytes) {
+                Some(n) if n <= len => part.as_ref().map(|part| part.slice(n as usize..)),
+                // Bytes of earlier parts are lost.
+                _ => return Err(cluster.explain(&place, from_hdfs(error))),
+            };
+        }
+    }
+
+    /// Writes bytes, or closes the file. After an error the file may have some of the bytes, and has no writer.
+    async fn step(&mut self, bytes: Option<Bytes>) -> hdfs_native::Result<()> {
+        match (bytes, self.writer.take()) {
+            (None, None) => Ok(()),
+            (None, Some(mut writer)) => writer.close().await,
+            (Some(bytes), writer) if bytes.is_empty() => {
+                self.writer = writer;
+                Ok(())
+            }
+            (Some(bytes), writer) => {
+                let mut writer = match writer {
+                    Some(writer) => writer,
+                    None => self.cluster.connection().client.append(&self.hidden).await?,
+                };
+                writer.write_bytes(bytes).await?;
+                self.writer = Some(writer);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Closes a file whose writer is gone, and returns its length.
+async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> Result<u64> {
+    let recover = |connection: Arc<Connection>| {
+        let hidden = hidden.to_owned();
+        async move {
+            match connection.client.recover_lease(&hidden).await {
+                // The last block is complete as soon as a DataNode has reported it.
+                Err(HdfsError::AlreadyExists(_)) => Ok(false),
+                closed => closed.map_err(from_hdfs),
+            }
+        }
+    };
+    while !cluster.call(place, Repeat::UntilAnswered, recover).await? {
+        if since.elapsed() > cluster.timeout() {
+            let late =
+                HdfsError::OperationFailed("the file, whose writing was broken off, is not closed in time".into());
+            return Err(cluster.explain(place, from_hdfs(late)));
+        }
+        sleep(CLOSED_EVERY).await;
+    }
+    let length = |connection: Arc<Connection>| {
+        let hidden = hidden.to_owned();
+        async move {
+            let found = connection.client.get_file_info(&hidden).await;
+            found.map(|file| file.length as u64).map_err(from_hdfs)
+        }
+    };
+    cluster.call(place, Repeat::Always, length).await
+}
+
+/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes.
+fn may_go_on(error: &HdfsError) -> bool {
+    let said = match error {
+        HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {
+            said.as_str()
+        }
+        _ => "",
+    };
+    let waits = ["is not sufficiently replicated yet", "There are 0 datanode(s) running", "complete file in time"];
+    may_pass(error, Repeat::UntilAnswered) || waits.iter().any(|text| said.contains(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_write_goes_on_if_the_namenode_was_away_and_not_if_it_refused() {
+        let rpc = |name: &str, said: &str| HdfsError::RPCError(format!("org.apache.hadoop.{name}"), said.into());
+        for error in [
+            HdfsError::IOError(ErrorKind::ConnectionAborted.into()),
+            rpc("hdfs.server.namenode.SafeModeException", "Cannot complete file /a"),
+            rpc("io.IOException", "append: lastBlock=blk_1 of src=/a is not sufficiently replicated yet."),
+            HdfsError::OperationFailed("Failed to complete file in time".into()),
+        ] {
+            assert!(may_go_on(&error), "{error}");
+        }
+        for error in [
+            rpc("hdfs.protocol.DSQuotaExceededException", "The DiskSpace quota of /q is exceeded"),
+            rpc("security.AccessControlException", "Permission denied"),
+            HdfsError::DataTransferError("all DataNodes failed".into()),
+        ] {
+            assert!(!may_go_on(&error), "{error}");
+        }
     }
 }

@@ -130,6 +130,15 @@ impl Folder {
     }
 }
 
+/// Whether anything is in a folder; false if there is none.
+pub(super) async fn holds(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<bool> {
+    match store.list_with_delimiter(Some(folder)).await {
+        Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
+        Err(object_store::Error::NotFound { .. }) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
 /// A path that leads to an open folder, whatever its name is now.
 fn path_of(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
@@ -343,13 +352,10 @@ impl StoreFolder {
     pub(super) fn holds_anything(&self) -> Result<bool, Fault> {
         let Self { store, path, name, .. } = self.clone();
         self.wait(async move {
-            match store.list_with_delimiter(Some(&path)).await {
-                Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
-                Err(object_store::Error::NotFound { .. }) => Ok(false),
-                Err(e) => Err(store_fault(&format!("cannot look into `{name}`"), e)),
-            }
+            holds(&*store, &path).await.map_err(|e| store_fault(&format!("cannot look into `{name}`"), e))
         })
     }
+
     /// Runs a future on the stores' threads and blocks until it is done. It does so without a lock or channel of tokio's,
     /// so that the caller's thread may itself run a tokio runtime.
     pub(super) fn wait<T: Send + 'static>(

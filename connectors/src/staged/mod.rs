@@ -54,7 +54,7 @@ impl StagedFolder {
     /// # Errors
     /// A user fault if `folder` is a file, or holds something and is not to be replaced; or if the working directory is in it.
     pub fn begin(folder: &Folder, replace: bool) -> Result<Self, Fault> {
-        Self::begin_at(folder.open()?, replace)
+        Self::begin_at(open(folder)?, replace)
     }
 
     /// As [`begin`](Self::begin), for files with one of these endings, `.parquet` for instance: only a folder that holds nothing else is
@@ -63,7 +63,7 @@ impl StagedFolder {
     /// # Errors
     /// As those of `begin`; a user fault with the name of something else that is in the folder.
     pub fn begin_files(folder: &Folder, replace: bool, endings: &[&str]) -> Result<Self, Fault> {
-        let open = folder.open()?;
+        let open = open(folder)?;
         if replace {
             within::check_holds_only(&open, endings)?;
         }
@@ -137,6 +137,16 @@ impl StagedFolder {
         }
         self
     }
+}
+
+/// Opens a folder to write to. What a process that was killed has moved away from there is put back, or removed.
+fn open(folder: &Folder) -> Result<OpenFolder, Fault> {
+    let open = folder.open()?;
+    match &open.at {
+        Opened::Store(place) if place.renames => renamed::put_back(place)?,
+        _ => {}
+    }
+    Ok(open)
 }
 
 #[cfg(test)]

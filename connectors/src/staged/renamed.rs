@@ -1,8 +1,8 @@
 //! A staged folder in a store that has folders and renames them in one step: HDFS.
 //!
 //! To replace a folder takes two renames: the old folder gets a hidden name, then the new one takes its place. A process
-//! that is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`. At any other moment
-//! the old or the new folder stands in its place, whole.
+//! that is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`, and the next writer puts it
+//! back. At any other moment the old or the new folder stands in its place, whole.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
-use super::folder::StoreFolder;
+use super::folder::{OpenFolder, Opened, StoreFolder, holds};
 use crate::store_error::store_fault;
 
 /// The folder staged; dropping it before [`Self::publish`] removes it.
@@ -60,15 +60,15 @@ impl Renamed {
             let store = &place.store;
             if !move_old {
                 // A rename replaces an empty folder and no other.
-                return store.rename(&staged, &place.path).await.map_err(cannot);
+                return rename(store, &staged, &place.path).await.map_err(cannot);
             }
-            if let Err(e) = store.rename(&place.path, &old).await {
-                // Perhaps the rename was done and only its answer was lost: then this puts the folder back, else it finds nothing.
+            if let Err(e) = rename(store, &place.path, &old).await {
+                // Perhaps the rename was done, and nothing has said so since: then this puts the folder back, else it finds nothing.
                 let _ = store.rename(&old, &place.path).await;
                 return Err(cannot(e));
             }
-            if let Err(e) = store.rename(&staged, &place.path).await {
-                if let Err(e) = store.rename(&old, &place.path).await {
+            if let Err(e) = rename(store, &staged, &place.path).await {
+                if let Err(e) = rename(store, &old, &place.path).await {
                     tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
                 }
                 return Err(cannot(e));
@@ -100,10 +100,114 @@ impl Drop for Renamed {
     }
 }
 
+impl OpenFolder {
+    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it. `None`, too,
+    /// if the store does not say.
+    #[must_use]
+    pub fn replaced(&self) -> Option<String> {
+        let Opened::Store(place) = &self.at else { return None };
+        if !place.renames || place.holds_anything().ok()? {
+            return None;
+        }
+        let at = place.clone();
+        let found = place.wait(async move { Ok(left_behind(&at).await.unwrap_or_default()) }).ok()?;
+        let [old] = &found[..] else { return None };
+        let (parent, _) = place.name.rsplit_once('/')?;
+        Some(format!("{parent}/{}", old.filename()?))
+    }
+}
+
+/// Puts back what a process that was killed was replacing. If something stands at `place`, removes what was replaced instead. Only looks at
+/// the hidden names of this program; without the right to list the folder above `place`, does nothing.
+pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
+    let (there, place) = (place.holds_anything()?, place.clone());
+    place.clone().wait(async move {
+        let left = match left_behind(&place).await {
+            Ok(left) => left,
+            Err(e) => {
+                tracing::debug!(path = %place.path, error = %e, "cannot look for folders that were being replaced");
+                return Ok(());
+            }
+        };
+        match &left[..] {
+            _ if there => {
+                for old in &left {
+                    if let Err(e) = remove(&place.store, old).await {
+                        tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
+                    }
+                }
+                Ok(())
+            }
+            [old] => {
+                let back = rename(&place.store, old, &place.path).await;
+                back.map_err(|e| store_fault(&format!("cannot put back `{}`, which is at /{old}", place.name), e))?;
+                tracing::warn!("a process was killed while it replaced `{}`: the old folder is back", place.name);
+                Ok(())
+            }
+            [] => Ok(()),
+            several => {
+                let names: Vec<_> = several.iter().map(|old| format!("/{old}")).collect();
+                tracing::warn!(
+                    "processes were killed while they replaced `{}`: {} are left",
+                    place.name,
+                    names.join(", ")
+                );
+                Ok(())
+            }
+        }
+    })
+}
+
+/// The hidden folders beside `place` that processes which were killed have moved away from it.
+async fn left_behind(place: &StoreFolder) -> object_store::Result<Vec<Path>> {
+    let mut parts: Vec<_> = place.path.parts().collect();
+    let Some(name) = parts.pop() else { return Ok(Vec::new()) };
+    let found = match place.store.list_with_delimiter(Some(&Path::from_iter(parts))).await {
+        Err(Error::NotFound { .. }) => return Ok(Vec::new()),
+        found => found?.common_prefixes,
+    };
+    Ok(found.into_iter().filter(|at| at.filename().is_some_and(|at| is_replaced(at, name.as_ref()))).collect())
+}
+
+/// Whether a folder has the hidden name that [`Renamed::begin`] chooses for what stood at `name`.
+fn is_replaced(folder: &str, name: &str) -> bool {
+    let own = folder.strip_prefix('.').and_then(|folder| folder.strip_prefix(name));
+    let own = own.and_then(|own| own.strip_prefix(".replaced-")).and_then(|own| own.split_once('-'));
+    own.is_some_and(|(process, time)| process.parse::<u32>().is_ok() && u128::from_str_radix(time, 16).is_ok())
+}
+
+/// Renames a folder that holds something. If the folder has its new name after an error, only the answer was lost.
+async fn rename(store: &dyn ObjectStore, from: &Path, to: &Path) -> object_store::Result<()> {
+    let renamed = store.rename(from, to).await;
+    if renamed.is_err() && matches!((holds(store, from).await, holds(store, to).await), (Ok(false), Ok(true))) {
+        return Ok(());
+    }
+    renamed
+}
+
 /// Deletes a folder with all below it, if it is there.
 pub(super) async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<()> {
     match store.delete(folder).await {
         Err(Error::NotFound { .. }) => Ok(()),
         deleted => deleted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hidden_names_of_this_program_are_folders_that_were_replaced() {
+        for (folder, expected) in [
+            (".mp.replaced-30236-18ebb46b072e7df2", true),
+            (".mp.partial-30236-18ebb46b072e7df2", false),
+            (".mp2.replaced-30236-18ebb46b072e7df2", false),
+            (".mp.replaced-by-me", false),
+            (".mp.replaced-1", false),
+            ("mp.replaced-1-a", false),
+        ] {
+            assert_eq!(is_replaced(folder, "mp"), expected, "{folder}");
+        }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct TestStore {
     pub(crate) parts: Arc<AtomicI64>,
     pub(crate) completes: Arc<AtomicI64>,
     pub(crate) renames: AtomicI64,
+    /// Renames that it does before the answer to one is lost, which was done.
+    pub(crate) heard_renames: AtomicI64,
 }
 
 fn fail_after(left: &AtomicI64) -> Result<()> {
@@ -39,7 +41,8 @@ fn fail_after(left: &AtomicI64) -> Result<()> {
 impl TestStore {
     fn new(inner: Arc<dyn ObjectStore>, folders: Option<PathBuf>) -> Arc<Self> {
         let never = || AtomicI64::new(-1);
-        Arc::new(Self { inner, folders, parts: never().into(), completes: never().into(), renames: never() })
+        let (parts, completes) = (never().into(), never().into());
+        Arc::new(Self { inner, folders, parts, completes, renames: never(), heard_renames: never() })
     }
 
     /// Objects in memory.
@@ -167,6 +170,7 @@ impl ObjectStore for TestStore {
         fail_after(&self.renames)?;
         let root = self.folders.as_ref().expect("only a store with folders is asked to rename");
         std::fs::rename(root.join(from.as_ref()), root.join(to.as_ref()))
-            .map_err(|e| Error::Generic { store: "test", source: Box::new(e) })
+            .map_err(|e| Error::Generic { store: "test", source: Box::new(e) })?;
+        fail_after(&self.heard_renames)
     }
 }

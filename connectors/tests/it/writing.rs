@@ -205,6 +205,58 @@ async fn a_replacement_that_fails_keeps_the_old_folder_where_folders_are_renamed
     }
 }
 
+/// A rename whose answer is lost is done.
+#[tokio::test]
+async fn a_folder_whose_rename_was_not_answered_is_in_its_place_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = TestStore::folders(dir.path());
+    let options = ParquetOptions { replace: true, ..small() };
+    // The one rename of a new folder, then each of the two that replace it.
+    for unheard in [0, 0, 1] {
+        store.heard_renames.store(unheard, SeqCst);
+        to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &options, |_| ()).await.unwrap();
+        assert!(store.heard_renames.load(SeqCst) < 0, "an answer was lost");
+        let all = store.all().await;
+        assert!(
+            all.contains(&"rows/_SUCCESS".to_owned()) && all.iter().all(|name| name.starts_with("rows")),
+            "{all:?}"
+        );
+    }
+}
+
+/// A process is killed between the two renames of a replacement.
+#[tokio::test]
+async fn a_folder_that_was_being_replaced_is_put_back_and_removed_when_there_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = TestStore::folders(dir.path());
+    let old = |number: u32| dir.path().join(format!("a/.rows.replaced-{number}-18ebb46b072e7df2"));
+    let begin = |replace| StagedFolder::begin(&store.folder("a/rows"), replace);
+    to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap();
+    let (place, whole) = (dir.path().join("a/rows"), store.all().await);
+    std::fs::rename(&place, old(1)).unwrap();
+    let open = store.folder("a/rows").open().unwrap();
+    assert!(open.replaced().unwrap().ends_with("a/.rows.replaced-1-18ebb46b072e7df2"));
+    // It is back before it is asked whether it may be replaced.
+    assert!(begin(false).err().unwrap().to_string().contains("holds files already"));
+    assert_eq!(store.all().await, whole);
+    assert_eq!(open.replaced(), None);
+    // Beside a folder that stands there, it goes; what has another name stays.
+    std::fs::create_dir(old(1)).unwrap();
+    std::fs::write(old(1).join("a"), "1").unwrap();
+    let mine = dir.path().join("a/.rows.replaced-by-me");
+    std::fs::create_dir(&mine).unwrap();
+    drop(begin(true).unwrap());
+    assert!(!old(1).exists() && mine.exists() && place.exists());
+    // Which of two is the newer one, nothing says.
+    std::fs::remove_dir_all(&place).unwrap();
+    for number in [1, 2] {
+        std::fs::create_dir(old(number)).unwrap();
+        std::fs::write(old(number).join("a"), "1").unwrap();
+    }
+    drop(begin(true).unwrap());
+    assert!(old(1).exists() && old(2).exists() && !place.exists() && open.replaced().is_none());
+}
+
 /// Without renames the old folder cannot come back: what is left has no mark, and the fault says that the old folder is gone.
 #[tokio::test]
 async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {

@@ -262,7 +262,7 @@ impl CheckpointFolder {
     pub(crate) fn discard(&self, number: u64, attempt: u64) -> Result<(), Fault> {
         let of_it = file_name(number, attempt, "");
         for (name, _) in self.folder.files()? {
-            if name.starts_with(&of_it) {
+            if unfinished(&name).unwrap_or(&name).starts_with(&of_it) {
                 self.folder.remove(&name)?;
             }
         }
@@ -291,8 +291,20 @@ pub(crate) fn file_name(number: u64, attempt: u64, what: &str) -> String {
     format!("{number:06}-{:08x}-{what}", attempt as u32)
 }
 
-/// The number of the checkpoint that a file was written for.
+/// The name that a file gets when it is complete: until then it is `.NAME.tmp.N` on HDFS, and a manifest on a local disk `.NAME.partial-N`.
+fn unfinished(name: &str) -> Option<&str> {
+    let hidden = name.strip_prefix('.')?;
+    let (name, number) = hidden.rsplit_once(".tmp.").or_else(|| hidden.rsplit_once(".partial-"))?;
+    (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(name)
+}
+
+/// The number of the checkpoint that a file was written for. Of manifests, it takes only those that were not finished.
 pub(super) fn file_number(name: &str) -> Option<u64> {
+    let hidden = unfinished(name);
+    if let Some(number) = hidden.and_then(CheckpointManifest::number_of) {
+        return Some(number);
+    }
+    let name = hidden.unwrap_or(name);
     let (number, rest) = name.split_once('-')?;
     let (attempt, _) = rest.split_once('-')?;
     u32::from_str_radix(attempt, 16).ok()?;
@@ -376,6 +388,25 @@ mod tests {
         std::fs::remove_file(dir.path().join("c").join(CheckpointManifest::name(2))).unwrap();
         let said = folder.latest().unwrap_err().to_string();
         assert!(said.contains("no checkpoint in") && said.contains("is whole"), "{said}");
+    }
+
+    #[test]
+    fn files_that_killed_writers_did_not_finish_go_with_the_next_checkpoint() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+        let hidden = |name: String| format!(".{name}.tmp.1");
+        let local = format!(".{}.partial-77", CheckpointManifest::name(1));
+        let old = [hidden(file_name(1, 5, "t-0000.arrow")), hidden(CheckpointManifest::name(1)), local];
+        let stays = [hidden(file_name(2, 5, "t-0000.arrow")), hidden("notes".into()), ".000001-tmp".to_owned()];
+        old.iter().chain(&stays).for_each(|name| std::fs::write(dir.path().join(name), "cut short").unwrap());
+        checkpoint(&folder, 1, &[]);
+        folder.prune(1).unwrap();
+        let left = names(&folder);
+        assert!(old.iter().all(|name| !left.contains(name)), "{left:?}");
+        assert!(stays.iter().all(|name| left.contains(name)), "{left:?}");
+        folder.discard(2, 5).unwrap();
+        assert!(!names(&folder).contains(&stays[0]), "a try that failed");
+        assert_eq!(folder.numbers().unwrap(), [1]);
     }
 
     #[test]
