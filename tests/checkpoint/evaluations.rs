@@ -204,6 +204,25 @@ fn a_run_that_was_killed_goes_on_with_its_history_and_its_best_model() {
     kill_and_resume(&TOO_FAST, 2);
 }
 
+/// The run has removed the folder of its best model, which is at `output.model` alone.
+#[test]
+fn a_run_that_has_ended_keeps_its_best_model_when_it_is_resumed() {
+    // The best is early.
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    job.kill_after(6, &[]);
+    let (_, first) = run(&job, &["--resume"]);
+    let (model, history) = (job.model(), &first["evaluations"]);
+    let (said, again) = run(&job, &["--resume"]);
+    assert_eq!(&again["evaluations"], history, "{said}");
+    assert_eq!(job.model().difference(&model), None, "{said}");
+    // Else the best one is made again.
+    let best = &history["points"][history["best"].as_u64().unwrap() as usize];
+    if best["rows"].as_u64() < Some(job.rows_of_newest()) {
+        assert!(!said.contains("is neither beside output.model nor there"), "{said}");
+    }
+    nothing_beside(&job);
+}
+
 #[test]
 fn a_run_that_stopped_early_stops_again_when_it_is_resumed() {
     let every = "evaluation.every={ rows = 100000 }";

@@ -271,6 +271,11 @@ const FREE: [&str; 19] = [
     "train.threads",
 ];
 
+/// Whether a run of the job `there` may go on as a run of the job `here`.
+pub(crate) fn may_go_on_as(there: &Job, here: &Job) -> bool {
+    there.differences(here, is_bound).is_empty()
+}
+
 /// Whether a field of a job must not differ when a run goes on.
 fn is_bound(name: &str) -> bool {
     !FREE.iter().any(|free| name == *free || free.ends_with('.') && name.starts_with(free))
