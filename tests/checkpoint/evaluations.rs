@@ -215,12 +215,15 @@ fn a_run_that_has_ended_keeps_its_best_model_when_it_is_resumed() {
     let (said, again) = run(&job, &["--resume"]);
     assert_eq!(&again["evaluations"], history, "{said}");
     assert_eq!(job.model().difference(&model), None, "{said}");
+    nothing_beside(&job);
     // Else the best one is made again.
     let best = &history["points"][history["best"].as_u64().unwrap() as usize];
     if best["rows"].as_u64() < Some(job.rows_of_newest()) {
         assert!(!said.contains("is neither beside output.model nor there"), "{said}");
+        let (said, _) = run(&job, &["--resume", "--set", "output.state=true"]);
+        assert!(said.contains("was saved without the state of its optimizers"), "{said}");
+        assert!(manifest(&job.folder.path().join("model")).optimizer.is_none());
     }
-    nothing_beside(&job);
 }
 
 #[test]

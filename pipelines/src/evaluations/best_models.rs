@@ -63,6 +63,13 @@ impl BestModels {
             let trained = manifest.training.as_ref().map(|training| (training.rows, training.steps));
             // The model of any run may be at `output.model`.
             if trained == Some((point.rows, point.steps)) && (!is_output || may_go_on_as(&manifest.job, job)) {
+                if job.output.state && manifest.optimizer.is_none() {
+                    tracing::warn!(
+                        "the best model so far, of evaluation {}, at {folder}, was saved without the state of its optimizers: unless a \
+                         later one is better, the model of this run has none, although output.state is true",
+                        at + 1
+                    );
+                }
                 place.files = manifest.files().cloned().collect();
                 (place.holds, self.needed) = (Some(at), Some(at));
                 return Ok(true);
