@@ -82,6 +82,16 @@ impl TrainPosition {
     pub(crate) fn is_numbered(&self) -> bool {
         self.data.as_ref().is_some_and(DataPlan::has_windows)
     }
+
+    /// The epochs whose windows are all done. If the source does not know its windows, the last epoch is not known to be done.
+    pub(crate) fn whole_epochs(&self) -> u64 {
+        // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
+        let known = self.data.as_ref().filter(|data| data.has_windows());
+        let windows = known.map_or(u64::MAX, |data| data.windows);
+        let is_done =
+            |epoch: &u32| matches!(self.batches.windows_of(*epoch), [done] if done.start == 0 && done.end >= windows);
+        (0..u32::MAX).take_while(is_done).count() as u64
+    }
 }
 
 /// The rows of a table: all rows of one checkpoint, then the rows that changed up to each later one.
