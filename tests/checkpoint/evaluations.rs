@@ -152,6 +152,20 @@ fn the_training_stops_when_the_metric_no_longer_improves_and_the_best_model_is_s
 }
 
 #[test]
+fn a_run_that_is_resumed_with_another_group_compares_only_later_evaluations() {
+    let mut job = few(&["evaluation.every={ rows = 2000 }", "evaluation.keep=best"]);
+    let to = format!("checkpoint.to={}", job.checkpoints().display());
+    job.set(&[&to, "checkpoint.rows=10000"]);
+    job.kill_after(2, &[]);
+    let before = job.rows_of_newest();
+    let gauc = ["--resume", "--set", "evaluation.metric=gauc", "--set", "evaluation.group=C1"];
+    let (said, report) = run(&job, &gauc);
+    assert!(said.contains("they have no GAUC as the job measures it"), "{said}");
+    assert!(metrics(&report, "rows").iter().all(|&rows| rows >= before as f64), "{said}");
+    assert!(!metrics(&report, "gauc").is_empty(), "{said}");
+}
+
+#[test]
 fn a_run_that_is_resumed_with_fewer_epochs_counts_those_that_it_has_trained_on() {
     let mut job = few(&["evaluation.every={ rows = 1000000 }"]);
     let to = format!("checkpoint.to={}", job.checkpoints().display());
