@@ -55,6 +55,8 @@ pub(crate) struct Resources {
     pub(crate) steps_before: u64,
     /// What all trainers had trained on before this process began.
     trained_before: AllTrainers,
+    /// The whole epochs of the checkpoint that the run goes on from. The job may have fewer.
+    epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
     /// The format of the files that this process reads.
@@ -109,6 +111,7 @@ impl Resources {
             restored: None,
             steps_before: 0,
             trained_before: AllTrainers::default(),
+            epochs_before: 0,
             types: RunTypes::default(),
             format: None,
             checkpoints: None,
@@ -176,6 +179,7 @@ impl Resources {
         }
         self.steps_before = position.steps_before;
         self.trained_before = AllTrainers { rows: position.rows, steps: position.steps };
+        self.epochs_before = position.whole_epochs();
         let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
@@ -243,7 +247,8 @@ impl Resources {
             Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         };
-        let mut summary = TrainingSummary { format: self.format, ..summary };
+        let epochs = summary.epochs.max(self.epochs_before);
+        let mut summary = TrainingSummary { format: self.format, epochs, ..summary };
         if let Some(RowTypes { types, lists }) = self.types.get() {
             (summary.types, summary.lists) = (types.0, lists);
         }

@@ -60,16 +60,11 @@ impl TrainingSummary {
         Self::new(status.counts.trained, steps, epochs, ended)
     }
 
-    /// The summary of a run up to a checkpoint. It counts the epochs whose windows are all done. If the source does not know its windows,
-    /// the last epoch is not known to be done.
+    /// The summary of a run up to a checkpoint.
     pub(crate) fn at_checkpoint(manifest: &CheckpointManifest) -> Self {
         let position = &manifest.position;
-        // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
-        let known = position.data.as_ref().filter(|data| data.has_windows());
-        let windows = known.map_or(u64::MAX, |data| data.windows);
-        let is_done = |epoch: &u32| matches!(position.batches.windows_of(*epoch), [done] if done.start == 0 && done.end >= windows);
-        let epochs = (0..u32::MAX).take_while(is_done).count() as u64;
-        let summary = Self::new(manifest.rows_trained(), position.steps, epochs, RunEnd::StoppedEarly);
+        let (rows, epochs) = (manifest.rows_trained(), position.whole_epochs());
+        let summary = Self::new(rows, position.steps, epochs, RunEnd::StoppedEarly);
         Self { run: Some(position.run).filter(|run| *run != 0), ..summary }
     }
 

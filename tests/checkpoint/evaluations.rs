@@ -164,6 +164,35 @@ fn a_training_with_any_staleness_stops_early() {
     }
 }
 
+#[test]
+fn a_run_that_is_resumed_with_another_group_compares_only_later_evaluations() {
+    let mut job = few(&["evaluation.every={ rows = 2000 }", "evaluation.keep=best"]);
+    let to = format!("checkpoint.to={}", job.checkpoints().display());
+    job.set(&[&to, "checkpoint.rows=10000"]);
+    job.kill_after(2, &[]);
+    let before = job.rows_of_newest();
+    let gauc = ["--resume", "--set", "evaluation.metric=gauc", "--set", "evaluation.group=C1"];
+    let (said, report) = run(&job, &gauc);
+    assert!(said.contains("they have no GAUC as the job measures it"), "{said}");
+    assert!(metrics(&report, "rows").iter().all(|&rows| rows >= before as f64), "{said}");
+    assert!(!metrics(&report, "gauc").is_empty(), "{said}");
+}
+
+#[test]
+fn a_run_that_is_resumed_with_fewer_epochs_counts_those_that_it_has_trained_on() {
+    let mut job = few(&["evaluation.every={ rows = 1000000 }"]);
+    let to = format!("checkpoint.to={}", job.checkpoints().display());
+    job.set(&[&to, "checkpoint.rows=10000"]);
+    job.kill_after(2, &[]);
+    let (said, report) = run(&job, &["--resume", "--set", "data.epochs=1"]);
+    let training = manifest(&job.folder.path().join("model")).training.unwrap();
+    // After the last row of an epoch, the checkpoint may not know that it was the last one.
+    let whole = (training.rows - 1) / 6000..=training.rows / 6000;
+    assert!(*whole.start() >= 3 && whole.contains(&training.epochs), "{training:?} {said}");
+    let last = report["evaluations"]["points"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["rows"], &last["epochs"]), (&training.rows.into(), &training.epochs.into()), "{said}");
+}
+
 fn manifest(folder: &Path) -> Manifest {
     Manifest::read(folder).unwrap()
 }
@@ -215,6 +244,28 @@ fn a_run_that_was_killed_goes_on_with_its_history_and_its_best_model() {
     kill_and_resume(&["evaluation.metric=logloss", "table.shards=2", "train.staleness={ exactly = 2 }"], 2);
     // The best is early, and the processes after the kills have to find it.
     kill_and_resume(&TOO_FAST, 2);
+}
+
+/// The run has removed the folder of its best model, which is at `output.model` alone.
+#[test]
+fn a_run_that_has_ended_keeps_its_best_model_when_it_is_resumed() {
+    // The best is early.
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    job.kill_after(6, &[]);
+    let (_, first) = run(&job, &["--resume"]);
+    let (model, history) = (job.model(), &first["evaluations"]);
+    let (said, again) = run(&job, &["--resume"]);
+    assert_eq!(&again["evaluations"], history, "{said}");
+    assert_eq!(job.model().difference(&model), None, "{said}");
+    nothing_beside(&job);
+    // Else the best one is made again.
+    let best = &history["points"][history["best"].as_u64().unwrap() as usize];
+    if best["rows"].as_u64() < Some(job.rows_of_newest()) {
+        assert!(!said.contains("is neither beside output.model nor there"), "{said}");
+        let (said, _) = run(&job, &["--resume", "--set", "output.state=true"]);
+        assert!(said.contains("was saved without the state of its optimizers"), "{said}");
+        assert!(manifest(&job.folder.path().join("model")).optimizer.is_none());
+    }
 }
 
 #[test]

@@ -82,6 +82,16 @@ impl TrainPosition {
     pub(crate) fn is_numbered(&self) -> bool {
         self.data.as_ref().is_some_and(DataPlan::has_windows)
     }
+
+    /// The epochs whose windows are all done. If the source does not know its windows, the last epoch is not known to be done.
+    pub(crate) fn whole_epochs(&self) -> u64 {
+        // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
+        let known = self.data.as_ref().filter(|data| data.has_windows());
+        let windows = known.map_or(u64::MAX, |data| data.windows);
+        let is_done =
+            |epoch: &u32| matches!(self.batches.windows_of(*epoch), [done] if done.start == 0 && done.end >= windows);
+        (0..u32::MAX).take_while(is_done).count() as u64
+    }
 }
 
 /// The rows of a table: all rows of one checkpoint, then the rows that changed up to each later one.
@@ -208,6 +218,29 @@ impl CheckpointManifest {
         )))
     }
 
+    /// Drops the evaluations if their values are not those that `job` compares: they are of another label, or have no value of its metric.
+    /// Points do not say what they were measured with, so only the job of the checkpoint can tell. Returns why.
+    pub(crate) fn drop_other_evaluations(&mut self, job: &Job) -> Option<String> {
+        let points = &mut self.position.evaluations;
+        if self.job.evaluation.group != job.evaluation.group {
+            // It is the GAUC of other groups.
+            points.iter_mut().for_each(|point| point.gauc = None);
+        }
+        let metric = job.evaluation.metric;
+        // A run whose first evaluation has no value of its metric ends with a fault.
+        let has_values = points.first()?.value(metric).is_some();
+        let (there, here) = (label(&self.job), label(job));
+        let why = match has_values {
+            _ if there != here => format!("they are of the label `{there}`, and evaluation.label is `{here}` here"),
+            false => {
+                format!("they have no {metric} as the job measures it, and evaluation.metric is the {metric} here")
+            }
+            true => return None,
+        };
+        points.clear();
+        Some(why)
+    }
+
     /// How the rows for evaluations in the job differ from those of the run so far, if both evaluate during training.
     pub(crate) fn other_evaluation_rows(&self, job: &Job) -> Option<String> {
         let differences = self.job.differences(job, |name| name.starts_with("data.eval"));
@@ -226,6 +259,11 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
     Err(Fault::user(format!(
         "the rows are not those of the checkpoint: {what}; go on with the same files, or begin a new run with another checkpoint.to"
     )))
+}
+
+/// The label that evaluations of a job compare.
+fn label(job: &Job) -> &str {
+    job.evaluation.label.as_deref().unwrap_or_else(|| job.columns.label.main().name())
 }
 
 /// The fault of a manifest whose checksum is right: `fault`, or that another program wrote it.
@@ -271,6 +309,11 @@ const FREE: [&str; 19] = [
     "train.threads",
 ];
 
+/// Whether a run of the job `there` may go on as a run of the job `here`.
+pub(crate) fn may_go_on_as(there: &Job, here: &Job) -> bool {
+    there.differences(here, is_bound).is_empty()
+}
+
 /// Whether a field of a job must not differ when a run goes on.
 fn is_bound(name: &str) -> bool {
     !FREE.iter().any(|free| name == *free || free.ends_with('.') && name.starts_with(free))
@@ -309,6 +352,40 @@ mod tests {
         assert_eq!(said, "data.eval is \"monday\" there and \"tuesday\" here");
         job.evaluation.every = None;
         assert_eq!(manifest.other_evaluation_rows(&job), None);
+    }
+
+    #[test]
+    fn evaluations_of_another_label_or_without_the_metric_are_dropped() {
+        let job = |settings: &[&str]| {
+            let settings = [&["columns.label=['click', 'buy']"][..], settings].concat();
+            Job::from_toml("", &settings.into_iter().map(str::to_owned).collect::<Vec<_>>()).unwrap()
+        };
+        let (user, gauc) = ("evaluation.group=user", "evaluation.metric=gauc");
+        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc: Some(0.6), logloss: 0.5, gauc: Some(0.7) };
+        let went_on = |there: &[&str], here: &[&str]| {
+            let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
+            let mut manifest = CheckpointManifest::new(7, job(there), position, Vec::new(), Vec::new());
+            let why = manifest.drop_other_evaluations(&job(here));
+            (why, manifest.position.evaluations)
+        };
+        for (there, here) in [
+            (&[][..], &["evaluation.label=click"][..]),
+            (&[user], &[user, gauc]),
+            (&[], &["evaluation.metric=logloss", "evaluation.every.rows=7"]),
+        ] {
+            assert_eq!(went_on(there, here), (None, vec![point]), "{there:?} {here:?}");
+        }
+        let other_groups = vec![EvaluationPoint { gauc: None, ..point }];
+        assert_eq!(went_on(&[user], &["evaluation.group=city"]), (None, other_groups));
+        for (there, here, words) in [
+            (&[][..], &["evaluation.label=buy"][..], "of the label `click`, and evaluation.label is `buy` here"),
+            (&["evaluation.label=buy"], &[], "of the label `buy`, and evaluation.label is `click` here"),
+            (&[user, gauc], &["evaluation.group=city", gauc], "they have no GAUC as the job measures it"),
+            (&[], &[user, gauc], "they have no GAUC as the job measures it"),
+        ] {
+            let (why, left) = went_on(there, here);
+            assert!(why.as_ref().is_some_and(|why| why.contains(words)) && left.is_empty(), "{why:?} {here:?}");
+        }
     }
 
     #[test]

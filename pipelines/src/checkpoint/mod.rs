@@ -60,7 +60,7 @@ pub(crate) use kept_gradients::{KeptWriter, read as read_kept};
 pub(crate) use last::LastCheckpoint;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
-pub(crate) use manifest::{TrainPosition, check_rows};
+pub(crate) use manifest::{TrainPosition, check_rows, may_go_on_as};
 pub(crate) use metrics_file::read as read_metrics;
 pub(crate) use origin::{DamagedCheckpoints, OriginCheckpoint};
 pub use restore::check_checkpoints;

@@ -130,7 +130,7 @@ pub(crate) fn find(
 ) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
     let Some((to, from)) = open(job, resume, context)? else { return Ok(None) };
     let own = if resume { to.newest(&damaged.of_folder(false))? } else { None };
-    let found = match (own, from) {
+    let mut found = match (own, from) {
         (Some(manifest), _) => Found { folder: to.clone(), at: OriginCheckpoint::own(manifest.number), manifest },
         (None, Some(from)) => {
             let manifest = from.not_among(&damaged.of_folder(true))?;
@@ -144,10 +144,18 @@ pub(crate) fn find(
             return Ok(Some((to, None)));
         }
     };
-    let Found { folder, manifest, .. } = &found;
+    let Found { folder, manifest, .. } = &mut found;
     manifest.check_job(job)?;
     let rows = commas(manifest.rows_trained());
     tracing::info!("goes on from checkpoint {} in {}: {rows} rows are trained on", manifest.number, folder.folder);
+    if let Some(why) = manifest.drop_other_evaluations(job)
+        && job.evaluation.every.is_some()
+    {
+        tracing::warn!(
+            "the evaluations of the checkpoint do not count, neither for the best model nor for evaluation.patience: {why}; those to \
+             come are compared with each other"
+        );
+    }
     if let Some(what) = manifest.other_evaluation_rows(job) {
         tracing::warn!(
             "the evaluations to come are compared with those of the checkpoint, and {what}: the rows must be the same"

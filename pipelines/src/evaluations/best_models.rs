@@ -1,14 +1,18 @@
 //! The best model of a run so far: a model folder beside `output.model`, whole or not at all.
 //!
 //! There are two places for it, `.best-0` and `.best-1`. A better model goes to the place that the newest checkpoint does not need: a
-//! run that is killed and goes on from that checkpoint finds the model that was the best then. Everything here blocks on the store.
+//! run that is killed and goes on from that checkpoint finds the model that was the best then. A run that has ended leaves its best
+//! model at `output.model` alone; if it goes on, that model is the best one until there is a better one. Everything here blocks on the
+//! store.
 
 use std::io;
 
-use forebay_actors::Fault;
-use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
+use forebay_actors::{Domain, Fault};
+use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder, is_in};
+use forebay_job::Job;
 
 use super::points::EvaluationPoint;
+use crate::checkpoint::may_go_on_as;
 use crate::context::Context;
 use crate::model::Model;
 use crate::model_folder::checked::{self, CheckedWriter, cannot_write};
@@ -17,6 +21,8 @@ use crate::model_folder::{FileEntry, MANIFEST, Manifest, check_place};
 /// The places of the best model.
 pub(crate) struct BestModels {
     places: [Place; 2],
+    /// `output.model`, where an earlier process of the run may have left its best model. It is only read.
+    output: Place,
     context: Context,
     /// The evaluation whose model the newest checkpoint needs.
     needed: Option<usize>,
@@ -34,19 +40,37 @@ impl BestModels {
     /// Beside the model folder at `model`.
     pub(super) fn beside(model: &str, context: &Context) -> Self {
         let place = |folder| Place { folder, holds: None, files: Vec::new() };
-        Self { places: folders(model).map(place), context: context.clone(), needed: None }
+        let output = place(model.to_owned());
+        Self { places: folders(model).map(place), output, context: context.clone(), needed: None }
     }
 
-    /// Looks for the model of an evaluation that an earlier process made.
-    pub(super) fn find(&mut self, at: usize, point: &EvaluationPoint) -> Result<bool, Fault> {
-        for place in &mut self.places {
+    /// Looks for the model of an evaluation that an earlier process of the run of `job` made: beside `output.model`, then there.
+    ///
+    /// # Errors
+    /// The manifest of a model beside `output.model` is damaged; a fault of the disk or the store.
+    pub(super) fn find(&mut self, at: usize, point: &EvaluationPoint, job: &Job) -> Result<bool, Fault> {
+        let beside = self.places.iter_mut().map(|place| (place, false));
+        for (place, is_output) in beside.chain([(&mut self.output, true)]) {
             let folder = open(&place.folder, &self.context)?;
             if !folder.has(MANIFEST)? {
                 continue;
             }
-            let manifest = Manifest::read_in(&folder)?;
-            place.files = manifest.files().cloned().collect();
-            if manifest.training.is_some_and(|training| (training.rows, training.steps) == (point.rows, point.steps)) {
+            let manifest = match Manifest::read_in(&folder) {
+                // The run replaces what is there, also if it is damaged.
+                Err(fault) if is_output && fault.domain == Domain::User => continue,
+                read => read?,
+            };
+            let trained = manifest.training.as_ref().map(|training| (training.rows, training.steps));
+            // The model of any run may be at `output.model`.
+            if trained == Some((point.rows, point.steps)) && (!is_output || may_go_on_as(&manifest.job, job)) {
+                if job.output.state && manifest.optimizer.is_none() {
+                    tracing::warn!(
+                        "the best model so far, of evaluation {}, at {folder}, was saved without the state of its optimizers: unless a \
+                         later one is better, the model of this run has none, although output.state is true",
+                        at + 1
+                    );
+                }
+                place.files = manifest.files().cloned().collect();
                 (place.holds, self.needed) = (Some(at), Some(at));
                 return Ok(true);
             }
@@ -56,7 +80,7 @@ impl BestModels {
 
     /// The newest checkpoint needs the model of this evaluation, if it is kept.
     pub(super) fn checkpoint_needs(&mut self, at: usize) {
-        self.needed = self.places.iter().any(|place| place.holds == Some(at)).then_some(at);
+        self.needed = self.place_of(at).is_some().then_some(at);
     }
 
     /// Where the model of evaluation `at` goes, which is the best so far: the place that the newest checkpoint does not need, else
@@ -82,7 +106,7 @@ impl BestModels {
     }
 
     fn place_of(&self, at: usize) -> Option<&Place> {
-        self.places.iter().find(|place| place.holds == Some(at))
+        self.places.iter().chain([&self.output]).find(|place| place.holds == Some(at))
     }
 
     /// The place of the model of evaluation `at`, if the model is gone: another run with the same `output.model` may have replaced or
@@ -97,13 +121,18 @@ impl BestModels {
         Ok((!is_there).then_some(folder))
     }
 
-    /// Writes the model of evaluation `at` to a model folder, whole or not at all.
+    /// Writes the model of evaluation `at` to a model folder, whole or not at all. If it is there already, its files are only checked.
     ///
     /// # Errors
     /// A file of it is damaged; a fault of the disk or the store.
     pub(super) fn copy(&self, at: usize, to: &str) -> Result<Manifest, Fault> {
         let place = self.place_of(at).ok_or_else(|| Fault::internal("the folder of the best model is not known"))?;
         let from = open(&place.folder, &self.context)?.held();
+        if is_in(&place.folder, to) && is_in(to, &place.folder) {
+            let manifest = Manifest::read_in(&from)?;
+            manifest.files().try_for_each(|entry| checked::verify(&from, entry))?;
+            return Ok(manifest);
+        }
         let to = Folder::from(to).with_stores(&self.context.stores);
         check_place(to.clone(), &self.context)?;
         let (manifest, staged) = (Manifest::read_in(&from)?, StagedFolder::begin(&to, true)?);
@@ -170,5 +199,17 @@ mod tests {
         models.checkpoint_needs(7);
         assert_eq!(keep(&mut models, 8), 0);
         assert_eq!((folder_of(&models, 3), folder_of(&models, 7).as_deref()), (None, Some("s3://bucket/ctr.best-1")));
+    }
+
+    #[test]
+    fn the_best_model_of_a_run_that_had_ended_stays_at_the_output_and_better_ones_go_beside_it() {
+        let mut models = BestModels::beside("s3://bucket/ctr", &Context::default());
+        models.output.holds = Some(2);
+        models.checkpoint_needs(2);
+        assert_eq!((models.needed, models.next_place()), (Some(2), 0));
+        assert_eq!(models.place_of(2).map(|place| place.folder.as_str()), Some("s3://bucket/ctr"));
+        models.places[0].holds = Some(5);
+        models.checkpoint_needs(5);
+        assert_eq!((models.needed, models.next_place()), (Some(5), 1));
     }
 }

@@ -126,10 +126,11 @@ impl Evaluations {
         let options = &self.shared.job.evaluation;
         let mut kept_from = 0;
         if let (Some(at), Some(models)) = (stopping::best(options, &points), self.shared.best().as_mut())
-            && !models.find(at, &points[at])?
+            && !models.find(at, &points[at], &self.shared.job)?
         {
             tracing::warn!(
-                "the best model so far, of evaluation {} ({}), is not beside output.model: the best one of later evaluations is kept",
+                "the best model so far, of evaluation {} ({}), is neither beside output.model nor there: the best one of later \
+                 evaluations is kept",
                 at + 1,
                 points[at]
             );
