@@ -6,7 +6,7 @@ use super::world::{Counted, World};
 const RUNS: u64 = 1000;
 
 /// Seeds that find a bug if it is put back, and the bug. The last bug was in a first attempt to correct another.
-const ONCE_WRONG: [(u64, &str); 7] = [
+const ONCE_WRONG: [(u64, &str); 8] = [
     (12, "a batch that was done before it was sent counted as one before itself"),
     (341, "a batch without credit was refused because of one that its reader had given up"),
     (428, "a late request for a snapshot took the place of a later one"),
@@ -14,6 +14,7 @@ const ONCE_WRONG: [(u64, &str); 7] = [
     (4757, "a trainer that was told to end when the run had finished took that for a checkpoint that was given up"),
     (3358, "a trainer that had left out a round pushed for the next one"),
     (4286, "a reader that was told to end kept a window that it had not begun, and waited for later ones that it had"),
+    (411, "all readers were told to end, and one waited for the trainer to take what it had begun"),
 ];
 
 fn number(variable: &str) -> Option<u64> {
