@@ -161,7 +161,11 @@ fn a_training_with_any_staleness_stops_early() {
         let job = few(&[&stops[..], &["train.batch_rows=128", &staleness]].concat());
         let (said, report) = run(&job, &[]);
         assert!(said.contains("stopped early, after 2,048 rows"), "{staleness}: {said}");
-        assert_eq!((metrics(&report, "auc").len(), &report["ledger"]["delivered"]), (points, &2048.into()), "{staleness}");
+        assert_eq!(
+            (metrics(&report, "auc").len(), &report["ledger"]["delivered"]),
+            (points, &2048.into()),
+            "{staleness}"
+        );
     }
 }
 
