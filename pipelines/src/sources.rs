@@ -222,8 +222,7 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
 /// What is written again may not change: integers of `kept` columns do not wrap, numbers are not rounded, and hexadecimal digits stay text.
-/// Integers that are also a dense feature with the
-/// transform `auto` are told apart, because this transform is none for numbers of text.
+/// Integers that are also a dense feature with the transform `auto` are told apart, because this transform is none for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
