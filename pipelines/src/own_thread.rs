@@ -25,7 +25,7 @@ mod tests {
 
     #[test]
     fn a_result_or_a_panic_comes_back_from_the_thread() {
-        let borrowed = vec![1, 2];
+        let borrowed = [1, 2];
         assert_eq!(on_own_thread("adding", || Ok(borrowed.iter().sum::<i32>())).unwrap(), 3);
         let fault = on_own_thread::<()>("adding", || panic!("planted")).unwrap_err();
         assert_eq!(fault.to_string(), "adding panicked: planted");
