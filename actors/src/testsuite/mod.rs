@@ -34,7 +34,7 @@ use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use source::{check_source, source_rules_broken};
 
@@ -194,6 +194,11 @@ where
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => return Err(format!("rule 6, a barrier passes: {fault}; {:?}", ended(running)?.result)),
             Err(_) => return Err("rule 6, a barrier passes: it did not".to_owned()),
+        }
+        // The barrier may come before the first batch, and some sinks refuse to end without one.
+        let (control, begun) = (running.control(), Instant::now());
+        while half > 0 && control.snapshot().ledger.read == 0 && begun.elapsed() < HANG {
+            std::thread::sleep(Duration::from_millis(1));
         }
         running.drain();
         let outcome = ended(running)?;
