@@ -198,7 +198,7 @@ where
         // The barrier may come before the first batch, and some sinks refuse to end without one.
         let (control, begun) = (running.control(), Instant::now());
         while half > 0 && control.snapshot().ledger.read == 0 && begun.elapsed() < HANG {
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::park_timeout(Duration::from_millis(1));
         }
         running.drain();
         let outcome = ended(running)?;
