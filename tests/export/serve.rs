@@ -161,7 +161,7 @@ fn what_is_wrong_with_a_request_is_told_and_the_next_one_is_answered() {
     // A bad row has no score, the others have theirs.
     let expected = server.scores(&rows).1;
     rows[1]["site"] = json!("no hex");
-    rows[2]["price2"] = json!(1e300);
+    rows[2]["price"] = json!(1e300);
     let body = json!({ "rows": rows }).to_string();
     let (status, said) = server.send("POST", "/v1/score", body.as_bytes());
     let answer: Value = serde_json::from_str(&said).unwrap();
