@@ -7,8 +7,10 @@ use std::panic::PanicHookInfo;
 
 use clap::{Args, ValueEnum};
 use forebay_base::panic_is_expected;
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
+use crate::actors::Report;
 use crate::out;
 
 /// Options of every command.
@@ -46,6 +48,14 @@ impl Format {
         match self {
             Self::Text => out::eprint_or_drop(line),
             Self::Json => tracing::info!("{line}"),
+        }
+    }
+
+    /// Prints the report of a run to standard error, beside results that are on standard output.
+    pub(crate) fn report(self, report: &Report) {
+        match self {
+            Self::Text => out::eprint_or_drop(report),
+            Self::Json => out::eprint_or_drop(json!({ "report": report })),
         }
     }
 }

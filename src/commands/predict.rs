@@ -10,7 +10,6 @@ use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Predictions};
 use arrow::array::RecordBatch;
 use clap::Args;
-use serde_json::json;
 use tokio::time::timeout;
 
 use super::bar::Bar;
@@ -113,11 +112,7 @@ impl Predict {
             })
         });
         if self.report {
-            let report = predicting.predictions.report();
-            match logs.is_json() {
-                true => out::eprint_or_drop(json!({ "report": report })),
-                false => out::eprint_or_drop(report),
-            }
+            logs.log_format.report(&predicting.predictions.report());
         }
         let readers = predicting.end(&stop);
         ended.and_then(|ended| readers.map(|()| ended))

@@ -97,11 +97,9 @@ impl Eval {
             let (evaluation, report) = model.evaluate(path)?;
             let json = self.json || logs.is_json();
             if self.report {
-                // In front of JSON on standard output there is no text: as that of `predict`, it goes to standard error.
-                match (logs.is_json(), json) {
-                    (true, _) => out::eprint_or_drop(serde_json::json!({ "report": report })),
-                    (false, true) => out::eprint_or_drop(report),
-                    (false, false) => out::print(report)?,
+                match json {
+                    true => logs.log_format.report(&report),
+                    false => out::print(report)?,
                 }
             }
             if json {
