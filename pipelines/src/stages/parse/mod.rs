@@ -266,8 +266,9 @@ impl Parse {
 /// so that the transform `auto` takes no logarithm.
 fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
     let array = column(batch, &feature.column)?;
-    let field = batch.schema_ref().field_with_name(&feature.column);
-    if feature.transform != Transform::Auto || !field.is_ok_and(is_number_of_text) {
+    let are_integers = matches!(array.data_type(), DataType::Int64 | DataType::List(_));
+    let of_text = || batch.schema_ref().field_with_name(&feature.column).is_ok_and(is_number_of_text);
+    if feature.transform != Transform::Auto || !are_integers || !of_text() {
         return Ok(Arc::clone(array));
     }
     let kind = match array.data_type() {
