@@ -51,7 +51,8 @@ impl Seen {
 
 /// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
 /// value there is text, and so is one with integers that begin with 0 or have more than 64 bits, or with fractions and integers that a
-/// floating-point number rounds. A column of `true` and `false` alone, in any case, is one of integers, 1 and 0. Later values that would lose digits as numbers are refused ([`Integers::AsWritten`]).
+/// floating-point number rounds. A column of `true` and `false` alone, in any case, is one of integers, 1 and 0. Later values that would
+/// lose digits as numbers are refused ([`Integers::AsWritten`]).
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.

@@ -10,7 +10,7 @@ use object_store::{Error, ObjectMeta};
 use super::errors::{hdfs_error, without_trace};
 use crate::store_error::Explained;
 
-/// What was asked, and of whom.
+/// A call to a NameNode that has failed.
 pub(super) struct Asked<'a> {
     pub(super) root: &'a str,
     /// The NameNodes behind a name service.

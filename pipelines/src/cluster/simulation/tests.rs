@@ -5,7 +5,7 @@ use super::world::{Counted, World};
 /// Runs, unless FOREBAY_SIMULATION_RUNS says another number.
 const RUNS: u64 = 1000;
 
-/// Seeds that find a bug if it is put back, and the bug. The last bug was in a first attempt to correct another.
+/// Seeds that find a bug if it is put back, and the bug. The bug of seed 3358 was in a first attempt to correct another.
 const ONCE_WRONG: [(u64, &str); 8] = [
     (12, "a batch that was done before it was sent counted as one before itself"),
     (341, "a batch without credit was refused because of one that its reader had given up"),
@@ -14,7 +14,7 @@ const ONCE_WRONG: [(u64, &str); 8] = [
     (4757, "a trainer that was told to end when the run had finished took that for a checkpoint that was given up"),
     (3358, "a trainer that had left out a round pushed for the next one"),
     (4286, "a reader that was told to end kept a window that it had not begun, and waited for later ones that it had"),
-    (411, "all readers were told to end, and one waited for the trainer to take what it had begun"),
+    (411, "all readers were told to end, and one of them waited for the trainer to take batches of later windows"),
 ];
 
 fn number(variable: &str) -> Option<u64> {
