@@ -32,6 +32,14 @@ impl Child {
         status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
+    /// Whether it has a thread of this name; a stage has one of its own name.
+    fn has_thread(&self, name: &str) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.id.as_raw_nonzero()));
+        let name_of = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+        threads
+            .is_ok_and(|threads| threads.flatten().any(|thread| name_of(thread).is_ok_and(|it| it.trim_end() == name)))
+    }
+
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -76,10 +84,14 @@ pub(crate) fn child(run: &mut Run, name: &str) -> Child {
     })
 }
 
-/// Waits until `launch` has all five children and the trainer trains.
+/// Waits until `launch` has all five children and the trainer trains. Before that it tries whether it can save its model: killed then, it
+/// leaves a hidden folder until the next run.
 fn all_children(run: &mut Run) -> Vec<Child> {
     run.until_said("launch", "all members joined");
-    until_children(run, 5)
+    let children = until_children(run, 5);
+    let trains = |child: &Child| child.name == "trainer 0" && child.has_thread("train");
+    run.until("the trainer trains", |_| children.iter().any(trains).then_some(()));
+    children
 }
 
 /// Fails if a launch did not say these words; with [`over_too_soon`], because its run may have needed the process no more.
@@ -221,8 +233,6 @@ fn when_restarts_are_used_up_all_processes_end_and_the_first_cause_is_named() {
 fn nothing_is_left_of_a_launch_that_is_killed_neither_a_process_nor_a_file() {
     let mut run = start(&job(ROWS, &ENDLESS), &[]);
     let children = all_children(&mut run);
-    // Before that a trainer tries whether it can save its model: killed then, it leaves a hidden folder until the next run.
-    run.until_said("launch", "all members joined");
     assert_eq!(left(run.folder()), ["launch.log"], "TMPDIR is this folder");
     run.kill("launch");
     until_all_have_ended(&mut run, &children);
