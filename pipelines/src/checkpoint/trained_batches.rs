@@ -100,9 +100,11 @@ impl TrainedBatches {
         Ok(())
     }
 
-    /// Adds what `other` has of windows that are not done here. Nothing of these windows may be here yet.
-    pub(crate) fn add_open_windows(&mut self, other: &Self) {
-        for (&at, open) in &other.open {
+    /// Adds what was done `before` this run began and its leases do not know: windows of epochs from `epochs` on, which a run that was
+    /// resumed with fewer epochs does not read, and windows that were done in part. Nothing of these windows may be here yet.
+    pub(crate) fn add_earlier(&mut self, before: &Self, epochs: u32) {
+        self.windows.extend(before.windows.range(epochs..).map(|(epoch, windows)| (*epoch, windows.clone())));
+        for (&at, open) in &before.open {
             if !self.has_window(at.0, at.1) {
                 self.open.insert(at, open.clone());
             }
@@ -340,7 +342,7 @@ mod tests {
             let mut ranges = Vec::new();
             known.iter().for_each(|&window| insert(&mut ranges, window));
             let mut merged = TrainedBatches::of_windows([(0, ranges)].into(), counts);
-            merged.add_open_windows(&origin);
+            merged.add_earlier(&origin, 1);
             for log in &logs {
                 merged.add_log(&log.windows());
             }
@@ -366,6 +368,15 @@ mod tests {
             }
             prop_assert!(trained.open.len() == 1 && trained.windows.len() <= 2, "it does not grow: {:?}", trained);
         }
+    }
+
+    #[test]
+    fn a_run_of_fewer_epochs_keeps_the_windows_of_later_ones() {
+        let mut before = TrainedBatches::of_windows([(0, vec![0..4]), (1, vec![0..2, 3..4])].into(), RowCounts::default());
+        before.batch_done(id(1, 2, 0), 10, BatchOrder::Any);
+        let mut now = TrainedBatches::of_windows([(0, vec![0..4])].into(), RowCounts::default());
+        now.add_earlier(&before, 1);
+        assert_eq!(now, before);
     }
 
     #[test]
