@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::ipc::writer::FileWriter;
 use serde_json::{Value, json};
 
 use crate::common;
@@ -105,6 +108,26 @@ fn the_example_of_the_page_runs() {
     fs::write(&body, "{}").unwrap();
     let (code, said) = common::run(&[&bench[..], &[body.to_str().unwrap()]].concat());
     assert!(code == Some(3) && said.contains("it has no `rows`"), "{said}");
+
+    // The same rows over Arrow Flight.
+    let flight = |file: &Path| common::run(&[&bench[..], &[file.to_str().unwrap(), "--flight"]].concat());
+    let (code, said) = flight(&body);
+    assert!(code == Some(2) && said.contains("request.json is no file of Arrow IPC"), "{said}");
+    let rows = common::read_rows(&data).slice(0, 100);
+    let write = |name: &str, rows: &RecordBatch| {
+        let file = dir.path().join(name);
+        let mut writer = FileWriter::try_new(fs::File::create(&file).unwrap(), &rows.schema()).unwrap();
+        writer.write(rows).unwrap();
+        writer.finish().unwrap();
+        file
+    };
+    let (code, said) = flight(&write("request.arrow", &rows));
+    assert!(code == Some(0) && said.contains("p99") && !said.contains("NaN"), "{said}");
+    let names: Vec<_> = rows.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let booleans: ArrayRef = Arc::new(BooleanArray::from(vec![true; 100]));
+    let booleans = RecordBatch::try_from_iter(names.into_iter().map(|name| (name, booleans.clone()))).unwrap();
+    let (code, said) = flight(&write("booleans.arrow", &booleans));
+    assert!(code != Some(0) && said.contains("Boolean"), "{said}");
 }
 
 #[test]

@@ -372,7 +372,8 @@ mod tests {
 
     #[test]
     fn a_run_of_fewer_epochs_keeps_the_windows_of_later_ones() {
-        let mut before = TrainedBatches::of_windows([(0, vec![0..4]), (1, vec![0..2, 3..4])].into(), RowCounts::default());
+        let mut before =
+            TrainedBatches::of_windows([(0, vec![0..4]), (1, vec![0..2, 3..4])].into(), RowCounts::default());
         before.batch_done(id(1, 2, 0), 10, BatchOrder::Any);
         let mut now = TrainedBatches::of_windows([(0, vec![0..4])].into(), RowCounts::default());
         now.add_earlier(&before, 1);
