@@ -215,6 +215,11 @@ impl Predictions<'_> {
         }
     }
 
+    /// The readers that have given no sign of life for `placement.lease_seconds`, such as `reader 1`: they hang, or are cut off.
+    pub fn silent_readers(&self) -> Vec<String> {
+        self.readers.as_ref().map_or_else(Vec::new, RunReaders::silent)
+    }
+
     /// Rows that readers in other processes left out, after the last batch; their reports say why. See
     /// [`Model::predict_from_readers`].
     pub fn left_out_by_readers(&self) -> u64 {

@@ -68,11 +68,11 @@ impl<'m> Predicting<'m> {
         Self { predictions, readers: None }
     }
 
-    /// Starts readers again that were killed. If all have ended, the predictions end with a fault. Called several times a second.
+    /// Starts readers again that were killed or hang. If all have ended, the predictions end with a fault. Called several times a second.
     pub(super) fn look(&mut self) {
         let Some(readers) = &mut self.readers else { return };
         let looked = match self.predictions.ended() {
-            false => readers.look(),
+            false => readers.look(&self.predictions.silent_readers()),
             // They end, too, and one that is lost is not needed.
             true => readers.ended().map(|ended| ended.for_each(|rank| self.predictions.reader_has_ended(rank))),
         };
@@ -115,7 +115,7 @@ impl ReadersApart {
         let input = Input::from(data).with_stores(&context.stores);
         input.check_apart_from(&model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         block_on(input.list())?;
-        let mut readers = Readers::new(logs)?;
+        let mut readers = Readers::new(plan.most_silence(), logs)?;
         let address = readers.address().to_owned();
         let listen =
             address.parse::<SocketAddr>().map_err(|e| Fault::internal("no address of the own machine").because(e))?;

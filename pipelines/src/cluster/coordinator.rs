@@ -175,6 +175,11 @@ impl Coordinator {
         self.state().member_has_ended(role, rank);
     }
 
+    /// See [`RunStatus::silent`].
+    pub(super) fn silent(&self) -> Vec<String> {
+        self.state().silent().to_vec()
+    }
+
     /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
     pub(super) async fn wait_until_notified(&self) {
         let begun = Instant::now();

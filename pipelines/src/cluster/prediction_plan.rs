@@ -1,6 +1,8 @@
 //! What the processes of a prediction with readers apart have in common (docs/adr/0027-predict-with-readers-apart.md): the job of a run with
 //! one trainer, which only scores, and the columns to keep.
 
+use std::time::Duration;
+
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use forebay_job::{Job, Paths, Placement, TrainOptions};
@@ -87,6 +89,11 @@ impl PredictionPlan {
         };
         job.check_saved()?;
         Ok(Self { job, keep, types })
+    }
+
+    /// A reader hangs if it gives no sign of life for longer.
+    pub fn most_silence(&self) -> Duration {
+        Duration::from_secs_f64(self.job.placement.lease_seconds)
     }
 
     /// The cores of each reader, if all processes are on this machine.

@@ -27,6 +27,11 @@ impl RunReaders {
     pub(crate) fn has_ended(&self, rank: u32) {
         self.0.member_has_ended(Role::Reader, rank);
     }
+
+    /// As [`Predictions::silent_readers`](crate::Predictions::silent_readers).
+    pub(crate) fn silent(&self) -> Vec<String> {
+        self.0.silent()
+    }
 }
 
 impl PredictionRun {

@@ -170,6 +170,11 @@ impl RunState {
         }
     }
 
+    /// See [`RunStatus::silent`].
+    pub(super) fn silent(&self) -> &[String] {
+        &self.silent
+    }
+
     /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and
     /// logs both.
     pub(super) fn tick(&mut self, now: Instant) {

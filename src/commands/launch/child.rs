@@ -133,11 +133,6 @@ impl Child {
         }
     }
 
-    /// Whether it runs and was started at least this long ago.
-    pub(super) fn has_run_for(&self, time: Duration, now: Instant) -> bool {
-        matches!(self.state, State::Runs(_)) && now.duration_since(self.started) >= time
-    }
-
     pub(super) fn was_started_again(&self) -> bool {
         self.was_started_again
     }
@@ -155,6 +150,19 @@ impl Child {
     pub(super) fn kill(&mut self, now: Instant) {
         self.signal(Signal::KILL);
         self.started = now;
+    }
+
+    /// Kills the process if it is one of the `silent` ones and has run for `most_silence`: it hangs, and is to be started again.
+    pub(super) fn kill_if_silent(&mut self, silent: &[String], most_silence: Duration, now: Instant) {
+        // A process that has just started has not joined yet: the silence is that of its predecessor.
+        let has_run = matches!(self.state, State::Runs(_)) && now.duration_since(self.started) >= most_silence;
+        if has_run && silent.contains(&self.name) {
+            tracing::warn!(
+                "{} hangs: no sign of life for {most_silence:?} (placement.lease_seconds), so it is killed",
+                self.name
+            );
+            self.kill(now);
+        }
     }
 
     pub(super) fn signal(&self, signal: Signal) {

@@ -27,6 +27,8 @@ pub(crate) struct Readers {
     children: Vec<Child>,
     /// Restarts so far, of all readers.
     restarts: u32,
+    /// A reader that is silent for longer hangs.
+    most_silence: Duration,
     output: Output,
     token: Token,
     address: String,
@@ -37,11 +39,13 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// None yet. Chooses the address at which the process that scores listens, and a token.
-    pub(crate) fn new(logs: &Logs) -> Result<Self, Fault> {
+    /// None yet. Chooses the address at which the process that scores listens, and a token. A reader that is silent for longer than
+    /// `most_silence` hangs.
+    pub(crate) fn new(most_silence: Duration, logs: &Logs) -> Result<Self, Fault> {
         Ok(Self {
             children: Vec::new(),
             restarts: 0,
+            most_silence,
             output: Output::start(logs.is_json())?,
             token: Token::new()?,
             address: free_address()?,
@@ -74,14 +78,16 @@ impl Readers {
         Ok(())
     }
 
-    /// Starts readers, also again. Called several times a second, by the program's main thread, while rows are left.
+    /// Starts readers, also again, and kills `silent` ones that hang. Called several times a second, by the program's main thread, while
+    /// rows are left.
     ///
     /// # Errors
     /// All readers have ended, and no more are started.
-    pub(crate) fn look(&mut self) -> Result<(), Fault> {
+    pub(crate) fn look(&mut self, silent: &[String]) -> Result<(), Fault> {
         let now = Instant::now();
         for child in &mut self.children {
             child.start_if_due(now, &self.output)?;
+            child.kill_if_silent(silent, self.most_silence, now);
             let Some(status) = child.has_ended()? else { continue };
             let ended = format!("{} {}", child.name, how(status));
             // A reader that was told to end leaves without a fault. Rows are left, and no process but this one starts readers.

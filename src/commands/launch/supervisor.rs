@@ -151,15 +151,8 @@ impl<'a> Supervisor<'a> {
         if matches!(self.phase, Phase::Ending(..)) {
             return;
         }
-        for name in silent {
-            // A process that has just started has not joined yet: the silence is that of its predecessor.
-            let hangs = |child: &&mut Child| child.name == *name && child.has_run_for(self.most_silence, now);
-            let Some(child) = self.children.iter_mut().find(hangs) else { continue };
-            tracing::warn!(
-                "{name} hangs: no sign of life for {:?} (placement.lease_seconds), so it is killed",
-                self.most_silence
-            );
-            child.kill(now);
+        for child in &mut self.children {
+            child.kill_if_silent(silent, self.most_silence, now);
         }
     }
 
