@@ -60,6 +60,11 @@ impl Handler for ScoreExchange {
         SCORE
     }
 
+    /// The server is in no run.
+    fn takes_any_attempt(&self) -> bool {
+        true
+    }
+
     /// The columns that a batch of rows should have, in the types of the training; those whose type is not known are nulls here.
     async fn list(&self) -> Result<Vec<FlightInfo>, Fault> {
         let schema: Schema = self.scoring()?.model().schema();

@@ -59,7 +59,7 @@ trait Connection: Send {
 }
 
 /// Opens a connection. Called on the thread that uses it.
-type Connect = dyn Fn() -> Result<Box<dyn Connection>, Fault> + Sync;
+type Connect<'a> = dyn Fn() -> Result<Box<dyn Connection>, Fault> + Sync + 'a;
 
 /// What is shared by the connections.
 struct Load {
@@ -75,7 +75,7 @@ impl Serve {
             return Err(Fault::user("--rate and --seconds are numbers above 0"));
         }
         let (http, flight);
-        let connect: &Connect = if self.flight {
+        let connect: &Connect<'_> = if self.flight {
             flight = FlightLoad::new(&self.address, &self.body)?;
             &|| flight.connect()
         } else {
@@ -122,7 +122,7 @@ impl Serve {
 impl Load {
     /// Sends requests over one connection until all have begun.
     #[allow(clippy::disallowed_methods, reason = "the thread of one connection may sleep: no stage runs on it")]
-    fn ask(&self, connect: &Connect) -> Result<(), Fault> {
+    fn ask(&self, connect: &Connect<'_>) -> Result<(), Fault> {
         let mut connection = connect()?;
         loop {
             let next = self.moments.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
