@@ -15,7 +15,7 @@ use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
-use crate::numbered;
+use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::row_places::RowPlaces;
@@ -210,7 +210,7 @@ impl Source for ArrowSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
+        next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 

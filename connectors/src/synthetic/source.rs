@@ -18,7 +18,7 @@ use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::decode_pool::{DecodePool, JobOutput};
 use crate::lease::{Leases, fingerprint};
-use crate::numbered;
+use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
@@ -170,7 +170,7 @@ impl Source for SyntheticSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
+        next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 
