@@ -111,7 +111,7 @@ impl Participation {
         Start::Empty
     }
 
-    /// Records that the gradients of a batch of `rows` rows are applied in step `step`.
+    /// Records that the gradients of a batch of `rows` rows are applied in step `step` or, with exact staleness, kept for it.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
         if let Some(cut_point) = &self.cut_point {
             cut_point.batch_done(id, rows, step);
@@ -136,7 +136,7 @@ impl Participation {
         }
     }
 
-    /// A batch that has entered the gate is applied, and recorded as done.
+    /// The gradients of a batch that has entered the gate are applied or kept, and the batch is recorded as done.
     pub(crate) fn leave_gate(&self) {
         if let Some(shared) = self.shared_cut() {
             shared.gate.leave();

@@ -1,8 +1,9 @@
 //! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
 //!
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
-//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it
-//! takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied or, with exact staleness, kept,
+//! and none of later ones, it takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while
+//! the snapshots are written.
 //!
 //! With several trainers no barrier is used: see [`SharedCut`].
 
@@ -184,7 +185,7 @@ impl CutPoint {
         self.before.contains(id)
     }
 
-    /// The gradients of a batch of `rows` rows are applied, or it had no rows. `step` is 0 without a step.
+    /// The gradients of a batch of `rows` rows are applied or, with exact staleness, kept; or it had no rows. `step` is 0 without a step.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
         if let Some(shared) = &self.shared {
             return shared.log().batch_done(id, rows);
