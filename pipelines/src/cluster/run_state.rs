@@ -38,8 +38,8 @@ struct Settings {
     /// The role of these processes.
     reader_role: Role,
     trainer_keeps_dense: bool,
-    /// The only trainer reads by itself. No other process could take its leases, and if it took them again it would train on their
-    /// batches again.
+    /// The only trainer reads its own rows. Its leases are not returned when it is silent: no other process could take them, and it
+    /// would train on the same batches twice.
     reads_alone: bool,
     lease_rows: u64,
     window_rows: u64,
