@@ -287,7 +287,7 @@ mod tests {
             progress.barrier(Epoch(barrier));
             cut_point.model(Epoch(barrier), state(barrier as f32));
         };
-        let plan = |number| CutPlan { number, attempt: 7, kind: SnapshotKind::Full };
+        let plan = |number| CutPlan { number, try_id: 7, kind: SnapshotKind::Full };
         let taken = || {
             let cut = cuts.try_recv().unwrap().unwrap();
             (cut.plan.number, cut.model.unwrap()[0].data[0], cut.metrics.unwrap().rows)
