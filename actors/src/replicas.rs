@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
-use crate::batch::{Batch, Epoch};
+use crate::batch::{BarrierNumber, Batch};
 use crate::context::StageCx;
 use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
@@ -53,7 +53,7 @@ impl fmt::Display for Replicas {
 /// place among the batches.
 pub(crate) enum Job<T> {
     Batch(u64, u64, T),
-    Barrier(u64, Epoch),
+    Barrier(u64, BarrierNumber),
     Finish(u64),
 }
 
@@ -123,16 +123,16 @@ impl<T: Batch> Front<T> {
                     hand(&replica.link, Job::Batch(seq, self.batches, batch))?;
                     self.batches += 1;
                 }
-                Item::Barrier(epoch) => {
+                Item::Barrier(barrier) => {
                     error_context.set(Phase::Barrier, None);
                     self.all_free().await;
                     for i in 0..self.replicas.len() {
                         let seq = self.number();
                         self.replicas[i].free = false;
-                        hand(&self.replicas[i].link, Job::Barrier(seq, epoch))?;
+                        hand(&self.replicas[i].link, Job::Barrier(seq, barrier))?;
                         self.all_free().await;
                     }
-                    out.mark(Item::Barrier(epoch)).await?;
+                    out.mark(Item::Barrier(barrier)).await?;
                     error_context.set(Phase::Batch, None);
                 }
                 Item::Eof => break,
@@ -248,9 +248,9 @@ pub(crate) async fn replica<S: Stage>(
                 stage.on_batch(batch, &cx, &mut out).await?;
                 work.done();
             }
-            Job::Barrier(_, epoch) => {
+            Job::Barrier(_, barrier) => {
                 error_context.set(Phase::Barrier, None);
-                stage.on_barrier(epoch, &cx, &mut out).await?;
+                stage.on_barrier(barrier, &cx, &mut out).await?;
             }
             Job::Finish(_) => {
                 error_context.set(Phase::Finish, None);
