@@ -382,11 +382,11 @@ pub(crate) mod twins {
     use proptest::prelude::*;
 
     use super::Update;
-    use crate::simd::{Job, dispatch};
+    use crate::simd::{Kernel, dispatch};
 
     struct Apply<'a>(Update, &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-    impl Job for Apply<'_> {
+    impl Kernel for Apply<'_> {
         type Output = ();
         #[inline(always)]
         fn run(self) {
