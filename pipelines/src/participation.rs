@@ -91,7 +91,8 @@ impl Participation {
         self.membership.as_ref().is_none_or(|membership| membership.batches.window_begins(epoch, mark))
     }
 
-    /// Records a batch before its look-up. Returns whether it is trained on; if not, it is done.
+    /// Records that a batch reached its look-up. Returns `Train` if it is to be trained on now. Batches that are `TrainedBefore` or `Empty`
+    /// count as done.
     pub(crate) fn start(&self, batch: &TrainBatch) -> Start {
         let id = BatchId::of(batch);
         if let Some(membership) = &self.membership {
