@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::batch::Epoch;
+use crate::batch::BarrierNumber;
 use crate::fault::{Fault, FaultKind};
 
 /// A request on its way to the source.
 pub(crate) struct BarrierRequest {
-    epoch: Epoch,
-    done: oneshot::Sender<Epoch>,
+    barrier: BarrierNumber,
+    done: oneshot::Sender<BarrierNumber>,
 }
 
 /// All barriers of a run.
 pub(crate) struct Barriers {
     next: AtomicU64,
     requests: mpsc::UnboundedSender<BarrierRequest>,
-    under_way: Mutex<HashMap<Epoch, oneshot::Sender<Epoch>>>,
+    under_way: Mutex<HashMap<BarrierNumber, oneshot::Sender<BarrierNumber>>>,
 }
 
 impl Barriers {
@@ -30,11 +30,11 @@ impl Barriers {
     }
 
     /// Asks for a barrier. The future resolves when the sink has handled it, or with a fault if the run ends first.
-    pub(crate) fn request(&self) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
+    pub(crate) fn request(&self) -> impl Future<Output = Result<BarrierNumber, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
         // Sent here, not at the first poll: the barrier stands where it was asked for. A source that has ended drops
         // the request, and the future returns a fault.
-        let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
+        let _ = self.requests.send(BarrierRequest { barrier: BarrierNumber(self.next.fetch_add(1, Relaxed)), done });
         passes(passed)
     }
 
@@ -42,29 +42,29 @@ impl Barriers {
     /// [`request`](Self::request).
     pub(crate) fn begin_at(
         &self,
-        put: &dyn Fn(Epoch) -> bool,
-    ) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
+        put: &dyn Fn(BarrierNumber) -> bool,
+    ) -> impl Future<Output = Result<BarrierNumber, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
-        let epoch = self.leaves(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
-        if !put(epoch) {
-            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
+        let barrier = self.leaves(BarrierRequest { barrier: BarrierNumber(self.next.fetch_add(1, Relaxed)), done });
+        if !put(barrier) {
+            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&barrier);
         }
         passes(passed)
     }
 
     /// The source calls this when it sends the barrier; the returned number goes down the link.
-    pub(crate) fn leaves(&self, request: BarrierRequest) -> Epoch {
-        let BarrierRequest { epoch, done } = request;
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, done);
-        epoch
+    pub(crate) fn leaves(&self, request: BarrierRequest) -> BarrierNumber {
+        let BarrierRequest { barrier, done } = request;
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(barrier, done);
+        barrier
     }
 
     /// The sink calls this when it has handled the barrier.
-    pub(crate) fn arrives(&self, epoch: Epoch) {
-        let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
+    pub(crate) fn arrives(&self, barrier: BarrierNumber) {
+        let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&barrier);
         if let Some(done) = passed {
             // The caller may have dropped its future.
-            let _ = done.send(epoch);
+            let _ = done.send(barrier);
         }
     }
 
@@ -74,7 +74,7 @@ impl Barriers {
     }
 }
 
-async fn passes(passed: oneshot::Receiver<Epoch>) -> Result<Epoch, Fault> {
+async fn passes(passed: oneshot::Receiver<BarrierNumber>) -> Result<BarrierNumber, Fault> {
     let ending =
         || Fault::user("no barrier can pass any more: the run has ended or is ending").kind(FaultKind::Stopped);
     passed.await.map_err(|_| ending())

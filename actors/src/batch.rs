@@ -34,7 +34,7 @@ pub struct BatchName {
 
 /// Number of a barrier: 1, 2, 3 and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
+pub struct BarrierNumber(pub u64);
 
 /// Rows that travel together on a link.
 pub trait Batch: Send + 'static {

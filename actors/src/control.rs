@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::adjustment::Adjustment;
-use crate::batch::Epoch;
+use crate::batch::BarrierNumber;
 use crate::fault::Fault;
 use crate::ledger::LedgerReport;
 use crate::plan::Plan;
@@ -89,7 +89,7 @@ impl Control {
     ///
     /// # Errors
     /// The run ended first, or its source has no more batches.
-    pub fn barrier(&self) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
+    pub fn barrier(&self) -> impl Future<Output = Result<BarrierNumber, Fault>> + Send + use<> {
         self.state.barriers.request()
     }
 
@@ -98,11 +98,11 @@ impl Control {
     ///
     /// # Errors
     /// The run ended first, the stage has no more batches, or there is no such stage behind the source.
-    pub fn barrier_at(&self, stage: &str) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
+    pub fn barrier_at(&self, stage: &str) -> impl Future<Output = Result<BarrierNumber, Fault>> + Send + use<> {
         let registry = lock(&self.state.registry);
         let entry = registry.stages.iter().find(|entry| entry.name == stage);
         let take = entry.and_then(|entry| entry.take_barrier.as_ref());
-        self.state.barriers.begin_at(&|epoch| take.is_some_and(|take| take(epoch)))
+        self.state.barriers.begin_at(&|barrier| take.is_some_and(|take| take(barrier)))
     }
 
     /// Whether the run has ended.

@@ -142,7 +142,7 @@ mod turn;
 mod wiring;
 
 pub use adjustment::{Adjustment, ScaledStage};
-pub use batch::{Batch, BatchName, Epoch, Lineage};
+pub use batch::{BarrierNumber, Batch, BatchName, Lineage};
 pub use context::StageCx;
 pub use control::Control;
 pub use fault::{Domain, Fault, FaultKind, Phase};

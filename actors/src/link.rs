@@ -266,7 +266,7 @@ impl<M: Send + 'static> Link<M> {
         self.put(Envelope { message, permit: Some(permit) })
     }
 
-    /// Sends without a permit: the job that a free replica asked for, or the message that stops a service. Never waits.
+    /// Sends without a permit: what a free replica asked for, or the message that stops a service. Never waits.
     pub(crate) fn hand(&self, message: M) -> Result<(), Closed> {
         self.put(Envelope { message, permit: None })
     }

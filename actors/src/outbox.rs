@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::batch::{Batch, Epoch};
+use crate::batch::{BarrierNumber, Batch};
 use crate::clock::Activity;
 use crate::fault::{Fault, FaultKind};
 use crate::link::{Closed, Link};
@@ -17,7 +17,7 @@ use crate::turn::Turn;
 /// What travels on the link between two stages.
 pub(crate) enum Item<T> {
     Batch(T),
-    Barrier(Epoch),
+    Barrier(BarrierNumber),
     Eof,
 }
 

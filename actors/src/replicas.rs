@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
-use crate::batch::{Batch, Epoch};
+use crate::batch::{BarrierNumber, Batch};
 use crate::context::StageCx;
 use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
@@ -49,11 +49,11 @@ impl fmt::Display for Replicas {
     }
 }
 
-/// A job for a replica. The first number is its place in the order of arrival. The second number of a batch is its
+/// What a replica receives. The first number is its place in the order of arrival. The second number of a batch is its
 /// place among the batches.
-pub(crate) enum Job<T> {
+pub(crate) enum ReplicaInput<T> {
     Batch(u64, u64, T),
-    Barrier(u64, Epoch),
+    Barrier(u64, BarrierNumber),
     Finish(u64),
 }
 
@@ -64,12 +64,13 @@ pub(crate) struct ReplicaEvent {
 }
 
 /// Starts replica number `.0`, which reports to `.1`; `.2` is the turn of an ordered replica.
-pub(crate) type SpawnReplica<T> =
-    Box<dyn Fn(usize, mpsc::UnboundedSender<ReplicaEvent>, Option<Turn>) -> Result<Link<Job<T>>, Fault> + Send>;
+pub(crate) type SpawnReplica<T> = Box<
+    dyn Fn(usize, mpsc::UnboundedSender<ReplicaEvent>, Option<Turn>) -> Result<Link<ReplicaInput<T>>, Fault> + Send,
+>;
 
 struct Replica<T: Send + 'static> {
     number: usize,
-    link: Link<Job<T>>,
+    link: Link<ReplicaInput<T>>,
     free: bool,
     leaving: bool,
 }
@@ -120,19 +121,19 @@ impl<T: Batch> Front<T> {
                     let seq = self.number();
                     let replica = self.replicas.iter_mut().find(|r| r.free).expect("someone is free");
                     replica.free = false;
-                    hand(&replica.link, Job::Batch(seq, self.batches, batch))?;
+                    hand(&replica.link, ReplicaInput::Batch(seq, self.batches, batch))?;
                     self.batches += 1;
                 }
-                Item::Barrier(epoch) => {
+                Item::Barrier(barrier) => {
                     error_context.set(Phase::Barrier, None);
                     self.all_free().await;
                     for i in 0..self.replicas.len() {
                         let seq = self.number();
                         self.replicas[i].free = false;
-                        hand(&self.replicas[i].link, Job::Barrier(seq, epoch))?;
+                        hand(&self.replicas[i].link, ReplicaInput::Barrier(seq, barrier))?;
                         self.all_free().await;
                     }
-                    out.mark(Item::Barrier(epoch)).await?;
+                    out.mark(Item::Barrier(barrier)).await?;
                     error_context.set(Phase::Batch, None);
                 }
                 Item::Eof => break,
@@ -175,13 +176,13 @@ impl<T: Batch> Front<T> {
         self.replicas.iter().filter(|r| !r.leaving).count()
     }
 
-    /// Tells a replica to finish. Its place in the order is behind all jobs that were handed out before.
+    /// Tells a replica to finish. Its place in the order is behind all that was handed out before.
     fn retire(&mut self, i: usize) -> Result<(), Fault> {
         let seq = self.number();
         let replica = &mut self.replicas[i];
         replica.leaving = true;
         replica.free = false;
-        hand(&replica.link, Job::Finish(seq))
+        hand(&replica.link, ReplicaInput::Finish(seq))
     }
 
     /// Waits for a free replica; their number may change meanwhile.
@@ -213,15 +214,15 @@ impl<T: Batch> Front<T> {
     }
 }
 
-fn hand<T: Send + 'static>(link: &Link<Job<T>>, job: Job<T>) -> Result<(), Fault> {
-    link.hand(job).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
+fn hand<T: Send + 'static>(link: &Link<ReplicaInput<T>>, input: ReplicaInput<T>) -> Result<(), Fault> {
+    link.hand(input).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
 }
 
-/// Runs one replica until its `Job::Finish`.
+/// Runs one replica until its `ReplicaInput::Finish`.
 pub(crate) async fn replica<S: Stage>(
     make: impl FnOnce() -> S,
     cx: StageCx,
-    mut inbox: Inbox<Job<S::In>>,
+    mut inbox: Inbox<ReplicaInput<S::In>>,
     mut out: Outbox<S::Out>,
     error_context: Rc<ErrorContext>,
     turn: Option<Turn>,
@@ -234,25 +235,25 @@ pub(crate) async fn replica<S: Stage>(
     loop {
         // If the front has gone, the run was killed, and this replica will be dropped too.
         let _ = front.send(ReplicaEvent { replica, gone: false });
-        let job = inbox.next().await;
-        let (Job::Batch(seq, ..) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;
+        let input = inbox.next().await;
+        let (ReplicaInput::Batch(seq, ..) | ReplicaInput::Barrier(seq, _) | ReplicaInput::Finish(seq)) = &input;
         if let Some(turn) = &turn {
             turn.take(*seq);
         }
-        let last = matches!(job, Job::Finish(_));
-        match job {
-            Job::Batch(_, number, batch) => {
+        let last = matches!(input, ReplicaInput::Finish(_));
+        match input {
+            ReplicaInput::Batch(_, number, batch) => {
                 cx.arrives(number);
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 let work = cx.meter().takes(&batch);
                 stage.on_batch(batch, &cx, &mut out).await?;
                 work.done();
             }
-            Job::Barrier(_, epoch) => {
+            ReplicaInput::Barrier(_, barrier) => {
                 error_context.set(Phase::Barrier, None);
-                stage.on_barrier(epoch, &cx, &mut out).await?;
+                stage.on_barrier(barrier, &cx, &mut out).await?;
             }
-            Job::Finish(_) => {
+            ReplicaInput::Finish(_) => {
                 error_context.set(Phase::Finish, None);
                 stage.finish(&cx, &mut out).await?;
                 cx.meter().describe(stage.describe());

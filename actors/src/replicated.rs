@@ -9,7 +9,7 @@ use actix::ArbiterHandle;
 use tokio::sync::watch;
 
 use crate::barrier::Barriers;
-use crate::batch::{Batch, Epoch, Lineage};
+use crate::batch::{BarrierNumber, Batch, Lineage};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::link::{Capacity, Link, Room};
@@ -153,8 +153,13 @@ impl<S: Sink> Stage for Last<S> {
         Ok(())
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, cx: &StageCx, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
-        self.0.on_barrier(epoch, cx).await
+    async fn on_barrier(
+        &mut self,
+        barrier: BarrierNumber,
+        cx: &StageCx,
+        _out: &mut Outbox<Nothing>,
+    ) -> Result<(), Fault> {
+        self.0.on_barrier(barrier, cx).await
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
@@ -167,7 +172,7 @@ async fn end(mut inbox: Inbox<Item<Nothing>>, barriers: Arc<Barriers>) -> Result
     loop {
         match inbox.next().await {
             Item::Batch(nothing) => match nothing {},
-            Item::Barrier(epoch) => barriers.arrives(epoch),
+            Item::Barrier(barrier) => barriers.arrives(barrier),
             Item::Eof => return Ok(()),
         }
     }

@@ -7,7 +7,7 @@
 
 use std::future::Future;
 
-use crate::batch::{Batch, Epoch};
+use crate::batch::{BarrierNumber, Batch};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::outbox::Outbox;
@@ -67,7 +67,7 @@ pub trait Stage: 'static {
     /// Called at a barrier, after all batches before it and before all batches after it.
     fn on_barrier(
         &mut self,
-        _epoch: Epoch,
+        _barrier: BarrierNumber,
         _cx: &StageCx,
         _out: &mut Outbox<Self::Out>,
     ) -> impl Future<Output = Result<(), Fault>> {
@@ -99,7 +99,7 @@ pub trait Sink: 'static {
     fn write(&mut self, batch: Self::In, cx: &StageCx) -> impl Future<Output = Result<(), Fault>>;
 
     /// Called at a barrier, like [`Stage::on_barrier`].
-    fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
+    fn on_barrier(&mut self, _barrier: BarrierNumber, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }
 

@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use crate::adjustment::Adjustment;
 use crate::barrier::Barriers;
-use crate::batch::Epoch;
+use crate::batch::BarrierNumber;
 use crate::clock::Activity;
 use crate::context::StageCx;
 use crate::host::ServiceRegistry;
@@ -79,7 +79,7 @@ pub(crate) struct Entry {
 }
 
 /// Returns false if the stage has ended.
-pub(crate) type TakeBarrier = Box<dyn Fn(Epoch) -> bool + Send>;
+pub(crate) type TakeBarrier = Box<dyn Fn(BarrierNumber) -> bool + Send>;
 
 /// The first, the wanted and the actual number of replicas.
 pub(crate) struct Scale {

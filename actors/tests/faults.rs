@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use common::{Count, Double, Keep, Numbers, end, until};
 use forebay_actors::{
-    Domain, Epoch, Fault, FaultKind, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology, Verdict,
+    BarrierNumber, Domain, Fault, FaultKind, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology,
+    Verdict,
 };
 
 /// The phase to fail in, and whether with a panic; `None` never fails.
@@ -56,7 +57,12 @@ impl Stage for BombStage {
         self.0.on_batch(batch.lineage.seq)?;
         out.send(batch).await
     }
-    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_barrier(
+        &mut self,
+        _barrier: BarrierNumber,
+        _cx: &StageCx,
+        _out: &mut Outbox<Numbers>,
+    ) -> Result<(), Fault> {
         self.0.at(Phase::Barrier)
     }
     async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
@@ -74,7 +80,7 @@ impl Sink for BombSink {
     async fn write(&mut self, batch: Numbers, _cx: &StageCx) -> Result<(), Fault> {
         self.0.on_batch(batch.lineage.seq)
     }
-    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, _barrier: BarrierNumber, _cx: &StageCx) -> Result<(), Fault> {
         self.0.at(Phase::Barrier)
     }
     async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {

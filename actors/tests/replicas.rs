@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{Count, Double, Keep, Numbers, end, until};
-use forebay_actors::{Batch, Epoch, Fault, Lineage, Outbox, Place, Replicas, Stage, StageCx, Topology};
+use forebay_actors::{BarrierNumber, Batch, Fault, Lineage, Outbox, Place, Replicas, Stage, StageCx, Topology};
 use proptest::prelude::*;
 
 /// Sends each batch in `pieces` parts, after a delay that depends on the batch. With 0 parts, it holds the rows back
@@ -255,9 +255,9 @@ fn barriers_and_changes_of_the_replicas_do_not_disturb_each_other() {
         let barriers = [running.barrier(), running.barrier()];
         running.scale("cut", 1 + (round * 7) % 4).unwrap();
         for barrier in barriers {
-            let epoch = futures::executor::block_on(barrier).unwrap();
-            assert!(passed.is_none_or(|before| before < epoch), "barriers pass in order");
-            passed = Some(epoch);
+            let number = futures::executor::block_on(barrier).unwrap();
+            assert!(passed.is_none_or(|before| before < number), "barriers pass in order");
+            passed = Some(number);
         }
     }
     running.drain();
@@ -341,8 +341,13 @@ impl Stage for Stamp {
         }
         out.send(batch).await
     }
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
-        let lineage = Lineage { epoch: epoch.0 as u32, seq: u64::MAX, ..Lineage::default() };
+    async fn on_barrier(
+        &mut self,
+        barrier: BarrierNumber,
+        _cx: &StageCx,
+        out: &mut Outbox<Numbers>,
+    ) -> Result<(), Fault> {
+        let lineage = Lineage { epoch: barrier.0 as u32, seq: u64::MAX, ..Lineage::default() };
         out.send(Numbers { lineage, values: vec![] }).await
     }
 }

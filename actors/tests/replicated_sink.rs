@@ -7,7 +7,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Count, Numbers, end, until};
-use forebay_actors::{Domain, Epoch, Fault, Place, Running, Sink, StageCx, Topology};
+use forebay_actors::{BarrierNumber, Domain, Fault, Place, Running, Sink, StageCx, Topology};
 use tokio::sync::Semaphore;
 
 /// The calls of all replicas, in their order.
@@ -64,8 +64,8 @@ impl Sink for Write {
         self.saw(Seen::Batch { seq, arrival });
         Ok(())
     }
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
-        self.saw(Seen::Barrier(epoch.0));
+    async fn on_barrier(&mut self, barrier: BarrierNumber, _cx: &StageCx) -> Result<(), Fault> {
+        self.saw(Seen::Barrier(barrier.0));
         Ok(())
     }
     async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {

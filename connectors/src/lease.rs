@@ -65,17 +65,18 @@ pub struct Lease {
 /// Hands out the windows of a data set.
 #[async_trait]
 pub trait Leases: Send + Sync + 'static {
-    /// The next windows for the source that asks, which has handed on (not: decoded) all that it was given before; or
-    /// `None` when all is done. May wait for long: for windows that another source gives up, say.
+    /// Grants the next windows to the source that asks, or returns `None` when all are done. May wait for long, for instance for
+    /// windows that another source gives up.
     ///
-    /// A source asks from a task of its own and drops the future when it is closed.
+    /// A source reads ahead: it asks when it has begun to fetch all rows of its last lease, before it has returned them. It asks from a
+    /// task of its own, and drops the future when it is closed.
     ///
     /// # Errors
     /// A fault ends the source; a plan that differs from the one of the first source is a user fault.
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault>;
 
-    /// Whether a source goes on with rows of this window. After the first `false` it ends: the windows that it has not handed on
-    /// go to other sources. A source asks before it hands on rows.
+    /// Whether a source may return rows of this window. It asks before it returns them. After the first `false` it ends, and the windows
+    /// that it has not returned go to other sources.
     fn wants(&self, _epoch: u32, _window: u64) -> bool {
         true
     }
@@ -149,7 +150,7 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
     })
 }
 
-/// Whether a source goes on with these rows.
+/// Whether a source may return these rows.
 pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
     leases.is_none_or(|leases| leases.wants(rows.lineage.epoch, rows.window.window))
 }

@@ -38,7 +38,7 @@ mod hdfs;
 mod identity;
 mod lease;
 mod names;
-mod numbered;
+mod next_rows;
 mod options;
 mod partition_columns;
 mod prefetch;

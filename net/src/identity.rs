@@ -22,7 +22,7 @@ pub struct Identity {
     pub run: String,
     /// What it does there, with its rank: `reader 3`.
     pub role: String,
-    /// How often a process has taken this role in this run, as the coordinator counts.
+    /// The number that the coordinator gave it when it joined, higher than those of all joins before, of any role; 0: none yet.
     pub incarnation: u64,
     /// The attempt of the run that it is in; 0: none yet.
     pub attempt: u64,

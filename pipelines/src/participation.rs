@@ -91,7 +91,8 @@ impl Participation {
         self.membership.as_ref().is_none_or(|membership| membership.batches.window_begins(epoch, mark))
     }
 
-    /// Records a batch before its look-up. Returns whether it is trained on; if not, it is done.
+    /// Records that a batch reached its look-up. Returns `Train` if it is to be trained on now. Batches that are `TrainedBefore` or `Empty`
+    /// count as done.
     pub(crate) fn start(&self, batch: &TrainBatch) -> Start {
         let id = BatchId::of(batch);
         if let Some(membership) = &self.membership {
@@ -111,7 +112,7 @@ impl Participation {
         Start::Empty
     }
 
-    /// Records that the gradients of a batch of `rows` rows are applied in step `step`.
+    /// Records that the gradients of a batch of `rows` rows are applied in step `step` or, with exact staleness, kept for it.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
         if let Some(cut_point) = &self.cut_point {
             cut_point.batch_done(id, rows, step);
@@ -136,7 +137,7 @@ impl Participation {
         }
     }
 
-    /// A batch that has entered the gate is applied, and recorded as done.
+    /// The gradients of a batch that has entered the gate are applied or kept, and the batch is recorded as done.
     pub(crate) fn leave_gate(&self) {
         if let Some(shared) = self.shared_cut() {
             shared.gate.leave();

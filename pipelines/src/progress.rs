@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_actors::Epoch;
+use forebay_actors::BarrierNumber;
 use forebay_models::{LabelRows, StepOutput, loss_sum};
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ struct State {
     start: Instant,
     metrics: RunningMetrics,
     /// The metrics at the barriers that the cut of a checkpoint may still ask for. `None`: there are no checkpoints.
-    at_barriers: Option<BTreeMap<Epoch, RunningMetrics>>,
+    at_barriers: Option<BTreeMap<BarrierNumber, RunningMetrics>>,
     device: Duration,
     labels: LabelsSeen,
     /// `None`: slots are not counted.
@@ -87,19 +87,19 @@ impl Progress {
     }
 
     /// A barrier is at the stage that counts the steps.
-    pub(crate) fn barrier(&self, epoch: Epoch) {
+    pub(crate) fn barrier(&self, barrier: BarrierNumber) {
         let State { metrics, at_barriers, .. } = &mut *self.state();
         if let Some(at_barriers) = at_barriers {
-            at_barriers.insert(epoch, metrics.clone());
+            at_barriers.insert(barrier, metrics.clone());
         }
     }
 
     /// The metrics of all batches before this barrier. Those at earlier ones are dropped.
-    pub(crate) fn take_at(&self, epoch: Epoch) -> Option<RunningMetrics> {
+    pub(crate) fn take_at(&self, barrier: BarrierNumber) -> Option<RunningMetrics> {
         let mut state = self.state();
         let at_barriers = state.at_barriers.as_mut()?;
-        let metrics = at_barriers.remove(&epoch);
-        at_barriers.retain(|later, _| *later > epoch);
+        let metrics = at_barriers.remove(&barrier);
+        at_barriers.retain(|later, _| *later > barrier);
         metrics
     }
 

@@ -31,7 +31,7 @@ pub struct RunReport {
 /// What the trainers of a run have trained on together, that before the run was resumed included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllTrainers {
-    /// Rows, counted anew in each epoch.
+    /// Rows of all epochs together: a row counts once in each epoch.
     pub rows: u64,
     /// Steps (batches). A step that several trainers take together counts once.
     pub steps: u64,

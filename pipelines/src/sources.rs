@@ -62,6 +62,7 @@ fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
 
 /// Which windows a source reads.
 enum Windows {
+    /// All. In text, where windows need leases, an epoch is then one window.
     All,
     Leased(Arc<dyn Leases>),
     /// All that were not trained on before this process began.

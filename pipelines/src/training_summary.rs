@@ -15,7 +15,7 @@ use crate::source_progress::SourceProgress;
 /// What a run trained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainingSummary {
-    /// Rows trained on, counted anew in each epoch.
+    /// Rows trained on in all epochs together: a row counts once in each epoch.
     pub rows: u64,
     /// Steps of the dense optimizer, those of the model at `train.from` included if it has the state of its optimizers. A step
     /// that several trainers take together counts once.

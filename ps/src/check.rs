@@ -6,12 +6,12 @@
 use crate::error::TableError;
 use crate::groups::group_of;
 use crate::lifetime::Life;
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 use crate::table::Layout;
 
 struct AllFinite<'a>(&'a [f32]);
 
-impl Job for AllFinite<'_> {
+impl Kernel for AllFinite<'_> {
     type Output = bool;
 
     #[inline(always)]

@@ -11,7 +11,7 @@
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 
 /// Values that share an exponent.
 pub(crate) const BLOCK: usize = 128;
@@ -78,7 +78,7 @@ struct Encode<'a> {
     exponents: &'a mut [i8],
 }
 
-impl Job for Encode<'_> {
+impl Kernel for Encode<'_> {
     /// Whether all are finite.
     type Output = bool;
 
@@ -110,7 +110,7 @@ struct Decode<'a> {
     values: &'a mut [f32],
 }
 
-impl Job for Decode<'_> {
+impl Kernel for Decode<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -6,7 +6,7 @@
 use forebay_base::{mix64, unmix64};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 
 /// Hashes the values of one slot; slots of different name give different keys for equal values.
 ///
@@ -82,7 +82,7 @@ struct Ints<'a, T, P, F> {
     keys: &'a mut Vec<u64>,
 }
 
-impl<T: Copy, P: Iterator<Item = u64>, F: Fn(T) -> i64> Job for Ints<'_, T, P, F> {
+impl<T: Copy, P: Iterator<Item = u64>, F: Fn(T) -> i64> Kernel for Ints<'_, T, P, F> {
     type Output = ();
 
     #[inline(always)]

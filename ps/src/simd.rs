@@ -1,19 +1,19 @@
 //! Runs a loop with the widest vectors the CPU has, and fetches memory ahead of its use.
 //!
-//! [`dispatch`] compiles the job three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the
+//! [`dispatch`] compiles a [`Kernel`] three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the
 //! loops for each. That is `pulp`'s dispatch in forty lines and without a dependency; its hand-written vectors are not
 //! needed, as all kernels here are element by element. No variant may fuse a multiplication with an addition or reorder a
 //! sum, hence **the result does not depend on the vector width**; tests compare the bits.
 
-/// Work to be compiled once per vector width. Mark `run` and all it calls `#[inline(always)]`.
-pub(crate) trait Job {
+/// A loop to be compiled once per vector width. Mark `run` and all it calls `#[inline(always)]`.
+pub(crate) trait Kernel {
     type Output;
     fn run(self) -> Self::Output;
 }
 
-/// Runs `job` with the widest vectors this CPU has.
+/// Runs `kernel` with the widest vectors this CPU has.
 #[inline]
-pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
+pub(crate) fn dispatch<K: Kernel>(kernel: K) -> K::Output {
     #[cfg(target_arch = "x86_64")]
     {
         if is_x86_feature_detected!("avx512f")
@@ -23,26 +23,26 @@ pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
             && is_x86_feature_detected!("f16c")
         {
             // SAFETY: the CPU has the features, as just asked.
-            return unsafe { with_avx512(job) };
+            return unsafe { with_avx512(kernel) };
         }
         if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
             // SAFETY: the CPU has the features, as just asked.
-            return unsafe { with_avx2(job) };
+            return unsafe { with_avx2(kernel) };
         }
     }
-    job.run()
+    kernel.run()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,f16c")]
-fn with_avx512<J: Job>(job: J) -> J::Output {
-    job.run()
+fn with_avx512<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
-fn with_avx2<J: Job>(job: J) -> J::Output {
-    job.run()
+fn with_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run()
 }
 
 /// Runs `body` on each element of slices of one length: `lanes!(w, s; g => { *s += g * g; ... })`, `w` and `s` mutable.
@@ -126,7 +126,7 @@ mod tests {
 
     struct Mix<'a>(&'a mut [f32], &'a [f32]);
 
-    impl Job for Mix<'_> {
+    impl Kernel for Mix<'_> {
         type Output = ();
         #[inline(always)]
         fn run(self) {

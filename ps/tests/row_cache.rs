@@ -24,6 +24,7 @@ fn table(optimizer: usize, storage: Storage) -> TableConfig {
         Optimizer::Momentum { lr, momentum: 0.9, l2: 0.0 },
         Optimizer::Adagrad { lr, initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
         Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, eps: 1e-8, l2: 0.0 },
+        Optimizer::Adamw { lr, beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 },
         Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.001, l2: 0.01 },
     ];
     let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
@@ -130,7 +131,7 @@ proptest! {
     fn rows_and_tables_are_those_of_one_batch_after_the_other(
         keys in prop::collection::vec(prop::collection::btree_set(0u64..50, 0..30), 1..30),
         events in prop::collection::vec(0u8..8, 0..150),
-        k in 0usize..9, optimizer in 0usize..5, processes in 1usize..4, per_process in 1usize..4,
+        k in 0usize..9, optimizer in 0usize..6, processes in 1usize..4, per_process in 1usize..4,
         half_wire: bool, half_rows: bool,
     ) {
         let wire = if half_wire { Wire::F16 } else { Wire::F32 };

@@ -13,11 +13,11 @@ use super::cuts::Cuts;
 use super::encryption::encrypted_column;
 use super::fetch::{self, Fetched, FetchedRows};
 use super::footer::{self, Footer};
-use crate::decode_pool::{DecodePool, JobOutput, Stop};
+use crate::decode_pool::{DecodeOutput, DecodePool, Stop};
 use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
-use crate::numbered;
+use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::row_places::RowPlaces;
@@ -200,15 +200,15 @@ impl Source for ParquetSource {
                 cx.meter().fetched(fetched.bytes);
                 // The bytes are in memory until the last piece is decoded.
                 let permit = Arc::new(permit);
-                let job = |piece: Decode| {
+                let run = |piece: Decode| {
                     let (fetched, permit) = (fetched.clone(), Arc::clone(&permit));
-                    move |output: &JobOutput<Rows>| {
+                    move |output: &DecodeOutput<Rows>| {
                         let done = piece.run(fetched, output);
                         drop(permit);
                         done
                     }
                 };
-                Ok(decode.cut(fetched.finds_rows).map(job).collect())
+                Ok(decode.cut(fetched.finds_rows).map(run).collect())
             }
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
@@ -217,7 +217,7 @@ impl Source for ParquetSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
+        next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 
@@ -230,7 +230,7 @@ struct Decode {
     before: u64,
     part: Part,
     batch_rows: usize,
-    /// The number of jobs that decode the rows.
+    /// The number of pieces into which the rows are cut, if they can be.
     pieces: u64,
 }
 
@@ -247,7 +247,7 @@ impl Decode {
         })
     }
 
-    fn run(self, fetched: FetchedRows, output: &JobOutput<Rows>) -> Result<(), Stop> {
+    fn run(self, fetched: FetchedRows, output: &DecodeOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;
         let FetchedRows { data, metadata, row_group, .. } = fetched;

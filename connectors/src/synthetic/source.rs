@@ -16,9 +16,9 @@ use super::histories::Items;
 use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
-use crate::decode_pool::{DecodePool, JobOutput};
+use crate::decode_pool::{DecodeOutput, DecodePool};
 use crate::lease::{Leases, fingerprint};
-use crate::numbered;
+use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
@@ -151,7 +151,7 @@ impl Source for SyntheticSource {
         let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
             let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
             async move {
-                Ok(vec![move |output: &JobOutput<Rows>| {
+                Ok(vec![move |output: &DecodeOutput<Rows>| {
                     let batch = make(&planted, &schema, base + lineage.row, n, has_buy)?;
                     let batch = match categories {
                         Categories::Int => batch,
@@ -170,7 +170,7 @@ impl Source for SyntheticSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
+        next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 

@@ -31,7 +31,7 @@ pub struct Compaction<'a> {
     old: CheckpointManifest,
     /// Of the checkpoint to be made.
     number: u64,
-    attempt: u64,
+    try_id: u64,
 }
 
 impl CheckpointFolder {
@@ -75,7 +75,7 @@ impl CheckpointFolder {
                 into.folder
             )));
         }
-        Ok(Some(Compaction { from: self, into, old, number, attempt: forebay_base::random_seed() }))
+        Ok(Some(Compaction { from: self, into, old, number, try_id: forebay_base::random_seed() }))
     }
 
     /// Fails if `to` is this folder, or is not one for checkpoints.
@@ -121,7 +121,7 @@ impl Compaction<'_> {
     }
 
     fn discard(&self) {
-        if let Err(e) = self.into.discard(self.number, self.attempt) {
+        if let Err(e) = self.into.discard(self.number, self.try_id) {
             tracing::warn!("files of the checkpoint that failed stay until the next one: {e}");
         }
     }
@@ -152,7 +152,7 @@ impl Compaction<'_> {
     }
 
     fn file_name(&self, what: &str) -> String {
-        file_name(self.number, self.attempt, what)
+        file_name(self.number, self.try_id, what)
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
 //!
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
-//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied and none of later ones, it
-//! takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+//! dense model and the running metrics. At `push`, where the gradients of all batches before it are applied or, with exact staleness, kept,
+//! and none of later ones, it takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while
+//! the snapshots are written.
 //!
 //! With several trainers no barrier is used: see [`SharedCut`].
 
@@ -10,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_actors::{Epoch, Fault};
+use forebay_actors::{BarrierNumber, Fault};
 use forebay_connectors::DataPlan;
 use forebay_ps::{ShardSnapshot, TableClient};
 
@@ -77,12 +78,12 @@ pub(crate) struct CutPoint {
 struct State {
     position: TrainPosition,
     /// The state of the model at the barriers that are not yet at `push`. The barrier of an evaluation may be among them.
-    models: BTreeMap<Epoch, ModelState>,
+    models: BTreeMap<BarrierNumber, ModelState>,
     /// The state of the model after the last batch.
     last_model: Option<ModelState>,
     plan: Option<CutPlan>,
     /// The last barrier that was handled.
-    last: Option<Epoch>,
+    last: Option<BarrierNumber>,
 }
 
 impl CutPoint {
@@ -184,7 +185,7 @@ impl CutPoint {
         self.before.contains(id)
     }
 
-    /// The gradients of a batch of `rows` rows are applied, or it had no rows. `step` is 0 without a step.
+    /// The gradients of a batch of `rows` rows are applied or, with exact staleness, kept; or it had no rows. `step` is 0 without a step.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
         if let Some(shared) = &self.shared {
             return shared.log().batch_done(id, rows);
@@ -207,8 +208,8 @@ impl CutPoint {
     }
 
     /// A barrier is at `train`: keeps the state of the model for its cut.
-    pub(crate) fn model(&self, epoch: Epoch, model: ModelState) {
-        self.state().models.insert(epoch, model);
+    pub(crate) fn model(&self, barrier: BarrierNumber, model: ModelState) {
+        self.state().models.insert(barrier, model);
     }
 
     /// `train` has ended: keeps the state of the model for a cut after the last batch.
@@ -217,16 +218,16 @@ impl CutPoint {
     }
 
     /// The barrier is at `push`: takes the cut, with the gradients that an exact order keeps. Replicas may call it several times.
-    pub(crate) async fn cut(&self, epoch: Epoch, kept: Vec<Arc<GradBatch>>) {
+    pub(crate) async fn cut(&self, barrier: BarrierNumber, kept: Vec<Arc<GradBatch>>) {
         let (plan, model, metrics) = {
             let mut state = self.state();
-            if state.last == Some(epoch) {
+            if state.last == Some(barrier) {
                 return;
             }
-            state.last = Some(epoch);
-            let model = state.models.remove(&epoch);
-            state.models.retain(|later, _| *later > epoch);
-            let metrics = self.progress.take_at(epoch);
+            state.last = Some(barrier);
+            let model = state.models.remove(&barrier);
+            state.models.retain(|later, _| *later > barrier);
+            let metrics = self.progress.take_at(barrier);
             let Some(plan) = state.plan.take() else { return };
             (plan, model, metrics)
         };
@@ -283,10 +284,10 @@ mod tests {
         let state = |value| vec![NamedTensor { name: "w".into(), shape: vec![1], data: vec![value] }];
         let at_train = |barrier, rows| {
             progress.goes_on_after(rows, barrier);
-            progress.barrier(Epoch(barrier));
-            cut_point.model(Epoch(barrier), state(barrier as f32));
+            progress.barrier(BarrierNumber(barrier));
+            cut_point.model(BarrierNumber(barrier), state(barrier as f32));
         };
-        let plan = |number| CutPlan { number, attempt: 7, kind: SnapshotKind::Full };
+        let plan = |number| CutPlan { number, try_id: 7, kind: SnapshotKind::Full };
         let taken = || {
             let cut = cuts.try_recv().unwrap().unwrap();
             (cut.plan.number, cut.model.unwrap()[0].data[0], cut.metrics.unwrap().rows)
@@ -294,15 +295,15 @@ mod tests {
         cut_point.plan(plan(1));
         at_train(1, 100);
         at_train(2, 200);
-        block_on(cut_point.cut(Epoch(1), Vec::new()));
+        block_on(cut_point.cut(BarrierNumber(1), Vec::new()));
         assert_eq!(taken(), (1, 1.0, 100));
         // No checkpoint is planned for the second.
-        block_on(cut_point.cut(Epoch(2), Vec::new()));
+        block_on(cut_point.cut(BarrierNumber(2), Vec::new()));
         assert!(cuts.try_recv().is_err());
         cut_point.plan(plan(2));
         at_train(3, 300);
-        block_on(cut_point.cut(Epoch(3), Vec::new()));
-        block_on(cut_point.cut(Epoch(3), Vec::new()));
+        block_on(cut_point.cut(BarrierNumber(3), Vec::new()));
+        block_on(cut_point.cut(BarrierNumber(3), Vec::new()));
         assert_eq!(taken(), (2, 3.0, 300));
         assert!(cuts.try_recv().is_err(), "replicas say the same barrier again");
         drop((cut_point, table));

@@ -7,8 +7,8 @@ use forebay_ps::SnapshotKind;
 pub(crate) struct CutPlan {
     /// The number of the checkpoint.
     pub(crate) number: u64,
-    /// A random number of this try.
-    pub(crate) attempt: u64,
+    /// Random, new for each try to write a checkpoint; not the attempt of the run.
+    pub(crate) try_id: u64,
     /// All rows of the tables, or those that changed.
     pub(crate) kind: SnapshotKind,
 }

@@ -11,7 +11,7 @@ pub struct DrainedTo {
     pub checkpoint: u64,
     /// Its folder.
     pub folder: String,
-    /// Rows of the run that it has, counted anew in each epoch.
+    /// Rows of all epochs of the run that it has: a row counts once in each epoch.
     pub rows: u64,
     /// Those of them that were trained on since the run was started or resumed.
     pub rows_of_this_part: u64,

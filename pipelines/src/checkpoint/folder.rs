@@ -259,8 +259,8 @@ impl CheckpointFolder {
     }
 
     /// Removes the files of a try that has written no manifest.
-    pub(crate) fn discard(&self, number: u64, attempt: u64) -> Result<(), Fault> {
-        let of_it = file_name(number, attempt, "");
+    pub(crate) fn discard(&self, number: u64, try_id: u64) -> Result<(), Fault> {
+        let of_it = file_name(number, try_id, "");
         for (name, _) in self.folder.files()? {
             if unfinished(&name).unwrap_or(&name).starts_with(&of_it) {
                 self.folder.remove(&name)?;
@@ -286,9 +286,9 @@ fn patiently<T>(mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> 
     read()
 }
 
-/// The name of a file of a checkpoint. `attempt` differs from try to try.
-pub(crate) fn file_name(number: u64, attempt: u64, what: &str) -> String {
-    format!("{number:06}-{:08x}-{what}", attempt as u32)
+/// The name of a file of a checkpoint. `try_id` differs from try to try.
+pub(crate) fn file_name(number: u64, try_id: u64, what: &str) -> String {
+    format!("{number:06}-{:08x}-{what}", try_id as u32)
 }
 
 /// The name that a file gets when it is complete: until then it is `.NAME.tmp.N` on HDFS, and a manifest on a local disk `.NAME.partial-N`.
@@ -306,8 +306,8 @@ pub(super) fn file_number(name: &str) -> Option<u64> {
     }
     let name = hidden.unwrap_or(name);
     let (number, rest) = name.split_once('-')?;
-    let (attempt, _) = rest.split_once('-')?;
-    u32::from_str_radix(attempt, 16).ok()?;
+    let (try_id, _) = rest.split_once('-')?;
+    u32::from_str_radix(try_id, 16).ok()?;
     number.parse().ok()
 }
 

@@ -34,7 +34,7 @@ pub(super) fn write(
     kept: &[Arc<GradBatch>],
     folder: &OpenFolder,
     number: u64,
-    attempt: u64,
+    try_id: u64,
     rank: u32,
 ) -> Result<FileEntry, Fault> {
     let mut tensors = BTreeMap::new();
@@ -48,7 +48,7 @@ pub(super) fn write(
             tensors.insert(format!("{i}.dense"), of_f32(dense));
         }
     }
-    let name = file_name(number, attempt, &format!("kept-{rank:04}.safetensors"));
+    let name = file_name(number, try_id, &format!("kept-{rank:04}.safetensors"));
     dense_file::write_tensors("gradients", &tensors, CheckedWriter::new(folder.create(&name)?), &name)
 }
 
@@ -127,8 +127,8 @@ pub(crate) struct KeptWriter {
 
 impl KeptWriter {
     /// Writes the file for this try of a checkpoint.
-    pub(crate) fn write(&self, number: u64, attempt: u64) -> Result<FileEntry, Fault> {
-        write(&self.exact.kept(), &self.folder.folder, number, attempt, self.exact.rank())
+    pub(crate) fn write(&self, number: u64, try_id: u64) -> Result<FileEntry, Fault> {
+        write(&self.exact.kept(), &self.folder.folder, number, try_id, self.exact.rank())
     }
 }
 

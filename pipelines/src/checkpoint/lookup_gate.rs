@@ -1,5 +1,5 @@
-//! The gate before the look-ups of one of several trainers: while a checkpoint is cut, no more batches are looked up, and all
-//! that were are applied. Then the parameters stand still.
+//! The gate before the look-ups of one of several trainers: while a checkpoint is cut, no more batches are looked up, and the
+//! gradients of all earlier ones are applied or, with exact staleness, kept. Then the parameters stand still.
 //!
 //! It counts the batches that enter and leave. Trainers that take their steps together close it before the same step.
 //!
@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A gate that a batch enters before its look-up and leaves when its gradients are applied.
+/// A gate that a batch enters before its look-up and leaves when its gradients are applied or, with exact staleness, kept.
 #[derive(Debug, Default)]
 pub(crate) struct LookupGate {
     state: Mutex<State>,
@@ -57,7 +57,7 @@ impl LookupGate {
         self.changed.notify_waiters();
     }
 
-    /// A batch that has entered is applied.
+    /// The gradients of a batch that has entered are applied or kept.
     pub(crate) fn leave(&self) {
         self.state().left += 1;
         self.changed.notify_waiters();
@@ -81,7 +81,7 @@ impl LookupGate {
         self.changed.notify_waiters();
     }
 
-    /// Waits until as many batches as may have entered, and all are applied. Cancel safe.
+    /// Waits until the number of batches that may enter has entered and each has left. Cancel safe.
     pub(crate) async fn until_quiet(&self) {
         self.until(|state| state.most.is_some_and(|most| state.entered >= most) && state.left == state.entered).await;
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_is_quiet_when_all_that_entered_are_applied() {
+    fn a_closed_gate_is_quiet_when_all_that_entered_have_left() {
         let gate = LookupGate::default();
         assert!(now(gate.enter(0)) && now(gate.enter(1)) && !now(gate.until_quiet()), "an open gate is never quiet");
         assert_eq!(gate.close(), 2);

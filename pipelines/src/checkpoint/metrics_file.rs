@@ -30,7 +30,7 @@ pub(super) fn write(
     metrics: &RunningMetrics,
     folder: &OpenFolder,
     number: u64,
-    attempt: u64,
+    try_id: u64,
 ) -> Result<FileEntry, Fault> {
     let RunningMetrics { rows, steps, loss, weight, auc } = metrics;
     let counts = [*rows, *steps].iter().flat_map(|value| value.to_le_bytes()).collect();
@@ -44,7 +44,7 @@ pub(super) fn write(
     ]
     .map(|(name, tensor)| (name.to_owned(), tensor))
     .into();
-    let name = file_name(number, attempt, METRICS);
+    let name = file_name(number, try_id, METRICS);
     dense_file::write_tensors("running metrics", &tensors, CheckedWriter::new(folder.create(&name)?), &name)
 }
 

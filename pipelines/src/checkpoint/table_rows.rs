@@ -151,7 +151,7 @@ pub(crate) fn write_shards(
     let write_all = |snapshot: &mut ShardSnapshot| {
         let file = |what: &str| {
             let what = format!("{}{what}-{:04}.arrow", table.table(), snapshot.shard());
-            file_name(plan.number, plan.attempt, &what)
+            file_name(plan.number, plan.try_id, &what)
         };
         let (rows, absent) = (file(""), file("-absent"));
         let of_shard = table.route().cells_of(snapshot.shard());

@@ -61,7 +61,7 @@ impl CheckpointWriter {
             || self.layers_since_full + 1 >= to.job.checkpoint.full_every
             || !to.folder.has_layers(&self.layers)?;
         let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
-        Ok(CutPlan { number, attempt: forebay_base::random_seed(), kind })
+        Ok(CutPlan { number, try_id: forebay_base::random_seed(), kind })
     }
 
     /// Rows and bytes of the tables that the newest checkpoint wrote.
@@ -73,7 +73,7 @@ impl CheckpointWriter {
     /// Removes what the last failed try has written, so that tries that fail do not fill the disk.
     fn discard_failed(&self, to: &Checkpoints) {
         let Some(plan) = self.failed else { return };
-        if let Err(fault) = to.folder.discard(plan.number, plan.attempt) {
+        if let Err(fault) = to.folder.discard(plan.number, plan.try_id) {
             tracing::warn!("files of the checkpoint that failed stay until the next one: {fault}");
         }
     }
@@ -86,19 +86,19 @@ impl CheckpointWriter {
             Shards::InPs(ps) => block_on(ps.written(plan))?,
         };
         if let Some(model) = &cut.model {
-            let name = file_name(plan.number, plan.attempt, "dense.safetensors");
+            let name = file_name(plan.number, plan.try_id, "dense.safetensors");
             dense = vec![dense_state::write(model, folder, &name)?];
         }
         let kept = match &cut.kept {
             Kept::Here(kept) if to.job.train.staleness.exactly => {
-                vec![kept_gradients::write(kept, folder, plan.number, plan.attempt, 0)?]
+                vec![kept_gradients::write(kept, folder, plan.number, plan.try_id, 0)?]
             }
             Kept::Here(_) => Vec::new(),
             Kept::Written(files) => files.clone(),
         };
         let metrics = cut.metrics.as_ref();
         let metrics =
-            metrics.map(|metrics| metrics_file::write(metrics, folder, plan.number, plan.attempt)).transpose()?;
+            metrics.map(|metrics| metrics_file::write(metrics, folder, plan.number, plan.try_id)).transpose()?;
         Ok(Files { tables: files, dense, kept, metrics })
     }
 

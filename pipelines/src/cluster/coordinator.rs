@@ -298,7 +298,7 @@ impl Handler for Coordinator {
                 // A member of an earlier attempt learns from the status that there is another.
                 if state.is_current(&member) {
                     state.heartbeat(member, now)?;
-                    state.tells(member.role, member.rank);
+                    state.mark_notified_if_ended(member.role, member.rank);
                 }
                 write(&state.status())
             }

@@ -28,8 +28,9 @@ pub(super) const NAME: &str = "snapshots";
 pub(super) struct SnapshotRequest {
     /// The number of the checkpoint.
     pub(super) number: u64,
-    /// A random number of this try.
-    pub(super) attempt: u64,
+    /// As in [`CutPlan`].
+    #[serde(rename = "attempt")]
+    pub(super) try_id: u64,
     /// All rows, or those that changed.
     pub(super) full: bool,
 }
@@ -37,7 +38,7 @@ pub(super) struct SnapshotRequest {
 impl SnapshotRequest {
     pub(super) fn plan(self) -> CutPlan {
         let kind = if self.full { SnapshotKind::Full } else { SnapshotKind::Changes };
-        CutPlan { number: self.number, attempt: self.attempt, kind }
+        CutPlan { number: self.number, try_id: self.try_id, kind }
     }
 }
 
@@ -100,7 +101,7 @@ impl PsSnapshots {
 
     async fn all<R: DeserializeOwned + Send + 'static>(&self, kind: &str, plan: CutPlan) -> Result<Vec<R>, Fault> {
         let full = plan.kind == SnapshotKind::Full;
-        let request = SnapshotRequest { number: plan.number, attempt: plan.attempt, full };
+        let request = SnapshotRequest { number: plan.number, try_id: plan.try_id, full };
         let kind = format!("{NAME}.{kind}");
         try_join_all(self.peers.iter().map(|peer| {
             let (peer, retry, kind) = (peer.clone(), self.retry.clone(), kind.clone());

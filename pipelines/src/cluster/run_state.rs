@@ -5,8 +5,8 @@
 //! a [heartbeat](RunState::heartbeat), and fails as that does.
 
 mod attempts;
-mod audience;
 mod cutting;
+mod end_notices;
 mod silence;
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job};
 
-use self::audience::Audience;
+use self::end_notices::EndNotices;
 use super::absent_readers::AbsentReaders;
 use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
@@ -38,8 +38,8 @@ struct Settings {
     /// The role of these processes.
     reader_role: Role,
     trainer_keeps_dense: bool,
-    /// The only trainer reads by itself. No other process could take its leases, and if it took them again it would train on their
-    /// batches again.
+    /// The only trainer reads its own rows. Its leases are not returned when it is silent: no other process could take them, and it
+    /// would train on the same batches twice.
     reads_alone: bool,
     lease_rows: u64,
     window_rows: u64,
@@ -98,7 +98,7 @@ pub(super) struct RunState {
     cuts: Cuts,
     /// A member has asked for a drain, in this attempt or an earlier one.
     drain_asked: bool,
-    audience: Audience,
+    end_notices: EndNotices,
 }
 
 impl RunState {
@@ -145,7 +145,7 @@ impl RunState {
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
             drain_asked: false,
-            audience: Audience::new(expected),
+            end_notices: EndNotices::new(expected),
         }
     }
 
@@ -315,7 +315,7 @@ impl RunState {
         if role != Role::Reader || failure.domain != Domain::External || has_failed {
             self.fail_run(failure);
             // The member ends with this fault and sends no more requests.
-            self.tells(role, rank);
+            self.mark_notified_if_ended(role, rank);
             return Ok(());
         }
         self.members.leave(role, rank, request.member.incarnation);
@@ -332,7 +332,7 @@ impl RunState {
     pub(super) fn leave(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         self.members.leave(member.role, member.rank, member.incarnation);
-        self.audience.hears(member.role, member.rank);
+        self.end_notices.mark_notified(member.role, member.rank);
         if member.role == self.settings.reader_role {
             self.return_leases_of(member.rank);
         }
@@ -374,7 +374,7 @@ impl RunState {
         if self.phase == RunPhase::Finished {
             self.phase = RunPhase::Over;
         }
-        self.tells(member.role, member.rank);
+        self.mark_notified_if_ended(member.role, member.rank);
         Ok(())
     }
 

@@ -93,7 +93,7 @@ impl SnapshotHandler {
         let write = move || {
             let plan: CutPlan = request.plan();
             let written = write_shards(&mut snapshots, &table, &folder.folder, plan).and_then(|files| {
-                let name = file_name(plan.number, plan.attempt, &format!("dense-{rank:04}.safetensors"));
+                let name = file_name(plan.number, plan.try_id, &format!("dense-{rank:04}.safetensors"));
                 let dense = dense.map(|dense| write_dense(&dense, &folder.folder, &name)).transpose()?;
                 Ok(Files { files, dense, snapshots })
             });
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_snapshot_whose_thread_ends_before_it_is_written_is_a_fault_and_the_next_one_may_begin() {
         let turns = Arc::<Mutex<Turns>>::default();
-        let request = |number| SnapshotRequest { number, attempt: 70 + number, full: true };
+        let request = |number| SnapshotRequest { number, try_id: 70 + number, full: true };
         assert!(lock(&turns).begin(request(1)).unwrap());
         lock(&turns).begun(request(1));
         let writing = Writing { turns: Arc::clone(&turns), request: request(1), written: None };

@@ -43,7 +43,7 @@ impl<F> SnapshotTurns<F> {
     /// A retryable fault if another snapshot is not written yet, or this one is about to begin. An external fault if another snapshot
     /// has taken its place.
     pub(super) fn begin(&mut self, request: SnapshotRequest) -> Result<bool, Fault> {
-        if self.over.contains(&request.attempt) {
+        if self.over.contains(&request.try_id) {
             let number = request.number;
             return Err(Fault::external(format!("a later snapshot than that for checkpoint {number} has begun here")));
         }
@@ -58,7 +58,7 @@ impl<F> SnapshotTurns<F> {
             Turn::Beginning(_) | Turn::Writing(_) => {
                 return Err(Fault::external("an earlier snapshot is still written").retryable());
             }
-            Turn::Written(known, _) | Turn::Kept(known) => Some(known.attempt),
+            Turn::Written(known, _) | Turn::Kept(known) => Some(known.try_id),
             Turn::None => None,
         };
         self.over.extend(before);
@@ -120,8 +120,8 @@ fn not_begun(request: SnapshotRequest) -> Fault {
 mod tests {
     use super::*;
 
-    fn request(number: u64, attempt: u64) -> SnapshotRequest {
-        SnapshotRequest { number, attempt, full: true }
+    fn request(number: u64, try_id: u64) -> SnapshotRequest {
+        SnapshotRequest { number, try_id, full: true }
     }
 
     fn taken(turns: &mut SnapshotTurns<u64>, request: SnapshotRequest) {
@@ -164,8 +164,8 @@ mod tests {
         turns.wrote(request(1, 70), Err(Fault::external("the disk is full")));
         assert!(turns.written(request(1, 70)).unwrap_err().to_string().contains("the disk is full"));
         assert!(turns.keep(request(1, 70)).is_err());
-        for attempt in 0..2 * REMEMBERED as u64 {
-            taken(&mut turns, request(1, 1000 + attempt));
+        for try_id in 0..2 * REMEMBERED as u64 {
+            taken(&mut turns, request(1, 1000 + try_id));
         }
         assert_eq!(turns.over.len(), REMEMBERED);
     }

@@ -9,7 +9,7 @@ use crate::quality::Evaluation;
 /// One evaluation of the model while it trains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct EvaluationPoint {
-    /// Rows trained on before it, counted anew in each epoch.
+    /// Rows of all epochs trained on before it: a row counts once in each epoch.
     pub rows: u64,
     /// Steps taken before it.
     pub steps: u64,

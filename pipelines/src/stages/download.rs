@@ -2,7 +2,7 @@
 //!
 //! It needs its own thread, because it blocks until the device has finished the step and copied its results.
 
-use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
+use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
 use forebay_models::StepOutput;
 use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
@@ -57,8 +57,13 @@ impl Stage for Download {
         out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
-        self.progress.barrier(epoch);
+    async fn on_barrier(
+        &mut self,
+        barrier: BarrierNumber,
+        _cx: &StageCx,
+        _out: &mut Outbox<GradBatch>,
+    ) -> Result<(), Fault> {
+        self.progress.barrier(barrier);
         Ok(())
     }
 }

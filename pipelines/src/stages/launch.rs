@@ -1,7 +1,7 @@
 //! `train` with `train.transfers = "apart"`: makes the model on its own thread, and puts each step into the device's queue.
 //! It waits for the device only if that queue is full.
 
-use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
+use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
 use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
@@ -74,9 +74,14 @@ impl Stage for Launch {
         out.send(DeviceBatch { batch, device }).await
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn on_barrier(
+        &mut self,
+        barrier: BarrierNumber,
+        _cx: &StageCx,
+        _out: &mut Outbox<Self::Out>,
+    ) -> Result<(), Fault> {
         // The device reads the parameters after the steps in its queue, which are those of all batches before the barrier.
-        self.state_output.at_barrier(self.model.as_deref(), epoch)
+        self.state_output.at_barrier(self.model.as_deref(), barrier)
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx, counted};
+use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx, counted};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
@@ -162,7 +162,7 @@ impl Stage for Lookup {
         out.send(ReadyBatch { train, rows, dense, ticket }).await
     }
 
-    async fn on_barrier(&mut self, _: Epoch, _: &StageCx, _: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, _: BarrierNumber, _: &StageCx, _: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
         if let Some(exact) = &self.exact {
             exact.barrier_begins();
         }

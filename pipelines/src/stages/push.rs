@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Epoch, Fault, Sink, StageCx, counted};
+use forebay_actors::{BarrierNumber, Fault, Sink, StageCx, counted};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
@@ -79,10 +79,10 @@ impl Sink for Push {
         Ok(())
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, barrier: BarrierNumber, _cx: &StageCx) -> Result<(), Fault> {
         if let Some(cut_point) = self.apply.participation.cut_point() {
             let kept = self.exact.as_ref().map(|exact| exact.kept());
-            cut_point.cut(epoch, kept.unwrap_or_default()).await;
+            cut_point.cut(barrier, kept.unwrap_or_default()).await;
         }
         if let Some(exact) = &self.exact {
             exact.barrier_ends();

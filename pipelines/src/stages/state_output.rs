@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Epoch, Fault, StageCx};
+use forebay_actors::{BarrierNumber, Fault, StageCx};
 use forebay_models::{DenseModel, NamedTensor};
 
 use crate::checkpoint::CutPoint;
@@ -38,9 +38,9 @@ impl StateOutput {
     ///
     /// # Errors
     /// The device was lost.
-    pub(super) fn at_barrier(&self, model: Option<&dyn DenseModel>, epoch: Epoch) -> Result<(), Fault> {
+    pub(super) fn at_barrier(&self, model: Option<&dyn DenseModel>, barrier: BarrierNumber) -> Result<(), Fault> {
         if let (Some(model), Some(cut_point)) = (model, &self.cut_point) {
-            cut_point.model(epoch, model.state().map_err(model_fault)?);
+            cut_point.model(barrier, model.state().map_err(model_fault)?);
         }
         if let (Some(model), Some(evaluations)) = (model, &self.evaluations) {
             evaluations.at_barrier(model);

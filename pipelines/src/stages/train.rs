@@ -1,7 +1,7 @@
 //! `train`: runs the forward pass, the backward pass and the dense optimizer. It needs its own thread, because it blocks
 //! during a step.
 
-use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
+use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, StepOutput};
 
 use super::state_output::StateOutput;
@@ -129,9 +129,14 @@ impl Stage for Train {
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
-        self.progress.barrier(epoch);
-        self.state_output.at_barrier(self.model.as_deref(), epoch)
+    async fn on_barrier(
+        &mut self,
+        barrier: BarrierNumber,
+        _cx: &StageCx,
+        _out: &mut Outbox<GradBatch>,
+    ) -> Result<(), Fault> {
+        self.progress.barrier(barrier);
+        self.state_output.at_barrier(self.model.as_deref(), barrier)
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {

@@ -14,8 +14,8 @@ pub(crate) fn rate(lr: LearningRate, beta1: f32, beta2: f32, step: u64) -> f32 {
     (decimal(lr.peak as f32) * lr.share(step) * correction(beta2).sqrt() / correction(beta1)) as f32
 }
 
-/// `1 - beta`.
-pub(crate) fn keep(beta: f32) -> f32 {
+/// The weight of the new gradient in a moving average: `1 - beta`.
+pub(crate) fn new_share(beta: f32) -> f32 {
     (1.0 - decimal(beta)) as f32
 }
 
@@ -33,15 +33,15 @@ pub(crate) fn share_left(lr: LearningRate, weight_decay: f32, step: u64) -> f32 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moments {
     rate: f32,
-    keep1: f32,
-    keep2: f32,
+    new_share1: f32,
+    new_share2: f32,
     eps: f32,
 }
 
 impl Moments {
     /// Of a step, from 1.
     pub(crate) fn at(lr: LearningRate, beta1: f32, beta2: f32, eps: f32, step: u64) -> Moments {
-        Moments { rate: rate(lr, beta1, beta2, step), keep1: keep(beta1), keep2: keep(beta2), eps }
+        Moments { rate: rate(lr, beta1, beta2, step), new_share1: new_share(beta1), new_share2: new_share(beta2), eps }
     }
 }
 
@@ -56,12 +56,12 @@ pub(crate) fn decay(w: &mut [f32], g: &[f32], share_left: f32) {
 
 #[inline(always)]
 pub(crate) fn update<const L2: bool>(w: &mut [f32], s: &mut [f32], g: &[f32], moments: Moments, l2: f32) {
-    let Moments { rate, keep1, keep2, eps } = moments;
+    let Moments { rate, new_share1, new_share2, eps } = moments;
     let (m, v) = s.split_at_mut(s.len() / 2);
     lanes!(w, m, v; g => {
         let g = with_l2::<L2>(g, *w, l2);
-        *m += keep1 * (g - *m);
-        *v += keep2 * (g * g - *v);
+        *m += new_share1 * (g - *m);
+        *v += new_share2 * (g * g - *v);
         *w -= rate * *m / (v.sqrt() + eps);
     });
 }
@@ -77,11 +77,11 @@ mod tests {
         #[test]
         fn agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000, l2 in twins::l2()) {
             let update = Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2 }.at_step(step);
-            let Update::Adam { moments: Moments { rate, keep1, keep2, eps }, l2 } = update else { unreachable!() };
+            let Update::Adam { moments: Moments { rate, new_share1, new_share2, eps }, l2 } = update else { unreachable!() };
             twins::agree(update, row, |w, s, g| {
                 let g = twins::plus(g, l2, *w);
-                s[0] += keep1 * (g - s[0]);
-                s[1] += keep2 * (g * g - s[1]);
+                s[0] += new_share1 * (g - s[0]);
+                s[1] += new_share2 * (g * g - s[1]);
                 *w -= rate * s[0] / (s[1].sqrt() + eps);
             })?;
         }
@@ -92,13 +92,14 @@ mod tests {
         fn with_weight_decay_agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000) {
             let lr = LearningRate { warmup_steps: 500, ..0.01.into() };
             let update = Optimizer::Adamw { lr, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.3 }.at_step(step);
-            let Update::Adamw { moments: Moments { rate, keep1, keep2, eps }, share_left } = update else { unreachable!() };
+            let Update::Adamw { moments, share_left } = update else { unreachable!() };
+            let Moments { rate, new_share1, new_share2, eps } = moments;
             let expected = (1.0 - 0.003 * lr.share(step)) as f32;
             prop_assert!((share_left - expected).abs() <= f32::EPSILON, "{} {}", share_left, expected);
             twins::agree(update, row, |w, s, g| {
                 *w *= share_left;
-                s[0] += keep1 * (g - s[0]);
-                s[1] += keep2 * (g * g - s[1]);
+                s[0] += new_share1 * (g - s[0]);
+                s[1] += new_share2 * (g * g - s[1]);
                 *w -= rate * s[0] / (s[1].sqrt() + eps);
             })?;
         }

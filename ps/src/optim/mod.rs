@@ -1,8 +1,8 @@
 //! How a gradient changes a row: six optimizers, each a plain loop over the weights of one part of one row.
 //!
-//! Only rows that are pushed change, once a step. That is what PyTorch's `SparseAdam` and `Adagrad` on sparse gradients do; for
-//! [`Optimizer::Momentum`] it means that a row's velocity does not decay while the row is not touched, and L2 and weight decay too hold for
-//! a pushed row, in that step, whatever its gradient and however many rows of the batch have its key.
+//! Only rows that are pushed change, once per step, as with PyTorch's `SparseAdam`, and its `Adagrad` on sparse gradients. A row that is
+//! not pushed keeps its velocity ([`Optimizer::Momentum`]). L2 and weight decay change a row in each step that pushes it, even if its
+//! gradient is 0, once per step.
 //!
 //! The loops are compiled for each vector width by [`crate::simd`]; each file holds its kernel and, in its tests, the
 //! scalar twin that must agree with it to the bit. `tests/golden.rs` holds them against PyTorch's numbers.
@@ -94,7 +94,7 @@ pub enum Optimizer {
         /// Added to the root, default 1e-8.
         #[serde(default = "defaults::adam_eps")]
         eps: f32,
-        /// The share of its weights, times `lr`, that a pushed row loses in a step; default 0.01.
+        /// Each step multiplies the weights of a pushed row by `1 - lr * weight_decay`; default 0.01.
         #[serde(default = "defaults::weight_decay")]
         weight_decay: f32,
     },
@@ -382,11 +382,11 @@ pub(crate) mod twins {
     use proptest::prelude::*;
 
     use super::Update;
-    use crate::simd::{Job, dispatch};
+    use crate::simd::{Kernel, dispatch};
 
     struct Apply<'a>(Update, &'a mut [f32], &'a mut [f32], &'a [f32]);
 
-    impl Job for Apply<'_> {
+    impl Kernel for Apply<'_> {
         type Output = ();
         #[inline(always)]
         fn run(self) {
@@ -405,12 +405,12 @@ pub(crate) mod twins {
         })
     }
 
-    /// None, or some.
+    /// An `l2` of 0 in half of the cases, else up to 0.5.
     pub(crate) fn l2() -> impl Strategy<Value = f32> {
         prop_oneof![Just(0.0f32), 0.0f32..0.5]
     }
 
-    /// A gradient and its L2 term.
+    /// `g + l2 * w`; `g` to the bit if `l2` is 0.
     pub(crate) fn plus(g: f32, l2: f32, w: f32) -> f32 {
         if l2 == 0.0 { g } else { g + l2 * w }
     }

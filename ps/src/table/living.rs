@@ -10,7 +10,7 @@ use super::lives::NONE;
 use crate::error::TableError;
 use crate::lifetime::{Absent, Admission, BloomCount, Life};
 use crate::optim::Update;
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 
 /// Keys in flight at once.
 const CHUNK: usize = 32;
@@ -223,7 +223,7 @@ struct PullLiving<'a> {
     known: &'a mut Vec<u32>,
 }
 
-impl Job for PullLiving<'_> {
+impl Kernel for PullLiving<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -268,7 +268,7 @@ struct PushLiving<'a> {
     updates: &'a [Update],
 }
 
-impl Job for PushLiving<'_> {
+impl Kernel for PushLiving<'_> {
     type Output = Result<(), TableError>;
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use super::Table;
 use super::layout::Layout;
 use crate::error::TableError;
 use crate::optim::Update;
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 
 /// Keys in flight at once.
 const CHUNK: usize = 32;
@@ -134,7 +134,7 @@ struct Pull<'a> {
     known: &'a mut Vec<u32>,
 }
 
-impl Job for Pull<'_> {
+impl Kernel for Pull<'_> {
     type Output = Result<(), TableError>;
 
     #[inline(always)]
@@ -166,7 +166,7 @@ struct Push<'a> {
     updates: &'a [Update],
 }
 
-impl Job for Push<'_> {
+impl Kernel for Push<'_> {
     type Output = Result<(), TableError>;
 
     #[inline(always)]
@@ -204,7 +204,7 @@ struct PushKnown<'a> {
     updates: &'a [Update],
 }
 
-impl Job for PushKnown<'_> {
+impl Kernel for PushKnown<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -232,7 +232,7 @@ struct Peek<'a> {
     rows: &'a mut [f32],
 }
 
-impl Job for Peek<'_> {
+impl Kernel for Peek<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -58,7 +58,7 @@ impl CutLeader {
     /// Takes one step. `None`: the run has ended.
     fn ask(&self, plan: CutPlan, step: LeadStep) -> Option<Result<LeadReply, Fault>> {
         let member = self.member.clone();
-        let request = LeadCutRequest { member: member.id(), cut: plan.attempt, checkpoint: plan.number, step };
+        let request = LeadCutRequest { member: member.id(), cut: plan.try_id, checkpoint: plan.number, step };
         let asking = async move {
             loop {
                 match request_until_failed(&member, "lead_cut", &request).await {

@@ -15,8 +15,8 @@ pub(crate) enum CutOrder {
     GoOn,
     /// Look up no more batches, and report how many were. Only for trainers that take their steps together.
     Hold { cut: u64 },
-    /// Look up no more batches, or with `after` no more than so many since the process joined. When all are applied, report
-    /// what is done. The cut is for the checkpoint of this number.
+    /// Look up no more batches, or with `after` no more than so many since the process joined. When all are applied or
+    /// kept, report what is done. The cut is for the checkpoint of this number.
     Stop { cut: u64, after: Option<u64>, checkpoint: u64 },
 }
 

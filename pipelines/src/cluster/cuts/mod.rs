@@ -6,7 +6,7 @@
 //!  stop ──────────────→ order: hold  ──────────────→ its gate closes       only if trainers take their steps together
 //!                                    ←────────────── "n looked up"
 //!                       order: stop  ──────────────→ its gate closes (after the most that any has looked up)
-//!                                    ←────────────── "all applied, these batches are done"
+//!                                    ←────────────── "all applied or kept; these batches are done"
 //!  begins snapshots ←── all stopped
 //!  go on ─────────────→ order: go on ──────────────→ its gate opens
 //! ```

@@ -42,15 +42,15 @@ impl RunState {
         }
         if is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished {
             // The process has nothing to do, unless the run begins anew.
-            self.audience.is_kept_waiting(role, rank);
+            self.end_notices.add_waiting(role, rank);
             return Ok(PlanReply::Wait);
         }
-        if self.phase == RunPhase::Over && self.audience.was_kept_waiting(role, rank) {
-            self.tells(role, rank);
+        if self.phase == RunPhase::Over && self.end_notices.is_waiting(role, rank) {
+            self.mark_notified_if_ended(role, rank);
             let message = format!("the run is over and its model saved: {role} {rank} was not needed any more");
             return Ok(PlanReply::Failed(Failure { drained: true, ..Failure::new(Domain::External, message) }));
         }
-        self.audience.asks(role, rank);
+        self.end_notices.mark_asked(role, rank);
         Ok(match &self.origin {
             Some(origin) => PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint },
             None => PlanReply::Wait,
@@ -90,39 +90,39 @@ impl RunState {
             }
             _ => {
                 self.fail_run(failure);
-                self.tells(role, rank);
+                self.mark_notified_if_ended(role, rank);
             }
         }
     }
 
-    /// A process receives the status of the run, or its failure.
-    pub(in crate::cluster) fn tells(&mut self, role: Role, rank: u32) {
+    /// A process receives the status of the run, or its failure. If the run has ended, the process then knows.
+    pub(in crate::cluster) fn mark_notified_if_ended(&mut self, role: Role, rank: u32) {
         if matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
-            self.audience.hears(role, rank);
+            self.end_notices.mark_notified(role, rank);
         }
     }
 
     /// A process has ended and is not started again.
     pub(in crate::cluster) fn member_has_ended(&mut self, role: Role, rank: u32) {
-        self.audience.hears(role, rank);
+        self.end_notices.mark_notified(role, rank);
     }
 
     /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained || failure.unsaved => {
-                self.audience.wait(&self.members.present().collect())
+                self.end_notices.timeout_after_failure(&self.members.present().collect())
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
-            RunPhase::Failed(_) => self.audience.wait_for(self.members.present()).min(TWO_HEARTBEATS),
-            RunPhase::Over => self.audience.wait_for(self.members.present().chain(self.audience.kept_waiting())),
+            RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),
+            RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.waiting())),
             _ => Duration::ZERO,
         }
     }
 
     /// The failure that a process receives if it comes after the run has failed.
     fn failure_for(&mut self, role: Role, rank: u32) -> Option<Failure> {
-        self.tells(role, rank);
+        self.mark_notified_if_ended(role, rank);
         match &self.phase {
             RunPhase::Failed(failure) => Some(failure.clone()),
             _ => None,
@@ -219,7 +219,7 @@ impl RunState {
         tracing::warn!("{why}: the run begins anew");
         self.attempt = self.attempt.wrapping_add(1);
         self.origin = (!self.settings.checkpoints).then(Origin::default);
-        self.audience.begin_attempt(self.members.present());
+        self.end_notices.begin_attempt(self.members.present());
         self.members.begin_attempt();
         self.leases = None;
         self.lease_replies.clear();

@@ -85,7 +85,7 @@ impl World {
                 let mut alive = Ok(());
                 if state.is_current(&member) {
                     alive = state.heartbeat(member, instant);
-                    state.tells(member.role, member.rank);
+                    state.mark_notified_if_ended(member.role, member.rank);
                 }
                 alive.map_or_else(refused, |()| Answer::Status(Box::new(state.status())))
             }

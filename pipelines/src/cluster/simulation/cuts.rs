@@ -54,7 +54,7 @@ enum Lead {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     number: u64,
-    attempt: u64,
+    try_id: u64,
     /// The run ends with it.
     last: bool,
 }
@@ -119,7 +119,7 @@ impl SimTrainer {
     }
 
     fn lead(&self, world: &mut World, pid: Pid, member: MemberId, plan: Plan, step: LeadStep) -> u64 {
-        let request = LeadCutRequest { member, cut: plan.attempt, checkpoint: plan.number, step };
+        let request = LeadCutRequest { member, cut: plan.try_id, checkpoint: plan.number, step };
         world.call(pid, (Role::Ps, 0), Request::LeadCut(request))
     }
 
@@ -142,7 +142,7 @@ impl SimTrainer {
             Lead::Idle => self.cuts.lead = Lead::WaitsUntil(world.now + 100 + world.random.below(1500)),
             Lead::WaitsUntil(time) if (*time <= world.now || last) && runs => {
                 let number = world.store.last_key_value().map_or(1, |(number, _)| number + 1);
-                let plan = Plan { number, attempt: world.random.next_u64(), last };
+                let plan = Plan { number, try_id: world.random.next_u64(), last };
                 if self.shared.is_some() {
                     let call = self.lead(world, pid, member, plan, LeadStep::Stop);
                     self.cuts.lead = Lead::Stopping(plan, call);
@@ -179,7 +179,7 @@ impl SimTrainer {
     }
 
     fn ask_snapshots(&self, world: &mut World, pid: Pid, member: MemberId, plan: Plan, step: SnapshotStep) -> Vec<u64> {
-        let request = SnapshotRequest { number: plan.number, attempt: plan.attempt, full: true };
+        let request = SnapshotRequest { number: plan.number, try_id: plan.try_id, full: true };
         self.ask_all_ps(world, pid, &Request::Snapshot(member.attempt, step, request))
     }
 

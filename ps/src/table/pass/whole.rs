@@ -5,7 +5,7 @@ use forebay_base::mix64;
 
 use super::{CHUNK, PushKnown, Visit};
 use crate::error::TableError;
-use crate::simd::{Job, dispatch};
+use crate::simd::{Kernel, dispatch};
 use crate::table::{NO_MEMORY, Table};
 
 impl Table {
@@ -62,7 +62,7 @@ struct PullWhole<'a> {
     rows: &'a mut [f32],
 }
 
-impl Job for PullWhole<'_> {
+impl Kernel for PullWhole<'_> {
     type Output = Result<(), TableError>;
 
     #[inline(always)]
@@ -95,7 +95,7 @@ struct ReadKnown<'a> {
     out: &'a mut [f32],
 }
 
-impl Job for ReadKnown<'_> {
+impl Kernel for ReadKnown<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! The batches of a source that decodes in parallel, in their order and numbered.
+//! The next batch of a source that decodes in parallel: in the order of the data, with its number.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::lease::{Leases, wanted};
 use crate::prefetch::Prefetch;
 use crate::rows::Rows;
 
-/// The next batch, numbered `seq`, which then counts it; `None` at the end, or once the leases want none of its window.
+/// Returns the next batch with number `seq`, and adds 1 to `seq`. Returns `None` at the end, and when the leases no longer want the
+/// batch's window.
 ///
 /// # Errors
 /// The fault of the batch. An internal fault if the source was not opened.

@@ -1,0 +1,118 @@
+//! Which processes know how the run ended: the coordinator's process waits for the others before it ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::members::{Expected, Role};
+
+/// How long the coordinator waits for processes that it has heard nothing of in this attempt, or for some time.
+const FOR_ANY: Duration = Duration::from_secs(10);
+
+/// How long it waits for processes that load their part of a checkpoint: they hear it when they join.
+const FOR_LOADING: Duration = Duration::from_secs(60);
+
+/// The processes of the run.
+pub(super) struct EndNotices {
+    expected: BTreeSet<(Role, u32)>,
+    /// They asked what the attempt goes on from.
+    asked: BTreeSet<(Role, u32)>,
+    /// They know that the run has failed, or is over; or they have ended.
+    notified: BTreeSet<(Role, u32)>,
+    /// They were started again when there was nothing left for them to do, and ask now and then whether there is.
+    waiting: BTreeSet<(Role, u32)>,
+}
+
+impl EndNotices {
+    pub(super) fn new(expected: Expected) -> Self {
+        let ranks = |role, count| (0..count).map(move |rank| (role, rank));
+        let Expected { ps, trainers, readers } = expected;
+        let all = [(Role::Ps, ps), (Role::Trainer, trainers), (Role::Reader, readers)];
+        let expected = all.into_iter().flat_map(|(role, count)| ranks(role, count)).collect();
+        Self { expected, asked: BTreeSet::new(), notified: BTreeSet::new(), waiting: BTreeSet::new() }
+    }
+
+    /// Another attempt begins. `present`: those that took part in the last one, and will ask what this one goes on from.
+    pub(super) fn begin_attempt(&mut self, present: impl Iterator<Item = (Role, u32)>) {
+        self.expected.extend(present);
+        (self.asked, self.notified, self.waiting) = Default::default();
+    }
+
+    pub(super) fn mark_asked(&mut self, role: Role, rank: u32) {
+        self.asked.insert((role, rank));
+        self.notified.remove(&(role, rank));
+    }
+
+    pub(super) fn add_waiting(&mut self, role: Role, rank: u32) {
+        self.waiting.insert((role, rank));
+        self.notified.remove(&(role, rank));
+    }
+
+    pub(super) fn is_waiting(&self, role: Role, rank: u32) -> bool {
+        self.waiting.contains(&(role, rank))
+    }
+
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
+        self.waiting.iter().copied()
+    }
+
+    /// A process receives the end of the run, or ends before it.
+    pub(super) fn mark_notified(&mut self, role: Role, rank: u32) {
+        self.notified.insert((role, rank));
+    }
+
+    /// How long to wait for those that do not know of the failure, if these processes have joined.
+    pub(super) fn timeout_after_failure(&self, joined: &BTreeSet<(Role, u32)>) -> Duration {
+        let Self { expected, asked, notified, .. } = self;
+        if asked.iter().any(|process| !joined.contains(process) && !notified.contains(process)) {
+            return FOR_LOADING;
+        }
+        self.timeout_for(expected.union(joined).copied())
+    }
+
+    /// How long to wait for those of `processes` that do not know how the run ended.
+    pub(super) fn timeout_for(&self, mut processes: impl Iterator<Item = (Role, u32)>) -> Duration {
+        if processes.all(|process| self.notified.contains(&process)) { Duration::ZERO } else { FOR_ANY }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_coordinator_waits_until_all_are_notified() {
+        let mut notices = EndNotices::new(Expected { ps: 2, trainers: 1, readers: 1 });
+        let (reader, trainer) = ((Role::Reader, 0), (Role::Trainer, 0));
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY);
+        for role in [Role::Ps, Role::Trainer, Role::Reader] {
+            (0..2).for_each(|rank| notices.mark_notified(role, rank));
+        }
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), Duration::ZERO);
+        notices.begin_attempt(std::iter::empty());
+        (0..2).for_each(|rank| notices.mark_notified(Role::Ps, rank));
+        notices.mark_notified(trainer.0, trainer.1);
+        assert_eq!(
+            notices.timeout_after_failure(&BTreeSet::new()),
+            FOR_ANY,
+            "a reader that has not asked yet is told, too"
+        );
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer, reader] {
+            notices.mark_asked(role, rank);
+        }
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
+            assert_eq!(notices.timeout_after_failure(&[reader].into()), FOR_LOADING);
+            notices.mark_notified(role, rank);
+        }
+        assert_eq!(notices.timeout_after_failure(&[reader].into()), FOR_ANY, "the reader has joined and will ask soon");
+        notices.mark_notified(reader.0, reader.1);
+        assert_eq!(notices.timeout_after_failure(&[reader].into()), Duration::ZERO);
+        notices.begin_attempt([reader].into_iter());
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY);
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
+            notices.mark_notified(role, rank);
+        }
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY, "the reader of the last attempt will ask");
+        notices.mark_notified(reader.0, reader.1);
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), Duration::ZERO);
+    }
+}
