@@ -142,7 +142,7 @@ impl Fault {
     }
 
     /// The fault of a panic, from what `catch_unwind` or `JoinHandle::join` returned: a defect of Forebay, or an external fault if the
-    /// panic says that no thread could be started. `what` is what panicked, for instance `"a decode panicked"`.
+    /// panic says that no thread could be started. `what` is what panicked, for instance `"a decode job panicked"`.
     pub fn of_panic(what: &str, panic: &(dyn Any + Send)) -> Self {
         let said = panic_message(panic);
         if NO_THREAD.iter().any(|text| said.contains(text)) {
@@ -291,14 +291,14 @@ mod tests {
     #[test]
     fn a_panic_is_a_defect_but_a_thread_that_cannot_start_is_a_fault_of_the_machine() {
         let caught = |text: &'static str| std::panic::catch_unwind(|| panic!("{text}")).unwrap_err();
-        let fault = Fault::of_panic("a decode panicked", &*caught("no such row"));
-        assert_eq!(fault.to_string(), "a decode panicked: no such row");
+        let fault = Fault::of_panic("a job panicked", &*caught("no such row"));
+        assert_eq!(fault.to_string(), "a job panicked: no such row");
         assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::Panic));
         for text in [
             "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
             "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"Resource temporarily unavailable\" }",
         ] {
-            let fault = Fault::of_panic("a decode panicked", &*caught(text));
+            let fault = Fault::of_panic("a job panicked", &*caught(text));
             assert_eq!((fault.domain, fault.kind), (Domain::External, FaultKind::Other), "{fault}");
             assert!(
                 fault.to_string().starts_with("cannot start a thread") && fault.to_string().ends_with(text),

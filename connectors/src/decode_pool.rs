@@ -1,7 +1,7 @@
-//! Decode threads. Decodes go in, in order; their items come out in the order of the decodes, whichever decode finishes first.
+//! Decode threads. Jobs go in, in order; their items come out in the order of the jobs, whichever job finishes first.
 //!
-//! A decode blocks its thread while the budget of decoded bytes is used up. The decode whose items are next always gets room for
-//! one item more, so there is no deadlock. The consumer awaits and never blocks. A decode that panics is a fault.
+//! A job blocks its thread while the budget of decoded bytes is used up. The job whose items are next always gets room for
+//! one item more, so there is no deadlock. The consumer awaits and never blocks. A job that panics is a fault.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,7 +15,7 @@ use tokio::sync::futures::Notified;
 use crate::decode_growth::{DecodeGrowth, EVERY};
 use crate::options::ReadOptions;
 
-/// Why a decode ended early.
+/// Why a job ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The pool was dropped: no one takes the rest.
@@ -30,8 +30,7 @@ impl From<Fault> for Stop {
     }
 }
 
-/// Decodes rows on a thread of the pool, and puts the items into the output.
-type Decode<T> = Box<dyn FnOnce(&DecodeOutput<T>) -> Result<(), Stop> + Send>;
+type Job<T> = Box<dyn FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send>;
 
 /// The threads and what they have decoded. Dropping it stops them after the item in hand.
 pub(crate) struct DecodePool<T> {
@@ -43,22 +42,22 @@ pub(crate) struct DecodePool<T> {
     since: Instant,
 }
 
-/// Puts decodes into a pool.
-pub(crate) struct DecodeQueue<T> {
+/// Puts jobs into a pool.
+pub(crate) struct JobQueue<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Where a decode puts its items.
-pub(crate) struct DecodeOutput<T> {
+/// Where a job puts its items.
+pub(crate) struct JobOutput<T> {
     shared: Arc<Shared<T>>,
     number: u64,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// A decode came, or the pool was closed.
+    /// A job came, or the pool was closed.
     work: Condvar,
-    /// An item was taken, or another decode's items are next.
+    /// An item was taken, or another job's items are next.
     room: Condvar,
     /// An item, or an end, came for the consumer.
     ready: Notify,
@@ -66,16 +65,16 @@ struct Shared<T> {
 }
 
 struct State<T> {
-    decodes: VecDeque<(u64, Decode<T>)>,
-    /// Number of the decode of `results[0]`, whose items are next.
+    jobs: VecDeque<(u64, Job<T>)>,
+    /// Number of the job of `results[0]`, whose items are next.
     head: u64,
-    results: VecDeque<DecodeResult<T>>,
+    results: VecDeque<JobResult<T>>,
     buffered: usize,
     /// The next split to fetch is not known: all leased rows are read.
     needs_lease: bool,
     /// Splits that are being fetched.
     fetching: usize,
-    /// No more decodes will come.
+    /// No more jobs will come.
     complete: bool,
     /// The consumer is gone, or has received a fault.
     closed: bool,
@@ -99,28 +98,28 @@ impl<T> State<T> {
     }
 }
 
-struct DecodeResult<T> {
+struct JobResult<T> {
     items: VecDeque<(T, usize)>,
     end: Option<Result<(), Fault>>,
 }
 
 impl<T> Shared<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Decodes run outside the lock, so that a panic cannot leave the state half changed.
+        // Jobs run outside the lock, so that a panic cannot leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<T: Send + 'static> DecodePool<T> {
     /// Starts the threads that `options` say, named after the stage. They share the bytes of emitted items.
-    pub(crate) fn of(cx: &StageCx, options: &ReadOptions) -> Result<(Self, DecodeQueue<T>), Fault> {
+    pub(crate) fn of(cx: &StageCx, options: &ReadOptions) -> Result<(Self, JobQueue<T>), Fault> {
         let growth = DecodeGrowth::new(options.decode_threads, options.most_decode_threads);
         Self::growing(cx, options.decode_threads, growth, options.decode_ahead_bytes)
     }
 
     /// Starts `threads` threads, never more.
     #[cfg(test)]
-    pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, DecodeQueue<T>), Fault> {
+    pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, JobQueue<T>), Fault> {
         Self::growing(cx, threads, DecodeGrowth::new(threads, threads), budget)
     }
 
@@ -129,9 +128,9 @@ impl<T: Send + 'static> DecodePool<T> {
         threads: usize,
         growth: DecodeGrowth,
         budget: usize,
-    ) -> Result<(Self, DecodeQueue<T>), Fault> {
+    ) -> Result<(Self, JobQueue<T>), Fault> {
         let state = State {
-            decodes: VecDeque::new(),
+            jobs: VecDeque::new(),
             head: 0,
             results: VecDeque::new(),
             buffered: 0,
@@ -150,7 +149,7 @@ impl<T: Send + 'static> DecodePool<T> {
         let since = Instant::now();
         let mut pool = Self { shared: Arc::clone(&shared), cx: cx.clone(), growth, threads: 0, since };
         (0..threads).try_for_each(|_| pool.start_thread())?;
-        Ok((pool, DecodeQueue { shared }))
+        Ok((pool, JobQueue { shared }))
     }
 
     fn start_thread(&mut self) -> Result<(), Fault> {
@@ -175,7 +174,7 @@ impl<T: Send + 'static> DecodePool<T> {
         let _ = self.cx.meter().waiting_on("decode", tokio::time::timeout(EVERY, ready)).await;
         let (waited, time) = (begun.elapsed(), self.since.elapsed());
         self.since = Instant::now();
-        let queued = self.shared.lock().decodes.len();
+        let queued = self.shared.lock().jobs.len();
         let more = self.growth.observe(time, waited, queued);
         if more > 0 {
             (0..more).try_for_each(|_| self.start_thread())?;
@@ -185,8 +184,8 @@ impl<T: Send + 'static> DecodePool<T> {
         Ok(())
     }
 
-    /// The next item, or `None` after the last decode's last item. Cancel safe. The stage's meter counts the time that this
-    /// waits: as waiting for `decode` while a decode has the next item, as waiting for the `store` while the next decode is fetched,
+    /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the time that this
+    /// waits: as waiting for `decode` while a job has the next item, as waiting for the `store` while the next job is fetched,
     /// and as starved of a `lease` while there is nothing to fetch.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
         let shared = Arc::clone(&self.shared);
@@ -237,36 +236,36 @@ impl<T> Drop for DecodePool<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
-        let decodes = std::mem::take(&mut state.decodes);
+        let jobs = std::mem::take(&mut state.jobs);
         let results = std::mem::take(&mut state.results);
         drop(state);
         self.shared.work.notify_all();
         self.shared.room.notify_all();
-        drop((decodes, results));
+        drop((jobs, results));
     }
 }
 
-impl<T: Send + 'static> DecodeQueue<T> {
-    /// Adds the next decode; its items come after those of all decodes before it.
-    pub(crate) fn submit(&self, decode: impl FnOnce(&DecodeOutput<T>) -> Result<(), Stop> + Send + 'static) {
-        self.push(None, Some(Box::new(decode)));
+impl<T: Send + 'static> JobQueue<T> {
+    /// Adds the next job; its items come after those of all jobs before it.
+    pub(crate) fn submit(&self, job: impl FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static) {
+        self.push(None, Some(Box::new(job)));
     }
 
-    /// In the place of a decode: the fault that kept it from starting.
+    /// In the place of a job: the fault that kept it from starting.
     pub(crate) fn fail(&self, fault: Fault) {
         self.push(Some(Err(fault)), None);
     }
 
-    fn push(&self, end: Option<Result<(), Fault>>, decode: Option<Decode<T>>) {
+    fn push(&self, end: Option<Result<(), Fault>>, job: Option<Job<T>>) {
         let mut state = self.shared.lock();
         if state.closed {
             return;
         }
         let number = state.head + state.results.len() as u64;
-        state.results.push_back(DecodeResult { items: VecDeque::new(), end });
-        match decode {
-            Some(decode) => {
-                state.decodes.push_back((number, decode));
+        state.results.push_back(JobResult { items: VecDeque::new(), end });
+        match job {
+            Some(job) => {
+                state.jobs.push_back((number, job));
                 drop(state);
                 self.shared.work.notify_one();
             }
@@ -278,14 +277,14 @@ impl<T: Send + 'static> DecodeQueue<T> {
     }
 }
 
-impl<T> DecodeQueue<T> {
-    /// Another handle that tells the pool what is awaited before the next decode.
+impl<T> JobQueue<T> {
+    /// Another handle that tells the pool what is awaited before the next job.
     pub(crate) fn fetches(&self) -> Fetches<T> {
         Fetches { shared: Arc::clone(&self.shared) }
     }
 }
 
-/// Tells a pool what its next decode waits for.
+/// Tells a pool what its next job waits for.
 pub(crate) struct Fetches<T> {
     shared: Arc<Shared<T>>,
 }
@@ -327,8 +326,8 @@ impl<T> Drop for Fetching<T> {
     }
 }
 
-/// No more decodes will come.
-impl<T> Drop for DecodeQueue<T> {
+/// No more jobs will come.
+impl<T> Drop for JobQueue<T> {
     fn drop(&mut self) {
         self.shared.lock().complete = true;
         self.shared.work.notify_all();
@@ -336,7 +335,7 @@ impl<T> Drop for DecodeQueue<T> {
     }
 }
 
-impl<T: Send + 'static> DecodeOutput<T> {
+impl<T: Send + 'static> JobOutput<T> {
     /// Hands over one item of `bytes` bytes. Blocks while the budget is used up.
     pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), Stop> {
         let mut state = self.shared.lock();
@@ -363,12 +362,12 @@ impl<T: Send + 'static> DecodeOutput<T> {
 fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
     loop {
         let mut state = shared.lock();
-        let (number, decode) = loop {
+        let (number, job) = loop {
             if state.closed {
                 return;
             }
-            if let Some(decode) = state.decodes.pop_front() {
-                break decode;
+            if let Some(job) = state.jobs.pop_front() {
+                break job;
             }
             if state.complete {
                 return;
@@ -376,12 +375,12 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
-        let output = DecodeOutput { shared: Arc::clone(shared), number };
-        let end = match catch_unwind(AssertUnwindSafe(|| decode(&output))) {
+        let output = JobOutput { shared: Arc::clone(shared), number };
+        let end = match catch_unwind(AssertUnwindSafe(|| job(&output))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Stop::Fault(fault))) => Err(fault),
             Ok(Err(Stop::Closed)) => return,
-            Err(panic) => Err(Fault::of_panic("a decode panicked", &*panic)),
+            Err(panic) => Err(Fault::of_panic("a decode job panicked", &*panic)),
         };
         let mut state = shared.lock();
         if state.closed {
@@ -410,16 +409,16 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn items_come_in_the_order_of_the_decodes_whatever_the_threads_and_the_budget() {
+    async fn items_come_in_the_order_of_the_jobs_whatever_the_threads_and_the_budget() {
         for (threads, budget) in [(1, 0), (1, 1000), (4, 0), (4, 25), (3, 1000)] {
             let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), threads, budget).unwrap();
-            for decode in 0..50u64 {
+            for job in 0..50u64 {
                 queue.submit(move |output| {
-                    for i in 0..decode % 7 {
-                        if (decode + i) % 3 == 0 {
+                    for i in 0..job % 7 {
+                        if (job + i) % 3 == 0 {
                             std::thread::yield_now();
                         }
-                        output.push(decode * 10 + i, 10)?;
+                        output.push(job * 10 + i, 10)?;
                     }
                     Ok(())
                 });
@@ -432,7 +431,7 @@ mod tests {
 
     #[tokio::test]
     async fn emitted_bytes_stay_within_the_budget_and_one_item() {
-        // The consumer may count an item out before the decode has counted it in.
+        // The consumer may count an item out before the job has counted it in.
         let live = Arc::new(AtomicIsize::new(0));
         let peak = Arc::new(AtomicIsize::new(0));
         let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 4, 50).unwrap();
@@ -454,7 +453,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(items, 200);
-        // Four threads may be between the push and the count, and one item is always let in for the decode that is next.
+        // Four threads may be between the push and the count, and one item is always let in for the job that is next.
         assert!(peak.load(Ordering::SeqCst) <= 50 + 10 + 4 * 10, "{peak:?}");
     }
 
@@ -482,7 +481,7 @@ mod tests {
         let options = ReadOptions { most_decode_threads: 3, ..ReadOptions::default() };
         let cx = StageCx::detached("t");
         let (mut pool, queue) = DecodePool::of(&cx, &options).unwrap();
-        // No decode ends before three run at once.
+        // No job ends before three run at once.
         let together = Arc::new((Mutex::new(0), Condvar::new()));
         for number in 0..9 {
             let together = Arc::clone(&together);
@@ -493,7 +492,7 @@ mod tests {
                 changed.notify_all();
                 let limit = Duration::from_secs(60);
                 let (running, waited) = changed.wait_timeout_while(running, limit, |running| *running < 3).unwrap();
-                assert!(!waited.timed_out(), "{running} decodes ran at once");
+                assert!(!waited.timed_out(), "{running} jobs ran at once");
                 drop(running);
                 output.push(number, 1)
             });
@@ -504,7 +503,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn dropping_the_pool_frees_a_blocked_decode() {
+    async fn dropping_the_pool_frees_a_blocked_job() {
         let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1).unwrap();
         let alive = Arc::new(());
         let held = Arc::clone(&alive);
@@ -518,10 +517,7 @@ mod tests {
         drop(pool);
         let begun = Instant::now();
         while Arc::strong_count(&alive) > 1 {
-            assert!(
-                begun.elapsed() < Duration::from_secs(60),
-                "the decode still runs, 60 s after its pool was dropped"
-            );
+            assert!(begun.elapsed() < Duration::from_secs(60), "the job still runs, 60 s after its pool was dropped");
             std::thread::yield_now();
         }
     }

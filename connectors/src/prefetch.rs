@@ -13,7 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::decode_pool::{DecodeOutput, DecodeQueue, Stop};
+use crate::decode_pool::{JobOutput, JobQueue, Stop};
 
 /// Holds its part of the budget until it is dropped: it travels with the fetched bytes.
 #[derive(Debug)]
@@ -90,19 +90,19 @@ impl Window {
 }
 
 /// Starts the task. `splits` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
-/// of it; `fetch` gets it with the permit for those bytes and makes its decodes, in order. A split over budget takes all of it.
-pub(crate) fn start<T, W, F, Fut, D>(
+/// of it; `fetch` gets it with the permit for those bytes and makes its jobs, in order. A split over budget takes all of it.
+pub(crate) fn start<T, W, F, Fut, J>(
     budget_bytes: usize,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
     fetch: F,
-    queue: DecodeQueue<T>,
+    queue: JobQueue<T>,
 ) -> Prefetch
 where
     T: Send + 'static,
     W: Send + 'static,
     F: Fn(W, BudgetPermit) -> Fut + Send + 'static,
-    Fut: Future<Output = Result<Vec<D>, Fault>> + Send + 'static,
-    D: FnOnce(&DecodeOutput<T>) -> Result<(), Stop> + Send + 'static,
+    Fut: Future<Output = Result<Vec<J>, Fault>> + Send + 'static,
+    J: FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static,
 {
     let (fetches, known) = (queue.fetches(), queue.fetches());
     let splits = splits_known(splits, move |is_known| known.needs_lease(!is_known));
@@ -112,19 +112,19 @@ where
         let mut idle_since = Instant::now();
         // Splits that arrived before earlier ones, and the number of the next one to hand on.
         let (mut next, mut asked, mut more) = (0_u64, 0_u64, true);
-        let mut early: BTreeMap<u64, Result<(Vec<D>, _), Fault>> = BTreeMap::new();
+        let mut early: BTreeMap<u64, Result<(Vec<J>, _), Fault>> = BTreeMap::new();
         while more || !running.is_empty() {
             tokio::select! {
                 biased;
-                Some((number, bytes, decodes)) = running.next() => {
+                Some((number, bytes, jobs)) = running.next() => {
                     window.end(bytes);
                     idle_since = Instant::now();
-                    early.insert(number, decodes);
-                    while let Some(decodes) = early.remove(&next) {
+                    early.insert(number, jobs);
+                    while let Some(jobs) = early.remove(&next) {
                         next += 1;
-                        match decodes {
-                            Ok((decodes, under_way)) => {
-                                decodes.into_iter().for_each(|decode| queue.submit(decode));
+                        match jobs {
+                            Ok((jobs, under_way)) => {
+                                jobs.into_iter().for_each(|job| queue.submit(job));
                                 drop(under_way);
                             }
                             Err(fault) => return queue.fail(fault),
@@ -148,11 +148,11 @@ where
                     let number = asked;
                     asked += 1;
                     running.push(async move {
-                        let decodes = match fetching {
-                            Ok(fetching) => fetching.await.map(|decodes| (decodes, under_way)),
+                        let jobs = match fetching {
+                            Ok(fetching) => fetching.await.map(|jobs| (jobs, under_way)),
                             Err(fault) => Err(fault),
                         };
-                        (number, bytes, decodes)
+                        (number, bytes, jobs)
                     });
                 }
             }
@@ -222,7 +222,7 @@ mod tests {
             gates.lock().unwrap().insert(number, end);
             async move {
                 ended.await.map_err(|e| Fault::internal("ended").because(e))?;
-                Ok(vec![move |output: &DecodeOutput<u64>| {
+                Ok(vec![move |output: &JobOutput<u64>| {
                     drop(permit);
                     output.push(number, 1)
                 }])

@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use super::dictionaries::{DictionaryCache, DictionarySet};
 use super::open::{self, IpcFile};
 use super::unpack::{self, FetchedBuffers};
-use crate::decode_pool::{DecodeOutput, DecodePool, Stop};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
@@ -197,7 +197,7 @@ impl Source for ArrowSource {
                 decode.set.fetch(&file.file, &file.dictionaries_of(at.before)).await?;
                 let fetched = unpack::fetch(&file.file, &at.block).await?;
                 cx.meter().fetched(at.block.cost());
-                Ok(vec![move |output: &DecodeOutput<Rows>| {
+                Ok(vec![move |output: &JobOutput<Rows>| {
                     let done = decode.run(fetched, output);
                     drop(permit);
                     done
@@ -226,7 +226,7 @@ struct Decode {
 }
 
 impl Decode {
-    fn run(self, fetched: FetchedBuffers, output: &DecodeOutput<Rows>) -> Result<(), Stop> {
+    fn run(self, fetched: FetchedBuffers, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let whole = self.arrays(fetched)?;
         let (bytes, rows) = (batch_bytes(&whole), whole.num_rows().max(1));
         let (mut row, end) = (self.part.rows.start, self.part.rows.end);

@@ -38,7 +38,7 @@ pub(super) struct Encoder {
     columns: Option<Columns>,
     room: Arc<Semaphore>,
     bytes: Arc<AtomicU64>,
-    to_encode: Option<mpsc::Sender<ColumnToEncode>>,
+    jobs: Option<mpsc::Sender<Job>>,
     groups: Option<mpsc::Sender<Message>>,
     encoders: Vec<JoinHandle<()>>,
     writer: Option<JoinHandle<Result<(StagedFolder, Written), Fault>>>,
@@ -52,8 +52,8 @@ struct Columns {
     roots: Vec<usize>,
 }
 
-/// A column of a row group.
-struct ColumnToEncode {
+/// A column to encode.
+struct Job {
     at: usize,
     field: FieldRef,
     pieces: Vec<ArrayRef>,
@@ -78,7 +78,7 @@ struct Group {
 impl Encoder {
     /// Starts the threads, named after the stage.
     pub(super) fn start(cx: &StageCx, staged: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {
-        let (to_encode, queue) = mpsc::channel();
+        let (jobs, queue) = mpsc::channel();
         let (groups, to_write) = mpsc::channel();
         let room = Arc::new(Semaphore::new(GROUPS));
         let bytes = Arc::new(AtomicU64::new(0));
@@ -89,7 +89,7 @@ impl Encoder {
             columns: None,
             room: Arc::clone(&room),
             bytes: Arc::clone(&bytes),
-            to_encode: Some(to_encode),
+            jobs: Some(jobs),
             groups: Some(groups),
             encoders: Vec::new(),
             writer: None,
@@ -145,8 +145,8 @@ impl Encoder {
         let mut sent = self.groups.as_ref().is_some_and(|groups| groups.send(Message::Group(group)).is_ok());
         for (at, (pieces, writers)) in columns.into_iter().zip(writers).enumerate() {
             let (field, to) = (Arc::clone(&shape.schema.fields()[at]), to.clone());
-            let column = ColumnToEncode { at, field, pieces, change: self.change, writers, to };
-            sent &= self.to_encode.as_ref().is_some_and(|to_encode| to_encode.send(column).is_ok());
+            let job = Job { at, field, pieces, change: self.change, writers, to };
+            sent &= self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
         }
         if sent { Ok(()) } else { Err(self.why()) }
     }
@@ -169,7 +169,7 @@ impl Encoder {
     }
 
     fn join(&mut self) -> Result<(StagedFolder, Written), Fault> {
-        self.to_encode = None;
+        self.jobs = None;
         for thread in mem::take(&mut self.encoders) {
             // Its panic shows as a column that never comes.
             let _ = thread.join();
@@ -206,10 +206,10 @@ fn unwritable(e: parquet::errors::ParquetError) -> Fault {
     Fault::user("rows of this shape cannot be written as Parquet").because(e)
 }
 
-fn encode_all(queue: &Mutex<mpsc::Receiver<ColumnToEncode>>) {
+fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
     loop {
-        let column = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(ColumnToEncode { at, field, pieces, change, writers, to }) = column else { return };
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(Job { at, field, pieces, change, writers, to }) = job else { return };
         // Not wanted any more if the writing thread is gone.
         let _ = to.send((at, encode(&pieces, change, &field, writers)));
     }

@@ -1,5 +1,5 @@
-//! Into how many pieces a row group is cut. A large one alone fills the budget of fetched bytes, so in one piece, one thread would decode
-//! it while the others wait. Its rows are cut into pieces then, as many as give every thread one.
+//! How many jobs decode one row group. A large one alone fills the budget of fetched bytes, so with one job for each, one thread would
+//! decode while the others wait. Its rows are cut into pieces then, as many as give every thread one.
 //!
 //! Each piece decodes the dictionaries anew, so nothing is cut without need.
 

@@ -1,6 +1,6 @@
 //! Parquet files. Read in this order: `footer` (what a file holds), `selection` (the columns wanted), `types`, `pages`
-//! (those of some rows of a row group), `fetch` (column chunks into memory), `encryption`, `cuts` (into how many pieces a row
-//! group is cut), `source`.
+//! (those of some rows of a row group), `fetch` (column chunks into memory), `encryption`, `cuts` (how many jobs decode a row
+//! group), `source`.
 
 mod cuts;
 mod encryption;

@@ -13,7 +13,7 @@ use super::cuts::Cuts;
 use super::encryption::encrypted_column;
 use super::fetch::{self, Fetched, FetchedRows};
 use super::footer::{self, Footer};
-use crate::decode_pool::{DecodeOutput, DecodePool, Stop};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
@@ -200,15 +200,15 @@ impl Source for ParquetSource {
                 cx.meter().fetched(fetched.bytes);
                 // The bytes are in memory until the last piece is decoded.
                 let permit = Arc::new(permit);
-                let run = |piece: Decode| {
+                let job = |piece: Decode| {
                     let (fetched, permit) = (fetched.clone(), Arc::clone(&permit));
-                    move |output: &DecodeOutput<Rows>| {
+                    move |output: &JobOutput<Rows>| {
                         let done = piece.run(fetched, output);
                         drop(permit);
                         done
                     }
                 };
-                Ok(decode.cut(fetched.finds_rows).map(run).collect())
+                Ok(decode.cut(fetched.finds_rows).map(job).collect())
             }
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
@@ -230,7 +230,7 @@ struct Decode {
     before: u64,
     part: Part,
     batch_rows: usize,
-    /// The number of pieces into which the rows are cut, if they can be.
+    /// The number of jobs that decode the rows.
     pieces: u64,
 }
 
@@ -247,7 +247,7 @@ impl Decode {
         })
     }
 
-    fn run(self, fetched: FetchedRows, output: &DecodeOutput<Rows>) -> Result<(), Stop> {
+    fn run(self, fetched: FetchedRows, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;
         let FetchedRows { data, metadata, row_group, .. } = fetched;

@@ -16,7 +16,7 @@ use super::histories::Items;
 use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
-use crate::decode_pool::{DecodeOutput, DecodePool};
+use crate::decode_pool::{DecodePool, JobOutput};
 use crate::lease::{Leases, fingerprint};
 use crate::next_rows;
 use crate::options::ReadOptions;
@@ -151,7 +151,7 @@ impl Source for SyntheticSource {
         let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
             let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
             async move {
-                Ok(vec![move |output: &DecodeOutput<Rows>| {
+                Ok(vec![move |output: &JobOutput<Rows>| {
                     let batch = make(&planted, &schema, base + lineage.row, n, has_buy)?;
                     let batch = match categories {
                         Categories::Int => batch,

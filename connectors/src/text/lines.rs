@@ -9,7 +9,7 @@ use forebay_actors::Lineage;
 
 use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected};
 use super::format::LineParser;
-use crate::decode_pool::{DecodeOutput, Stop};
+use crate::decode_pool::{JobOutput, Stop};
 use crate::file::DataFile;
 use crate::row_places::{RowPlaces, Unit};
 use crate::rows::{Rows, WindowMark, batch_bytes};
@@ -60,7 +60,7 @@ pub(crate) struct TextSplit {
 /// Turns the text of one split into items.
 pub(crate) struct SplitParser<'a, P> {
     split: TextSplit,
-    output: &'a DecodeOutput<Parsed>,
+    output: &'a JobOutput<Parsed>,
     columns: P,
     /// Of each row since the last batch the number of its line, if the split begins with its file, else its first byte.
     places: Vec<u64>,
@@ -72,7 +72,7 @@ pub(crate) struct SplitParser<'a, P> {
 }
 
 impl<'a, P: LineParser> SplitParser<'a, P> {
-    pub(crate) fn new(split: TextSplit, columns: P, output: &'a DecodeOutput<Parsed>) -> Self {
+    pub(crate) fn new(split: TextSplit, columns: P, output: &'a JobOutput<Parsed>) -> Self {
         let (rejected, places) = (Vec::new(), Vec::new());
         Self { split, output, columns, places, rejected, rejected_bytes: 0, row: 0, lines: 0 }
     }

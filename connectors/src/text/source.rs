@@ -18,7 +18,7 @@ use super::format::{LineFormat, LineParser};
 use super::lines::{Failed, Parsed, SplitParser, TextSplit};
 use super::row_estimate::RowEstimate;
 use super::windows::{SplitToRead, TextWindows};
-use crate::decode_pool::{DecodeOutput, DecodePool, Stop};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::format::PACKED_OTHERWISE;
 use crate::identity;
@@ -316,7 +316,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             cx.meter().fetched(range.end.min(files[text.file].size).saturating_sub(range.start));
             let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
             let fetched = fetch(text, move || format.parser(&head, rows), range, permit);
-            fetched.map_ok(|decode| vec![decode])
+            fetched.map_ok(|job| vec![job])
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));
@@ -365,7 +365,7 @@ impl<F: LineFormat> Source for TextSource<F> {
     }
 }
 
-type Decode = Box<dyn FnOnce(&DecodeOutput<Parsed>) -> Result<(), Stop> + Send>;
+type Job = Box<dyn FnOnce(&JobOutput<Parsed>) -> Result<(), Stop> + Send>;
 
 /// `parser` is called when the split is decoded, so that a split that waits holds no columns.
 fn fetch<P: LineParser>(
@@ -373,21 +373,21 @@ fn fetch<P: LineParser>(
     parser: impl FnOnce() -> P + Send + 'static,
     range: Range<u64>,
     permit: BudgetPermit,
-) -> BoxFuture<'static, Result<Decode, Fault>> {
+) -> BoxFuture<'static, Result<Job, Fault>> {
     Box::pin(async move {
         let file = Arc::clone(&split.data_file);
         let compression = TextCompression::of(&file.name);
         if compression == TextCompression::Plain {
             let cut = cut::read(&file, range).await?;
-            return Ok(Box::new(move |output: &DecodeOutput<Parsed>| {
+            return Ok(Box::new(move |output: &JobOutput<Parsed>| {
                 let done = parse(&cut, SplitParser::new(split, parser(), output));
                 drop((cut, permit));
                 done
-            }) as Decode);
+            }) as Job);
         }
         let (pieces, receiver) = mpsc::channel(PIECES);
         let name = file.name.clone();
-        // Ends by itself when the decode, which receives, is dropped.
+        // Ends by itself when the job, which receives, is dropped.
         tokio::spawn(async move {
             for range in cut::ranges(file.size, PIECE_BYTES) {
                 let piece = file.read(range).await;
@@ -397,12 +397,12 @@ fn fetch<P: LineParser>(
                 }
             }
         });
-        Ok(Box::new(move |output: &DecodeOutput<Parsed>| {
+        Ok(Box::new(move |output: &JobOutput<Parsed>| {
             let parser = SplitParser::new(split, parser(), output);
             let done = decompress(&name, compression, ChannelReader::new(receiver), parser);
             drop(permit);
             done
-        }) as Decode)
+        }) as Job)
     })
 }
 
