@@ -46,6 +46,27 @@ fn a_saved_model_evaluates_the_same_with_any_number_of_shards() {
     }
 }
 
+/// A bug: a boundary read back one bit higher, and the rows at it had the bucket of smaller values.
+#[test]
+fn a_saved_model_has_its_boundaries_to_the_last_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, folder) = (dir.path().join("rows.jsonl"), dir.path().join("model"));
+    let boundary = 0.010506151518672291_f64;
+    let line = |i: usize| match i % 2 {
+        0 => format!("{{\"label\": 0, \"x\": {}}}\n", boundary.next_down()),
+        _ => format!("{{\"label\": 1, \"x\": {boundary}}}\n"),
+    };
+    fs::write(&rows, (0..2000).map(line).collect::<String>()).unwrap();
+    let slots = format!("columns.slots=[{{ column = 'x', kind = 'boundaries', boundaries = [{boundary}] }}]");
+    let job = common::job(&rows, &["model.kind=lr", "columns.dense=[]", &slots]);
+    let trained = common::train(job);
+    let rows = rows.to_str().unwrap();
+    let before = trained.model.evaluate(rows).unwrap().0;
+    trained.model.save(&folder).unwrap();
+    let after = Model::load(&folder, 1).unwrap().evaluate(rows).unwrap().0;
+    assert_eq!((before.auc, after), (Some(1.0), before));
+}
+
 #[test]
 fn every_damaged_or_missing_file_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();

@@ -39,3 +39,51 @@ impl Serialize for WrittenJob<'_> {
         Job::serialize(self.0, serializer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_models::DenseOptimizer;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{DenseStatistics, Slot, SlotKind};
+
+    /// A job with these numbers in several sections.
+    fn job_with(number: f64, small: f32) -> Job {
+        let mut job = Job::default();
+        let boundaries = Some(vec![number]);
+        job.columns.slots = vec![Slot { kind: SlotKind::Boundaries, boundaries, ..Slot::from("x".to_owned()) }];
+        let statistics = DenseStatistics { mean: number, std: number, ..DenseStatistics::default() };
+        job.columns.statistics = Some([("y".to_owned(), statistics)].into());
+        job.train.optimizer = Some(DenseOptimizer::adam(number));
+        job.train.clip_norm = Some(number);
+        job.table.admission.probability = Some(number);
+        job.table.eviction.min_score = Some(small);
+        job
+    }
+
+    fn assert_it_reads_back(job: &Job) {
+        assert_eq!(&Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
+        let json = serde_json::to_string(job).unwrap();
+        assert_eq!(&serde_json::from_str::<Job>(&json).unwrap(), job);
+        assert_eq!(&serde_json::from_value::<Job>(serde_json::from_str(&json).unwrap()).unwrap(), job);
+    }
+
+    /// A bug: these were one bit off after JSON.
+    #[test]
+    fn numbers_with_many_digits_read_back() {
+        for number in [0.010506151518672291, 0.012561043700013551, 0.030000000000000002, 1e-25, 1e-30] {
+            assert_it_reads_back(&job_with(number, 0.1));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_finite_number_reads_back(
+            number in any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |number| number.is_finite()),
+            small in any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |number| number.is_finite()),
+        ) {
+            assert_it_reads_back(&job_with(number, small));
+        }
+    }
+}

@@ -216,7 +216,7 @@ impl Moments {
     }
 }
 
-/// Nine significant digits: so many that JSON gives the same number back, and more than the inputs of a model have.
+/// Nine significant digits: more than the inputs of a model have.
 fn rounded(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }

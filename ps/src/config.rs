@@ -272,7 +272,10 @@ impl TableConfig {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::lifetime::Admission;
 
     fn read(json: &str) -> Result<TableConfig, serde_json::Error> {
         serde_json::from_str(json)
@@ -333,5 +336,31 @@ mod tests {
         assert!(spoil(&|c| c.parts.push(c.parts[0].clone())).contains("two parts"));
         assert!(spoil(&|c| c.parts[0].init = Init::Uniform { scale: f32::NAN }).contains("NaN"));
         assert!(spoil(&|c| c.parts[0].optimizer = Optimizer::Sgd { lr: f64::INFINITY.into(), l2: 0.0 }).contains("lr"));
+    }
+
+    proptest! {
+        #[test]
+        fn every_finite_number_reads_back(
+            number in any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |number| number.is_finite()),
+            small in any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |number| number.is_finite()),
+        ) {
+            let config = TableConfig {
+                name: "t".into(),
+                seed: 0,
+                parts: vec![PartConfig {
+                    name: "p".into(),
+                    dim: 1,
+                    optimizer: Optimizer::Sgd { lr: number.into(), l2: small },
+                    init: Init::Normal { std: small },
+                }],
+                storage: Storage::F32,
+                lifetime: Lifetime { admission: Some(Admission::Probability(number)), eviction: None },
+                groups: Vec::new(),
+            };
+            let json = serde_json::to_string(&config).unwrap();
+            prop_assert_eq!(&read(&json).unwrap(), &config);
+            let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+            prop_assert_eq!(serde_json::from_value::<TableConfig>(value).unwrap(), config);
+        }
     }
 }

@@ -321,7 +321,38 @@ fn is_bound(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use forebay_models::DenseOptimizer;
+    use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage};
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// A bug: a number was one bit off, and the checkpoint was that of another job.
+        #[test]
+        fn a_checkpoint_is_of_its_own_job_whatever_the_digits_of_its_numbers(
+            number in any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |number| number.is_finite()),
+        ) {
+            let mut job = Job::default();
+            (job.train.optimizer, job.train.clip_norm) = (Some(DenseOptimizer::adam(number)), Some(number));
+            let optimizer = Optimizer::Sgd { lr: number.into(), l2: 0.0 };
+            let part = PartConfig { name: "p".into(), dim: 1, optimizer, init: Init::Zeros };
+            let config = TableConfig {
+                name: "t".into(),
+                seed: 0,
+                parts: vec![part],
+                storage: Storage::F32,
+                lifetime: Lifetime::default(),
+                groups: Vec::new(),
+            };
+            let tables = vec![TableLayers { config: config.clone(), layers: Vec::new() }];
+            let manifest = CheckpointManifest::new(7, job.clone(), TrainPosition::default(), tables, Vec::new());
+            let text = manifest.to_json().unwrap();
+            let read: CheckpointManifest = versioned_json::parse(&text, "it", FORMAT, VERSION).unwrap();
+            read.check_job(&job).unwrap();
+            prop_assert_eq!(&read.tables[0].config, &config);
+        }
+    }
 
     #[test]
     fn a_run_goes_on_with_its_own_job_on_other_machines() {

@@ -63,7 +63,7 @@ impl std::fmt::Display for EvaluationPoint {
     }
 }
 
-/// A point in a checkpoint. Numbers are text: a run that goes on must read them to the last bit, and JSON numbers may lose it.
+/// A point in a checkpoint. Numbers are text, because JSON has no infinite numbers and no NaN: a run that goes on must read those, too.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredPoint {
