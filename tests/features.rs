@@ -74,15 +74,19 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     assert!(code == Some(2) && said.contains("columns.statistics.I1 was computed with another transform"), "{said}");
 }
 
-/// A bug: values were rounded to 32 bits first, unix seconds to multiples of 128.
+/// A bug: values were rounded to 32 bits first, unix seconds to multiples of 128; then statistics to nine digits, so that milliseconds of
+/// an hour had one value.
 #[test]
-fn statistics_have_nine_digits_of_large_values() {
+fn statistics_have_all_digits_of_large_values() {
     let dir = tempfile::tempdir().unwrap();
     let (price, second) = (|i: i32| 999_996.107 + f64::from(i), |i: i32| 1_700_000_000 + i64::from(i));
     let rows = RecordBatch::try_from_iter_with_nullable([
         ("label", Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2))) as ArrayRef, true),
         ("price", Arc::new(Float64Array::from_iter_values((0..50).map(price))), true),
         ("second", Arc::new(Int64Array::from_iter_values((0..50).map(second))), true),
+        ("moment", Arc::new(Int64Array::from_iter_values((0..50).map(second))), true),
+        ("milli", Arc::new(Int64Array::from_iter_values((0..50).map(|i| 1_700_000_000_000 + i))), true),
+        ("micro", Arc::new(Int64Array::from_iter_values((0..50).map(|i| 1_700_000_000_000_001 + i))), true),
         ("item", Arc::new(Int32Array::from_iter_values(0..50)), true),
     ])
     .unwrap();
@@ -91,11 +95,16 @@ fn statistics_have_nine_digits_of_large_values() {
     writer.write(&rows).unwrap();
     writer.close().unwrap();
     let columns = [
-        "columns.dense=['price', { column = 'second', transform = 'none', scale = 'z_score' }]",
-        "columns.slots=['item']",
+        "columns.dense=['price', { column = 'second', transform = 'none', scale = 'z_score' }, \
+         { column = 'milli', transform = 'none', scale = 'min_max' }, { column = 'micro', transform = 'none' }]",
+        "columns.slots=['item', { column = 'moment', kind = 'boundaries', quantiles = 2 }]",
     ];
-    let found = column_statistics(&common::job(&path, &columns), &Context::default()).unwrap().dense;
-    assert_eq!((found["price"].min, found["price"].max), (999_996.107, 1_000_045.11));
+    let found = column_statistics(&common::job(&path, &columns), &Context::default()).unwrap();
+    assert_eq!(found.quantiles["moment"], [1_700_000_025.0], "not the nearest number of 32 bits");
+    let found = found.dense;
+    assert_eq!((found["price"].min, found["price"].max), (price(0), price(49)));
+    assert_eq!((found["milli"].min, found["milli"].max), (1.7e12, 1_700_000_000_049.0));
+    assert_eq!((found["micro"].min, found["micro"].mean), (1_700_000_000_000_001.0, 1_700_000_000_000_025.5));
     // (50² - 1) / 12 is the variance of 50 numbers in a row.
     let expected = (2499.0_f64 / 12.0).sqrt();
     assert!((found["price"].std - expected).abs() < 1e-6, "{:?}", found["price"]);

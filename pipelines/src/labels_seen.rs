@@ -57,24 +57,28 @@ impl LabelsSeen {
 
     /// Logs what is wrong with the labels, of the job's `columns`.
     pub(crate) fn warn(&self, columns: &Labels) {
+        self.wrong(columns).iter().for_each(|wrong| tracing::warn!("columns.label: {wrong}"));
+    }
+
+    /// What is wrong with the labels, of the job's `columns`.
+    pub(crate) fn wrong(&self, columns: &Labels) -> Vec<String> {
         let all = self.0.lock().expect("no holder of this lock panics").clone();
-        for (column, seen) in columns.iter().zip(all) {
-            if let Some((least, most)) = seen.range
-                && least == most
-            {
-                tracing::warn!(
-                    "columns.label: {} label {least} ({}), so the model learned nothing that tells rows apart",
-                    all_rows_have(seen.rows),
-                    described(column)
-                );
-            } else if let Some(never) = never(column, seen.positives) {
-                tracing::warn!(
-                    "columns.label: no row of {} has {never} in column `{}`, which columns.label calls positive",
-                    commas(seen.rows),
-                    column.column
-                );
+        let rows: u64 = all.iter().map(|seen| seen.rows).sum();
+        let of_label = |(column, seen): (&LabelColumn, &Seen)| match seen.range {
+            None if rows > 0 => {
+                Some(format!("no row has a value in {}, so the model learned nothing of it", described(column)))
             }
-        }
+            Some((least, most)) if least == most => Some(format!(
+                "{} label {least} ({}), so the model learned nothing that tells rows apart",
+                all_rows_have(seen.rows),
+                described(column)
+            )),
+            _ => never(column, seen.positives).map(|never| {
+                let (rows, column) = (commas(seen.rows), &column.column);
+                format!("no row of {rows} has {never} in column `{column}`, which columns.label calls positive")
+            }),
+        };
+        columns.iter().zip(&all).filter_map(of_label).collect()
     }
 }
 

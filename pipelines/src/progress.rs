@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_actors::BarrierNumber;
-use forebay_models::{LabelRows, StepOutput, loss_sum};
+use forebay_models::{LabelRows, StepOutput, label_column, loss_sum};
 use serde::Serialize;
 
 use crate::flow::TrainBatch;
@@ -130,7 +130,7 @@ impl Progress {
             slots.add(batch);
         }
         let seen = self.labels();
-        batch.labels.chunks(batch.rows.max(1)).enumerate().for_each(|(label, values)| seen.add(label, values));
+        (0..count).for_each(|label| seen.add(label, &label_column(&batch.labels, label, count)));
         if count == 1 {
             return self.first_label(batch.rows, output.loss, &output.logits, &batch.labels, weights);
         }
@@ -162,5 +162,32 @@ impl Progress {
             auc: metrics.auc.value(),
             device_seconds: state.device.as_secs_f64(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_job::Columns;
+
+    use super::*;
+
+    /// A bug: labels were taken as one after the other, and they are row by row.
+    #[test]
+    fn each_of_several_labels_is_counted_by_its_own_values() {
+        let progress = Progress::default();
+        let step = |labels: Vec<f32>| {
+            let output = StepOutput { logits: vec![0.0; labels.len()], ..StepOutput::default() };
+            progress.step(&output, &TrainBatch { rows: labels.len() / 3, labels, ..TrainBatch::default() });
+        };
+        let none = f32::NAN;
+        step(vec![0.0, 1.0, none, 1.0, 1.0, none]);
+        step(vec![]);
+        step(vec![1.0, 1.0, none]);
+        let columns: Columns = toml::from_str("label = ['click', 'seen', 'buy']\ndense = []\nslots = []").unwrap();
+        let wrong = progress.labels().wrong(&columns.label);
+        assert_eq!(wrong.len(), 2, "{wrong:?}");
+        assert!(wrong[0].contains("all 3 rows have label 1 (column `seen`)"), "{wrong:?}");
+        assert!(wrong[1].contains("no row has a value in column `buy`"), "{wrong:?}");
+        assert!(Progress::default().labels().wrong(&columns.label).is_empty(), "no rows, no warning");
     }
 }

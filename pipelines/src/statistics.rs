@@ -158,11 +158,13 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     measured
 }
 
-/// Mean and sum of squared differences from it, in one pass (Chan, Golub and LeVeque 1979).
+/// Mean and sum of squared differences from it, in one pass (Chan, Golub and LeVeque 1979). The mean is kept as its difference from the
+/// first value, so that equal values have no deviation at all, and values that hardly differ lose no digits.
 #[derive(Clone, Copy)]
 struct Moments {
     values: u64,
     missing: u64,
+    first: f64,
     mean: f64,
     squares: f64,
     min: f64,
@@ -172,28 +174,27 @@ struct Moments {
 impl Default for Moments {
     fn default() -> Self {
         let (min, max) = (f64::INFINITY, f64::NEG_INFINITY);
-        Self { values: 0, missing: 0, mean: 0.0, squares: 0.0, min, max }
+        Self { values: 0, missing: 0, first: 0.0, mean: 0.0, squares: 0.0, min, max }
     }
 }
 
 impl Moments {
-    /// Adds the values of a batch, each the sum of two numbers; `missing` is 1 where there is none.
-    fn add(&mut self, values: &[f32], rests: &[f32], missing: &[f32]) {
-        let exact = || values.iter().zip(rests).map(|(&value, &rest)| f64::from(value) + f64::from(rest));
-        let there = || exact().zip(missing).filter(|(_, missing)| **missing == 0.0).map(|(value, _)| value);
-        let count = there().count();
-        self.missing += (values.len() - count) as u64;
-        if count == 0 {
-            return;
+    /// Adds the values of a batch, and how many are missing in it.
+    fn add(&mut self, values: &[f64], missing: u64) {
+        self.missing += missing;
+        let Some(&first) = values.first() else { return };
+        if self.values == 0 {
+            self.first = first;
         }
-        let mean = there().sum::<f64>() / count as f64;
-        let squares: f64 = there().map(|value| (value - mean).powi(2)).sum();
-        let (before, now) = (self.values as f64, count as f64);
+        let (before, now) = (self.values as f64, values.len() as f64);
+        let differences = || values.iter().map(|value| value - self.first);
+        let mean = differences().sum::<f64>() / now;
+        let squares: f64 = differences().map(|difference| (difference - mean).powi(2)).sum();
         let difference = mean - self.mean;
-        self.values += count as u64;
+        self.values += values.len() as u64;
         self.mean += difference * now / (before + now);
         self.squares += squares + difference.powi(2) * before * now / (before + now);
-        (self.min, self.max) = there().fold((self.min, self.max), |(min, max), value| (min.min(value), max.max(value)));
+        (self.min, self.max) = values.iter().fold((self.min, self.max), |(min, max), &v| (min.min(v), max.max(v)));
     }
 
     fn of(self, feature: &DenseColumn) -> Result<DenseStatistics, Fault> {
@@ -204,21 +205,16 @@ impl Moments {
             )));
         }
         Ok(DenseStatistics {
-            mean: rounded(self.mean),
-            std: rounded((self.squares / self.values as f64).sqrt()),
-            min: rounded(self.min),
-            max: rounded(self.max),
+            mean: self.first + self.mean,
+            std: (self.squares / self.values as f64).sqrt(),
+            min: self.min,
+            max: self.max,
             transform: feature.transform,
             clip: feature.clip,
             values: Some(self.values),
             missing: Some(self.missing),
         })
     }
-}
-
-/// Nine significant digits: more than the inputs of a model have.
-fn rounded(value: f64) -> f64 {
-    format!("{value:.8e}").parse().unwrap_or(value)
 }
 
 /// Values of a sample. The share of values below a quantile of so many is right to .2% or so.
@@ -228,13 +224,13 @@ const SAMPLE: usize = 65_536;
 #[derive(Default)]
 struct Sample {
     seen: u64,
-    values: Vec<f32>,
+    values: Vec<f64>,
 }
 
 impl Sample {
-    /// As [`Moments::add`], of single numbers.
-    fn add(&mut self, values: &[f32], missing: &[f32]) {
-        for (&value, _) in values.iter().zip(missing).filter(|(_, missing)| **missing == 0.0) {
+    /// Adds the values of a batch.
+    fn add(&mut self, values: &[f64]) {
+        for &value in values {
             self.seen += 1;
             if self.values.len() < SAMPLE {
                 self.values.push(value);
@@ -249,14 +245,12 @@ impl Sample {
 
     /// Ascending values that cut the sample into parts of about as many values as the slot asks for; fewer if many values are equal.
     fn boundaries(mut self, slot: &Slot) -> Result<Vec<f64>, Fault> {
-        self.values.sort_by(f32::total_cmp);
+        self.values.sort_by(f64::total_cmp);
         let (count, parts) = (self.values.len(), slot.quantiles.unwrap_or(1).max(1));
-        // The decimal that the file has, rather than that of the nearest f32.
-        let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         let mut boundaries: Vec<f64> =
-            (1..parts).filter_map(|part| self.values.get(part * count / parts)).map(|&v| decimal(v)).collect();
+            (1..parts).filter_map(|part| self.values.get(part * count / parts)).copied().collect();
         boundaries.dedup();
-        let least = self.values.first().map(|&value| decimal(value));
+        let least = self.values.first().copied();
         boundaries.retain(|&boundary| Some(boundary) != least);
         match (least, boundaries.is_empty()) {
             (None, _) => Err(Fault::user(format!(
@@ -264,8 +258,8 @@ impl Sample {
                 slot.column
             ))),
             // Most values equal the least one, and all others form the second part.
-            (Some(least), true) => match self.values.iter().map(|&value| decimal(value)).find(|&value| value > least) {
-                Some(next) => Ok(vec![next]),
+            (Some(least), true) => match self.values.iter().find(|&&value| value > least) {
+                Some(&next) => Ok(vec![next]),
                 None => Err(Fault::user(format!(
                     "slot `{}` has the value {least} in all rows, so it has no quantiles: leave it out of columns.slots",
                     slot.column
@@ -285,12 +279,18 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// For batches with this many features, each with its indicator and what it loses as `f32`, followed by this many sampled slots with
-    /// their indicators.
+    /// For batches with this many features, followed by this many sampled slots, each with its indicator and what it loses as `f32`.
     pub(crate) fn of(features: usize, slots: usize) -> Self {
         let samples = (0..slots).map(|_| Sample::default()).collect();
         Self { moments: vec![Moments::default(); features], samples, rows: 0 }
     }
+}
+
+/// The values of a column in the rows that have one, each put together from its parts.
+fn values_there(batch: &ExampleBatch, column: usize) -> Vec<f64> {
+    let [values, missing, rests, last] = [0, 1, 2, 3].map(|input| batch.dense_column(4 * column + input));
+    let there = (0..batch.rows).filter(|&row| missing[row] == 0.0);
+    there.map(|row| f64::from(values[row]) + (f64::from(rests[row]) + f64::from(last[row]))).collect()
 }
 
 impl Sink for Measure {
@@ -306,13 +306,12 @@ impl Sink for Measure {
             return Ok(());
         }
         self.rows += batch.rows as u64;
-        for (feature, moments) in self.moments.iter_mut().enumerate() {
-            let [values, missing, rests] = [0, 1, 2].map(|input| batch.dense_column(3 * feature + input));
-            moments.add(values, rests, missing);
+        for (column, moments) in self.moments.iter_mut().enumerate() {
+            let values = values_there(&batch, column);
+            moments.add(&values, (batch.rows - values.len()) as u64);
         }
         for (slot, sample) in self.samples.iter_mut().enumerate() {
-            let at = 3 * self.moments.len() + 2 * slot;
-            sample.add(batch.dense_column(at), batch.dense_column(at + 1));
+            sample.add(&values_there(&batch, self.moments.len() + slot));
         }
         Ok(())
     }
@@ -329,20 +328,20 @@ mod tests {
 
     use super::*;
 
-    fn quantiles(values: &[f32], parts: usize) -> Result<Vec<f64>, String> {
+    fn quantiles(values: &[f64], parts: usize) -> Result<Vec<f64>, String> {
         let mut sample = Sample::default();
-        values.chunks(100).for_each(|values| sample.add(values, &vec![0.0; values.len()]));
+        values.chunks(100).for_each(|values| sample.add(values));
         let slot = Slot { quantiles: Some(parts), ..Slot::from("x".to_owned()) };
         sample.boundaries(&slot).map_err(|fault| fault.to_string())
     }
 
     #[test]
     fn quantiles_cut_the_values_into_parts_of_one_size() {
-        let values: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1000) as f32 / 10.0).collect();
+        let values: Vec<f64> = (0..1000).map(|i| f64::from((i * 7919) % 1000) / 10.0).collect();
         assert_eq!(quantiles(&values, 4).unwrap(), [25.0, 50.0, 75.0]);
         assert_eq!(quantiles(&values, 2).unwrap(), [50.0]);
-        assert_eq!(quantiles(&[0.1, 0.2, 0.3], 3).unwrap(), [0.2, 0.3], "decimals, not the nearest f32");
-        let skewed: Vec<f32> = (0..100).map(|i| if i < 95 { 0.0 } else { i as f32 }).collect();
+        assert_eq!(quantiles(&[0.1, 0.2, 0.3], 3).unwrap(), [0.2, 0.3]);
+        let skewed: Vec<f64> = (0..100).map(|i| if i < 95 { 0.0 } else { f64::from(i) }).collect();
         assert_eq!(quantiles(&skewed, 10).unwrap(), [95.0], "the least value is no boundary");
         assert!(quantiles(&[3.0; 9], 4).unwrap_err().contains("the value 3 in all rows"));
         assert!(quantiles(&[], 4).unwrap_err().contains("no value in any row"));
@@ -350,23 +349,40 @@ mod tests {
 
     #[test]
     fn a_sample_of_many_values_has_their_quantiles() {
-        let many: Vec<f32> = (0..400_000).map(|i| (i / 40) as f32).collect();
+        let many: Vec<f64> = (0..400_000).map(|i| f64::from(i / 40)).collect();
         for (at, boundary) in quantiles(&many, 10).unwrap().into_iter().enumerate() {
             assert!((boundary - (at + 1) as f64 * 1000.0).abs() < 100.0, "{at}: {boundary}");
+        }
+    }
+
+    /// A bug: the standard deviation of equal values was 1.5e-14, and inputs became tens of thousands.
+    #[test]
+    fn equal_values_have_no_deviation() {
+        for value in [0.1, 123_456.789, f64::from(7.0_f32.ln_1p()), -1e30, 1.7e18] {
+            let mut moments = Moments::default();
+            for rows in [1, 999, 8192, 3] {
+                moments.add(&vec![value; rows], 2);
+            }
+            let DenseStatistics { mean, std, min, max, values, missing, .. } =
+                moments.of(&DenseColumn::from("x".to_owned())).unwrap();
+            assert_eq!((mean, std, min, max, values, missing), (value, 0.0, value, value, Some(9195), Some(8)));
         }
     }
 
     proptest! {
         #[test]
         fn batches_of_any_size_give_the_moments_of_all_values(
-            batches in prop::collection::vec(prop::collection::vec((900.0_f32..1000.0, any::<bool>()), 0..20), 1..20)
+            batches in prop::collection::vec(prop::collection::vec((900.0_f64..1000.0, any::<bool>()), 0..20), 1..20)
         ) {
             let mut moments = Moments::default();
+            let there = |batch: &[(f64, bool)]| -> Vec<f64> {
+                batch.iter().filter(|(_, missing)| !missing).map(|&(value, _)| value).collect()
+            };
             for batch in &batches {
-                let (values, missing): (Vec<f32>, Vec<f32>) = batch.iter().map(|&(v, m)| (v, f32::from(u8::from(m)))).unzip();
-                moments.add(&values, &vec![0.0; values.len()], &missing);
+                let values = there(batch);
+                moments.add(&values, (batch.len() - values.len()) as u64);
             }
-            let all: Vec<f64> = batches.iter().flatten().filter(|(_, missing)| !missing).map(|(v, _)| f64::from(*v)).collect();
+            let all: Vec<f64> = batches.iter().flat_map(|batch| there(batch)).collect();
             prop_assert_eq!(moments.values, all.len() as u64);
             if all.is_empty() {
                 prop_assert!(moments.of(&DenseColumn::from("x".to_owned())).is_err());
@@ -375,11 +391,13 @@ mod tests {
             let mean = all.iter().sum::<f64>() / all.len() as f64;
             let std = (all.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / all.len() as f64).sqrt();
             let found = moments.of(&DenseColumn::from("x".to_owned())).unwrap();
-            prop_assert!((found.mean - mean).abs() < 1e-5 && (found.std - std).abs() < 1e-6, "{found:?} {mean} {std}");
-            prop_assert_eq!(found.min, rounded(all.iter().copied().fold(f64::INFINITY, f64::min)));
-            prop_assert_eq!(found.max, rounded(all.iter().copied().fold(f64::NEG_INFINITY, f64::max)));
+            prop_assert!((found.mean - mean).abs() < 1e-9 && (found.std - std).abs() < 1e-9, "{found:?} {mean} {std}");
+            prop_assert_eq!(found.min, all.iter().copied().fold(f64::INFINITY, f64::min));
+            prop_assert_eq!(found.max, all.iter().copied().fold(f64::NEG_INFINITY, f64::max));
             let json = serde_json::to_string(&found).unwrap();
             prop_assert_eq!(serde_json::from_str::<DenseStatistics>(&json).unwrap(), found);
+            let toml = toml::to_string(&found).unwrap();
+            prop_assert_eq!(toml::from_str::<DenseStatistics>(&toml).unwrap(), found);
         }
     }
 }

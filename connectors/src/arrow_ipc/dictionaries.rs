@@ -12,7 +12,7 @@ use futures::future::try_join_all;
 use tokio::sync::OnceCell;
 
 use super::blocks::Block;
-use super::types::loaded;
+use super::types::{decoded, loaded};
 use super::unpack::{self, FetchedBuffers};
 use crate::file::DataFile;
 
@@ -70,7 +70,9 @@ impl DictionarySet {
         }
         let mut dictionaries = Dictionaries::new();
         for (dictionary, fetched) in blocks.iter().zip(fetched) {
-            let schema = Schema::new(vec![Field::new("", dictionary.values.clone(), true)]);
+            let field = Arc::new(Field::new("", dictionary.values.clone(), true));
+            // Dictionaries within it stand before it in the file.
+            let schema = Schema::new(vec![decoded(&field)]);
             let values: RecordBatch = unpack::arrays(&dictionary.block, fetched, Arc::new(schema), &dictionaries)?;
             let mut values = cast(values.column(0), &loaded(&dictionary.values))?;
             if let Some(before) = dictionaries.get(&dictionary.number).filter(|_| dictionary.is_delta) {

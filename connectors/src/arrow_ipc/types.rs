@@ -26,7 +26,7 @@ pub(super) fn in_batches(kind: &DataType, dictionaries: bool) -> DataType {
             }
             values => values,
         },
-        other => other.clone(),
+        other => of_decoded(other),
     }
 }
 
@@ -51,7 +51,12 @@ fn of_decoded(kind: &DataType) -> DataType {
         DataType::FixedSizeList(item, n) => DataType::FixedSizeList(decoded(item), *n),
         DataType::ListView(item) => DataType::ListView(decoded(item)),
         DataType::LargeListView(item) => DataType::LargeListView(decoded(item)),
+        DataType::Map(entries, sorted) => DataType::Map(decoded(entries), *sorted),
+        DataType::RunEndEncoded(ends, values) => DataType::RunEndEncoded(Arc::clone(ends), decoded(values)),
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(decoded).collect()),
+        DataType::Union(fields, mode) => {
+            DataType::Union(fields.iter().map(|(number, field)| (number, decoded(field))).collect(), *mode)
+        }
         other => other.clone(),
     }
 }
@@ -61,19 +66,29 @@ pub(super) fn loaded(values: &DataType) -> DataType {
     in_batches(values, false)
 }
 
-/// The numbers of the dictionaries of a field, and the type of their values in the file.
+/// The numbers of the dictionaries of a field, and the type of their values in the file; the values may have dictionaries themselves.
 pub(super) fn dictionaries(field: &Field, found: &mut Vec<(i64, DataType)>) {
     // The number that the file's messages have: Arrow keeps it in the field and nowhere else.
     #[expect(deprecated)]
     let number = field.dict_id();
-    match field.data_type() {
-        DataType::Dictionary(_, values) => found.extend(number.map(|number| (number, values.as_ref().clone()))),
+    if let DataType::Dictionary(_, values) = field.data_type() {
+        found.extend(number.map(|number| (number, values.as_ref().clone())));
+    }
+    dictionaries_within(field.data_type(), found);
+}
+
+fn dictionaries_within(kind: &DataType, found: &mut Vec<(i64, DataType)>) {
+    match kind {
+        DataType::Dictionary(_, values) => dictionaries_within(values, found),
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::FixedSizeList(item, _)
         | DataType::ListView(item)
-        | DataType::LargeListView(item) => dictionaries(item, found),
+        | DataType::LargeListView(item)
+        | DataType::Map(item, _)
+        | DataType::RunEndEncoded(_, item) => dictionaries(item, found),
         DataType::Struct(fields) => fields.iter().for_each(|field| dictionaries(field, found)),
+        DataType::Union(fields, _) => fields.iter().for_each(|(_, field)| dictionaries(field, found)),
         _ => {}
     }
 }

@@ -24,6 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::encode_column::{Change, encode};
 use super::options::ParquetOptions;
+use super::parquet_types::check_writable;
 use super::progress::Written;
 use crate::staged::{FileWriter, StagedFolder, fault};
 
@@ -131,6 +132,7 @@ impl Encoder {
             Some(shape) => shape,
             None => {
                 self.change.check(schema)?;
+                check_writable(schema)?;
                 self.columns.insert(Columns::new(self.change.schema(schema), &self.options)?)
             }
         };

@@ -5,12 +5,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, DictionaryArray, Float32Array, RunArray, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, DictionaryArray, Float32Array, Int8Array, Int32Array, ListArray, MapBuilder, RunArray,
+    StringArray, StringDictionaryBuilder, UnionArray,
+};
+use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int32Type, UInt8Type};
+use arrow::datatypes::{DataType, Field, Int8Type, Int32Type, UInt8Type};
 use arrow::ipc::CompressionType;
 use arrow::ipc::writer::{DictionaryHandling, FileWriter, IpcWriteOptions, StreamWriter};
 use arrow::record_batch::RecordBatch;
+use arrow::util::display::array_value_to_string;
 use forebay_actors::{Domain, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{ArrowSource, Input, ReadOptions, Stores};
@@ -155,6 +160,51 @@ async fn runs_are_the_values_that_they_stand_for() {
     let word = all(ArrowSource::new(dir.path(), ReadOptions::default())).await;
     let expected: ArrayRef = Arc::new(StringArray::from(vec![Some("a"), Some("a"), None, Some("b")]));
     assert_eq!(word.column(0), &expected);
+}
+
+/// A bug: such files were called damaged.
+#[tokio::test]
+async fn dictionaries_are_found_wherever_they_stand() {
+    let words: ArrayRef = Arc::new(["a", "b", "a"].into_iter().collect::<DictionaryArray<Int8Type>>());
+    let dictionary = StringDictionaryBuilder::<Int8Type>::new;
+    let mut map = MapBuilder::new(None, dictionary(), dictionary());
+    for word in ["k", "l", "k"] {
+        map.keys().append_value(word);
+        map.values().append_value("v");
+        map.append(true).unwrap();
+    }
+    let runs = RunArray::<Int32Type>::try_new(&Int32Array::from(vec![1, 3]), &words.slice(0, 2)).unwrap();
+    let field = |name: &str, kind: &DataType| Arc::new(Field::new(name, kind.clone(), true));
+    let fields = [(0_i8, field("word", words.data_type())), (1, field("number", &DataType::Int32))];
+    let numbers: ArrayRef = Arc::new(Int32Array::from(vec![7, 8, 9]));
+    let either = UnionArray::try_new(
+        fields.into_iter().collect(),
+        vec![0_i8, 1, 0].into(),
+        None,
+        vec![Arc::clone(&words), numbers],
+    );
+    let lists =
+        ListArray::new(field("item", words.data_type()), OffsetBuffer::from_lengths([2, 1]), Arc::clone(&words), None);
+    let lists = DictionaryArray::<Int8Type>::try_new(Int8Array::from(vec![1, 0, 1]), Arc::new(lists));
+    let batch = RecordBatch::try_from_iter([
+        ("map", Arc::new(map.finish()) as ArrayRef),
+        ("runs", Arc::new(runs)),
+        ("either", Arc::new(either.unwrap())),
+        ("lists", Arc::new(lists.unwrap())),
+        ("word", words),
+    ])
+    .unwrap();
+    for name in ["a.arrow", "a.arrows"] {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir.path().join(name), &batch, 3, None);
+        let found = all(ArrowSource::new(dir.path(), ReadOptions::default())).await;
+        for (column, field) in batch.schema().fields().iter().enumerate() {
+            let texts = |of: &RecordBatch| -> Vec<String> {
+                (0..3).map(|row| array_value_to_string(of.column(column), row).unwrap()).collect()
+            };
+            assert_eq!(texts(&found), texts(&batch), "{name}: {field}");
+        }
+    }
 }
 
 /// The batches of a stream whose dictionaries grow, or are replaced, are read in any order.

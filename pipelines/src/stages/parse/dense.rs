@@ -41,7 +41,7 @@ impl DenseParser {
         }
     }
 
-    /// One more input has what each value loses as `f32`, if the feature has options.
+    /// Two more inputs have what each value loses as `f32`, if the feature has options.
     pub(super) fn with_rests(&mut self) {
         if let Self::Options(options) = self {
             options.rests = true;

@@ -20,7 +20,8 @@ pub(super) struct OptionsParser {
     factor: f64,
     /// What the column may be, for faults.
     pub(super) expected: &'static str,
-    /// Whether one more input has what each value loses as `f32`: statistics need it, and a model does not.
+    /// Whether two more inputs have what each value loses as `f32`, and what that loses: with them it is whole. Statistics need them, and a
+    /// model does not.
     pub(super) rests: bool,
 }
 
@@ -73,10 +74,9 @@ impl OptionsParser {
             out.extend((0..numbers.len()).map(|row| f32::from(u8::from(is_missing(row)))));
         }
         if self.rests {
-            for row in 0..numbers.len() {
-                let rest = exact(row) - f64::from(out[from + row]);
-                out.push(rest as f32);
-            }
+            let rests: Vec<f64> = (0..numbers.len()).map(|row| exact(row) - f64::from(out[from + row])).collect();
+            out.extend(rests.iter().map(|&rest| rest as f32));
+            out.extend(rests.iter().map(|&rest| (rest - f64::from(rest as f32)) as f32));
         }
         Ok(())
     }

@@ -113,13 +113,12 @@ impl Parse {
         Self { after_click, ..self }
     }
 
-    /// For statistics: one more input of each of the first dense features, which have indicators, has what its values lose as `f32`. From
-    /// number `from` on, the dense features are slots with quantiles, and faults say so.
+    /// For statistics: two more inputs of each dense feature, which has an indicator, have what its values lose as `f32`. From number
+    /// `from` on, the dense features are slots with quantiles, and faults say so.
     #[must_use]
     pub(crate) fn for_statistics(mut self, from: usize) -> Self {
-        let (features, slots) = self.dense.split_at_mut(from);
-        features.iter_mut().for_each(DenseParser::with_rests);
-        slots.iter_mut().for_each(DenseParser::is_of_slot);
+        self.dense.iter_mut().for_each(DenseParser::with_rests);
+        self.dense.iter_mut().skip(from).for_each(DenseParser::is_of_slot);
         self
     }
 
