@@ -107,7 +107,7 @@ fn anchors_are_those_of_headings_outside_of_code() {
     let page =
         "# A job's *headspace*\n```sh\n# no heading\n```\n### Rounded (quantized) deltas\n#### `manifest.json`\n";
     let expected = ["a-jobs-headspace", "rounded-quantized-deltas", "manifestjson"];
-    assert_eq!(anchors(page), expected.map(str::to_owned).into());
+    assert_eq!(anchors(page), BTreeSet::from(expected.map(str::to_owned)));
 }
 
 #[test]
