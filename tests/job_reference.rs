@@ -35,7 +35,7 @@ fn every_line_of_the_template_is_a_field_that_a_job_accepts() {
     assert_eq!(Job::from_toml(&text, &[]).unwrap(), Job::default());
     // `# ` begins a sentence, `#` alone a field.
     let uncommented = text.replace("\n# ", "\n## ").replace("\n#", "\n");
-    assert!(uncommented.contains("\ntrain = \"rows/train\"\n"), "{uncommented}");
+    assert!(uncommented.contains("\ntrain = \"rows/train\" # for instance\n"), "{uncommented}");
     Job::from_toml(&uncommented, &[]).unwrap();
 }
 
@@ -63,8 +63,8 @@ fn the_job_of_the_page_on_running_is_accepted_and_the_page_names_every_kind_of_m
 const INTRODUCTION: &str = "# The job file
 
 A job is a TOML file. `forebay train JOB.toml` runs it, `--set SECTION.FIELD=VALUE` overrides a field, and
-`forebay plan JOB.toml --job-file` prints all fields with the values that the run would have. A field without a default may be
-left out. `make docs` writes this page from the doc comments in `job/src`.
+`forebay plan JOB.toml --job-file` prints all fields with their values; a field without a value is a comment there, with its default
+and an example. A field without a default may be left out. `make docs` writes this page from the doc comments in `job/src`.
 
 Text in quotes is TOML: `\"native\"`. Bytes are an integer or text such as `\"64MiB\"`. Times are text such as `\"10min\"`.
 ";
@@ -262,15 +262,16 @@ impl Writer<'_> {
         }
     }
 
-    /// `key =` for a field with a default, `#key = example` for one without.
+    /// `key =` for a field with a value; for one without, the sentence about its default, and `#key = example # for instance`.
     fn template_field(&mut self, key: &str, field: &syn::Field, value: Option<&Value>) {
         let doc = doc(&field.attrs);
         let sentence = first_sentence(&doc);
-        let sentence = sentence.split(", for instance `").next().unwrap_or_default();
-        writeln!(self.template, "# {}", without_links(sentence)).unwrap();
+        let sentence = without_links(sentence.split(", for instance `").next().unwrap_or_default());
         if value.is_some() {
-            return writeln!(self.template, "{key} =").unwrap();
+            return writeln!(self.template, "# {sentence}\n{key} =").unwrap();
         }
+        let default = default_sentence(&doc).map(|default| format!(". {}", without_links(default)));
+        writeln!(self.template, "# {sentence}{}", default.unwrap_or_default()).unwrap();
         let (name, inner) = name_and_argument(&field.ty);
         if name == "Vec" {
             return writeln!(self.template, "#{key} = []").unwrap();
@@ -293,7 +294,7 @@ impl Writer<'_> {
                 }
             }
         };
-        writeln!(self.template, "#{key} = {example}").unwrap();
+        writeln!(self.template, "#{key} = {example} # for instance").unwrap();
     }
 }
 
@@ -333,6 +334,14 @@ fn without_links(text: &str) -> String {
 
 fn first_sentence(doc: &str) -> &str {
     doc.find(". ").map_or(doc, |end| &doc[..=end]).trim_end_matches('.')
+}
+
+/// What a field is if it is left out.
+fn default_sentence(doc: &str) -> Option<&str> {
+    let mut sentences = doc.split(". ").skip(1);
+    let default =
+        sentences.find(|sentence| ["Default: ", "By default "].iter().any(|begin| sentence.starts_with(begin)));
+    default.map(|sentence| sentence.trim_end_matches('.'))
 }
 
 /// `key = "value"` pairs and words of `#[serde(...)]`.

@@ -13,7 +13,7 @@ pub struct CheckpointOptions {
     /// processes of the run must reach it. Default: no checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// A checkpoint of another folder to resume from: the folder (its newest checkpoint), `FOLDER#NUMBER`, or the path of a manifest; for
+    /// A checkpoint of another folder to resume from: the folder (its newest checkpoint), `FOLDER#NUMBER`, or the path of a manifest, for
     /// instance `rows/earlier#12`. The run writes its own checkpoints to `checkpoint.to`. With `--resume`, `from` counts only while
     /// `checkpoint.to` has none. `--resume-from` is short for this field. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]

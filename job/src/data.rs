@@ -29,7 +29,7 @@ pub struct DataOptions {
     /// `train` or `eval`. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The format of the files. Default: by the endings of their names ([table](data.md#formats)): Criteo text for `.txt`, `.tsv`, `.gz`
+    /// The format of the files. Default: by the endings of their names ([data.md](data.md#formats)): Criteo text for `.txt`, `.tsv`, `.gz`
     /// and `.zst`, Parquet for unknown endings.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,

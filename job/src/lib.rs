@@ -25,6 +25,7 @@ mod pipeline;
 mod placement;
 mod plain_words;
 mod run_end;
+mod sizes;
 mod staleness_rule;
 mod steps;
 mod string_or_table;
@@ -105,6 +106,7 @@ impl Job {
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
         self.check_saved()?;
+        self.check_sizes(&self.model_spec()?)?;
         self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
         self.check_dense_l2()
     }

@@ -1,7 +1,7 @@
 //! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_actors::Fault;
-use forebay_models::{Activation, Cross, CrossStructure, ModelSpec, Norm, Pooling, Similarity};
+use forebay_models::{Activation, Cross, CrossStructure, MOST_LABELS, ModelSpec, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
 
 use super::towers::{TowerColumns, TowerLoss};
@@ -17,10 +17,11 @@ pub struct ModelOptions {
     /// other field of `[model]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Width of the embeddings. Not used by "lr".
+    /// Width of the embeddings. From 1 to 65536, together with the other weights of a row. Not used by "lr".
     pub embedding_dim: usize,
     /// Widths of the hidden layers. "shared_bottom": the layers that labels share; "mmoe": each expert; "esmm": each label's tower;
-    /// "final_mlp": the first tower. Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
+    /// "final_mlp": the first tower. Not used by "lr" and "fm"; "custom" has no tower if the list is empty, and the towers of "two_towers"
+    /// are then one linear layer each. The widths of this and the other lists are from 1 to 1048576.
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Models without a tower refuse another than `relu`.
     pub activation: Activation,
@@ -36,7 +37,7 @@ pub struct ModelOptions {
     /// Whether a "custom" model has a factorization-machine part, for instance `true`. Default: false. The other kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fm: Option<bool>,
-    /// Cross layers of "dcn_v2" and "custom", for instance `3`. Default: 3 for "dcn_v2", none for "custom". The other kinds
+    /// Cross layers of "dcn_v2" and "custom", at most 64, for instance `3`. Default: 3 for "dcn_v2", none for "custom". The other kinds
     /// refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_layers: Option<usize>,
@@ -46,7 +47,7 @@ pub struct ModelOptions {
     pub cross_rank: Option<usize>,
     /// How the cross layers and the tower are combined. Refused without cross layers.
     pub cross_structure: CrossStructure,
-    /// Experts of "mmoe", for instance `8`. Default: 4. The other kinds refuse it.
+    /// Experts of "mmoe", from 1 to 64, for instance `8`. Default: 4. The other kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<usize>,
     /// Widths of the hidden layers of each label's tower, over the layers that labels share, for instance `[64]`; `[]` is one linear
@@ -78,7 +79,7 @@ pub struct ModelOptions {
     /// sum of the values replaces the pooled embedding of the history.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<HistoryAttention>,
-    /// Widths of the hidden layers of attention. The default is that of FuxiCTR's DIN.
+    /// Widths of the hidden layers of attention, at least one. The default is that of FuxiCTR's DIN.
     pub attention_hidden: Vec<usize>,
     /// The activation of these layers.
     pub attention_activation: Activation,
@@ -240,6 +241,12 @@ impl ModelOptions {
                  [{ history = \"history\", target = \"item\" }]; without histories, set kind to \"ctr_dnn\"",
             ));
         }
+        let has_part = self.linear == Some(true) || self.fm == Some(true) || self.cross_layer_count() > 0;
+        if self.kind == ModelKind::Custom && !has_part && self.hidden.is_empty() {
+            return Err(Fault::user(
+                "model.kind is \"custom\", but the model has no part: set model.linear, model.fm, model.cross_layers or model.hidden",
+            ));
+        }
         if self.kind == ModelKind::DcnV2 && self.cross_layers == Some(0) {
             return Err(Fault::user(
                 "model.cross_layers is 0, but model.kind is \"dcn_v2\": leave cross_layers out for 3, or set kind to \"ctr_dnn\" \
@@ -276,6 +283,9 @@ impl ModelOptions {
             (true, labels) if self.kind == ModelKind::Esmm && labels != 2 => Err(Fault::user(format!(
                 "columns.label has {labels} labels, but model.kind is \"esmm\", which takes two: a click, and a conversion after it"
             ))),
+            (true, labels) if labels > MOST_LABELS => {
+                Err(Fault::user(format!("columns.label has {labels} labels, expected at most {MOST_LABELS}")))
+            }
             (true, _) => Ok(()),
         }
     }
@@ -383,6 +393,8 @@ mod tests {
             Job::from_toml("", &settings).and_then(|job| job.check()).expect_err("refused").to_string()
         };
         let two = "columns.label=['click', 'buy']";
+        let names: Vec<String> = (0..65).map(|at| format!("label{at}")).collect();
+        let too_many = format!("columns.label={names:?}");
         for (settings, words) in [
             (
                 &[two][..],
@@ -407,6 +419,7 @@ mod tests {
             ),
             (&["columns.label=['click', { column = 'buy', mask_mising = true }]"], "mask_mising"),
             (&["columns.label=[]"], "a list of these"),
+            (&["model.kind=mmoe", too_many.as_str()], "columns.label has 65 labels, expected at most 64"),
         ] {
             let said = refused(settings);
             assert!(said.contains(words), "{said}");
@@ -418,6 +431,7 @@ mod tests {
         for (model, words) in [
             ("kind = 'dcn_v2'\ncross_layers = 0", "model.cross_layers is 0, but model.kind is \"dcn_v2\""),
             ("kind = 'dcn_v2'\ncross_rank = 0", "model.cross_rank is 0, expected at least 1"),
+            ("kind = 'custom'\ncross_layers = 0\nhidden = []", "model.kind is \"custom\", but the model has no part"),
             (
                 "kind = 'custom'\ncross_layers = 2\ncross_structure = 'stacked'\nhidden = []",
                 "model.cross_structure is \"stacked\", but model.hidden is empty",

@@ -60,7 +60,7 @@ impl Job {
         toml::to_string_pretty(&WrittenJob(self)).expect("every job can be written as TOML")
     }
 
-    /// The job as TOML with every field and a sentence about each. A field without a value is a comment.
+    /// The job as TOML with every field and a sentence about each. A field without a value is a comment with its default and an example.
     pub fn to_commented_toml(&self) -> String {
         let job = Value::Table(toml::from_str(&self.to_toml()).expect("the TOML of a job can be read"));
         let (mut section, mut lines) = (&job, Vec::new());

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::ModelError;
 
 /// The most layers of a cross network.
-const MOST_LAYERS: usize = 64;
+pub const MOST_CROSS_LAYERS: usize = 64;
 
 /// A cross network: `x_{l+1} = x0 * (W_l x_l + b_l) + x_l` (element-wise product).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,9 +52,11 @@ impl Cross {
     /// Refuses what no backend can run over an input of this width.
     pub(crate) fn validate(&self, width: usize, has_tower: bool) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
-        if !(1..=MOST_LAYERS).contains(&self.layers) {
+        if !(1..=MOST_CROSS_LAYERS).contains(&self.layers) {
             let layers = self.layers;
-            return refuse(format!("cross.layers is {layers}, expected 1 to {MOST_LAYERS}: leave cross out for none"));
+            return refuse(format!(
+                "cross.layers is {layers}, expected 1 to {MOST_CROSS_LAYERS}: leave cross out for none"
+            ));
         }
         if let Some(rank) = self.rank.filter(|rank| !(1..width.max(2)).contains(rank)) {
             return refuse(format!(

@@ -76,7 +76,7 @@ pub use attention::{Attention, AttentionPair};
 pub use auc::{RunningAuc, auc_exact, auc_weighted};
 pub use batch::{BatchShape, DenseBatch, NamedTensor, StepOutput};
 pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy, reliability};
-pub use cross::{Cross, CrossStructure};
+pub use cross::{Cross, CrossStructure, MOST_CROSS_LAYERS};
 pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
@@ -88,9 +88,9 @@ pub use loss::{
 };
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::{to_onnx, tower_to_onnx};
-pub use spec::{ModelSpec, Pooling, RowPart};
+pub use spec::{ModelSpec, Pooling, RowPart, WIDEST_LAYER};
 pub use state::has_optimizer;
-pub use tasks::{Sharing, Tasks};
+pub use tasks::{MOST_EXPERTS, MOST_LABELS, Sharing, Tasks};
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};
 pub use tower::{Activation, Norm, Tower};

@@ -99,7 +99,7 @@ impl RowPart {
 }
 
 /// The largest width of a layer or a row, and the largest number of columns: products of sizes stay far from overflow.
-const WIDEST: usize = 1 << 20;
+pub const WIDEST_LAYER: usize = 1 << 20;
 
 /// The most dense parameters: 16 GiB, and as much again for each state of their optimizer.
 const MOST_PARAMETERS: usize = 1 << 32;
@@ -386,8 +386,8 @@ impl ModelSpec {
             _ => {}
         }
         for (name, width) in [("slots", self.slots), ("dense", self.dense), ("embedding_dim", self.embedding_dim)] {
-            if width > WIDEST {
-                return refuse(format!("{name} is {width}, at most {WIDEST} is possible"));
+            if width > WIDEST_LAYER {
+                return refuse(format!("{name} is {width}, at most {WIDEST_LAYER} is possible"));
             }
         }
         if !self.slot_pooling.is_empty() && self.slot_pooling.len() != self.slots {
@@ -411,26 +411,26 @@ impl ModelSpec {
             _ => {}
         }
         if let Some(tower) = &self.tower {
-            tower.validate("tower", WIDEST)?;
+            tower.validate("tower", WIDEST_LAYER)?;
         }
         if let Some(tasks) = &self.tasks {
-            tasks.validate(WIDEST)?;
+            tasks.validate(WIDEST_LAYER)?;
         }
         if let Some(two_towers) = &self.two_towers {
-            two_towers.validate(self.slots, self.dense, WIDEST)?;
+            two_towers.validate(self.slots, self.dense, WIDEST_LAYER)?;
         }
         if let Some(final_mlp) = &self.final_mlp {
-            final_mlp.validate(self.slots, WIDEST)?;
+            final_mlp.validate(self.slots, WIDEST_LAYER)?;
         }
         if let Some(attention) = &self.attention {
-            attention.validate(self.slots, WIDEST)?;
+            attention.validate(self.slots, WIDEST_LAYER)?;
             if self.linear {
                 return refuse("attention beside a linear part: attention gives no linear weight of a history".into());
             }
         }
-        if self.input_width() > WIDEST {
+        if self.input_width() > WIDEST_LAYER {
             return refuse(format!(
-                "slots * embedding_dim + dense is {}, at most {WIDEST} is possible",
+                "slots * embedding_dim + dense is {}, at most {WIDEST_LAYER} is possible",
                 self.input_width()
             ));
         }

@@ -41,8 +41,11 @@ pub enum Sharing {
     Esmm {},
 }
 
-/// The most labels, and the most experts, of a model.
-const MOST: usize = 64;
+/// The most labels of a model.
+pub const MOST_LABELS: usize = 64;
+
+/// The most experts of a model.
+pub const MOST_EXPERTS: usize = 64;
 
 impl Tasks {
     /// Number of labels.
@@ -96,8 +99,8 @@ impl Tasks {
     pub(crate) fn validate(&self, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         let labels = self.labels();
-        if !(2..=MOST).contains(&labels) {
-            return refuse(format!("tasks.weights has {labels} labels, expected 2 to {MOST}"));
+        if !(2..=MOST_LABELS).contains(&labels) {
+            return refuse(format!("tasks.weights has {labels} labels, expected 2 to {MOST_LABELS}"));
         }
         if let Some(weight) = self.weights.iter().find(|weight| !(weight.is_finite() && **weight > 0.0)) {
             return refuse(format!("tasks.weights has {weight}, expected finite numbers above 0"));
@@ -106,8 +109,8 @@ impl Tasks {
             Sharing::Esmm {} if labels != 2 => {
                 return refuse(format!("esmm has {labels} labels, expected 2: a click and a conversion after it"));
             }
-            Sharing::Mmoe { experts, .. } if !(1..=MOST).contains(experts) => {
-                return refuse(format!("tasks.sharing.experts is {experts}, expected 1 to {MOST}"));
+            Sharing::Mmoe { experts, .. } if !(1..=MOST_EXPERTS).contains(experts) => {
+                return refuse(format!("tasks.sharing.experts is {experts}, expected 1 to {MOST_EXPERTS}"));
             }
             _ => {}
         }

@@ -89,7 +89,7 @@ impl Compact {
         self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))?;
         match compacted {
             Some(manifest) => out::print_or_drop(describe(&manifest, false)),
-            None => out::print_or_drop(format!("the newest checkpoint in {} has all rows already", self.folder)),
+            None => out::print_or_drop(format!("the newest checkpoint in {} is full already", self.folder)),
         }
         Ok(())
     }

@@ -15,7 +15,8 @@ use crate::out;
 pub(crate) struct Plan {
     #[command(flatten)]
     job: JobArgs,
-    /// Print the job as TOML, with every field, its value and a sentence about it.
+    /// Print the job as TOML, with every field and a sentence about it. A field without a value is a comment with its default and an
+    /// example.
     #[arg(long, conflicts_with_all = ["profile", "json"])]
     job_file: bool,
     /// The report.json of a run of this job on fewer rows, as --report leaves it. Prints machines, limits, bytes on every link, memory,

@@ -35,7 +35,7 @@ fn compact_and_resume(more: &[&str]) {
     );
     assert_eq!(layers(&job, newest + 1), 1);
     let (code, said) = compact(&job, &[]);
-    assert!(code == Some(0) && said.contains("has all rows already"), "{code:?} {said}");
+    assert!(code == Some(0) && said.contains("is full already"), "{code:?} {said}");
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(ended.said.contains(&format!("goes on from checkpoint {} in", newest + 1)), "{}", ended.said);

@@ -78,6 +78,7 @@ fn the_checkpoints_of_a_cluster_are_evaluated() {
     while evaluations(&follower.said()).is_empty() {
         follower.check_runs();
     }
+    follower.until_said(&format!("waiting for a checkpoint after {}", job.newest()));
     follower.signal(Signal::TERM);
     let ended = follower.end();
     assert_eq!(ended.code, Some(0), "{}", ended.said);

@@ -83,23 +83,50 @@ fn models_name_no_actors() {
     }
 }
 
-/// The paths of the `[words](path)` of a page. Links out of the project are left out.
-fn links(page: &str) -> impl Iterator<Item = &str> {
-    page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).filter(|link| !link.contains("://"))
+/// The path and the anchor of each `[words](path#anchor)` of a page; either may be empty. Links out of the project are left out.
+fn links(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    links.filter(|link| !link.contains("://")).map(|link| link.split_once('#').unwrap_or((link, "")))
+}
+
+/// The anchors that GitHub gives the headings of a page.
+fn anchors(page: &str) -> BTreeSet<String> {
+    let (mut is_code, mut anchors) = (false, BTreeSet::new());
+    for line in page.lines() {
+        is_code ^= line.trim_start().starts_with("```");
+        if line.starts_with('#') && !is_code {
+            let heading = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            anchors.insert(heading.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect());
+        }
+    }
+    anchors
 }
 
 #[test]
-fn every_link_in_the_docs_leads_to_a_file() {
+fn anchors_are_those_of_headings_outside_of_code() {
+    let page =
+        "# A job's *headspace*\n```sh\n# no heading\n```\n### Rounded (quantized) deltas\n#### `manifest.json`\n";
+    let expected = ["a-jobs-headspace", "rounded-quantized-deltas", "manifestjson"];
+    assert_eq!(anchors(page), BTreeSet::from(expected.map(str::to_owned)));
+}
+
+#[test]
+fn every_link_in_the_docs_leads_to_a_file_and_a_heading() {
     let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().expect("git runs");
     let pages = String::from_utf8(listed.stdout).expect("names of files are UTF-8");
     let mut seen = 0;
     for page in pages.lines() {
         let path = root().join(page);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {e}"));
-        for link in links(&text).filter(|link| !link.is_empty()) {
+        for (link, anchor) in links(&text) {
             seen += 1;
-            let target = path.parent().expect("a file lies in a folder").join(link);
+            let folder = path.parent().expect("a file lies in a folder");
+            let target = if link.is_empty() { path.clone() } else { folder.join(link) };
             assert!(target.exists(), "{page} links to {link}, which is not there");
+            if !anchor.is_empty() && target.extension().is_some_and(|ending| ending == "md") {
+                let text = std::fs::read_to_string(&target).unwrap_or_else(|e| panic!("{link}: {e}"));
+                assert!(anchors(&text).contains(anchor), "{page} links to {link}#{anchor}, which is no heading there");
+            }
         }
     }
     assert!(seen > 50, "only {seen} links were found");

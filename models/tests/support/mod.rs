@@ -185,6 +185,10 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
             "fm and cross over attention",
             with_unit(ModelSpec::builder(3, 2).with_embedding(4).with_fm().with_cross(1), &[(0, 2)], Activation::Silu),
         ),
+        ("din on a cross", {
+            let stacked = din(4, 4).with_cross_network(cross(None, true)).with_activation(Activation::Gelu);
+            with_unit(stacked, &[(2, 0)], Activation::Silu)
+        }),
         ("widths", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1).with_slot_dims(vec![2, 4, 1])),
         ("widths, mean", ModelSpec::ctr_dnn(3, 0, 4, &[6]).with_slot_dims(vec![4, 1, 3]).with_pooling(Pooling::Mean)),
         ("widths, max", {

@@ -44,7 +44,7 @@ impl Eval {
         stop: &Stop,
         logs: &Logs,
     ) -> Result<(), Fault> {
-        let mut waits = false;
+        let (mut last, mut said_that_it_waits) = (None, false);
         // `--best` still needs the evaluations after the reader of the pipe has ended.
         while !stop.asked() && (self.best.is_some() || out::is_read()) {
             let evaluated = match evaluations.next(|job| self.adapt(job), || stop.asked()) {
@@ -54,6 +54,7 @@ impl Eval {
             match evaluated {
                 Some(evaluated) => {
                     self.tell(data, &evaluated, logs)?;
+                    (last, said_that_it_waits) = (Some(evaluated.number), false);
                     match evaluated.not_saved {
                         // A disk may have room again.
                         Some(fault) if fault.domain == Domain::External => tracing::warn!("{fault}; it is tried again"),
@@ -65,14 +66,26 @@ impl Eval {
                     }
                 }
                 None => {
-                    if !std::mem::replace(&mut waits, true) {
-                        tracing::info!("waiting for checkpoints in {}", self.model);
+                    if !std::mem::replace(&mut said_that_it_waits, true) {
+                        self.tell_that_it_waits(last);
                     }
                     wait(stop);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Says what it waits for after the checkpoint `last`. Checkpoints do not tell whether their run has ended.
+    fn tell_that_it_waits(&self, last: Option<u64>) {
+        match last {
+            None => tracing::info!("waiting for checkpoints in {}", self.model),
+            Some(last) => {
+                tracing::info!(
+                    "waiting for a checkpoint after {last}; if the run has ended, end this by Ctrl-C or SIGTERM"
+                );
+            }
+        }
     }
 
     /// Prints an evaluation.

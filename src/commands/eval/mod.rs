@@ -46,7 +46,8 @@ pub(crate) struct Eval {
     /// Evaluate the checkpoints of a run as they appear. SIGTERM, Ctrl-C or --patience ends the command; the exit code is 0.
     ///
     /// Use this for a run of several processes, which does not evaluate during training. After each evaluation the command takes the newest
-    /// checkpoint, so a slow evaluation skips checkpoints.
+    /// checkpoint, so a slow evaluation skips checkpoints. When the run has ended, the command waits for the checkpoints of a resume, also
+    /// with --patience.
     #[arg(long, conflicts_with = "report")]
     follow: bool,
     /// With --follow, end after this many evaluations in a row without an improvement of the job's evaluation.metric.
