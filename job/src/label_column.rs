@@ -141,7 +141,13 @@ impl Positive {
     fn twice(&self) -> Option<&str> {
         let PositiveRule::OneOf(values) = &self.0 else { return None };
         let numbers: Option<Vec<f64>> = values.iter().map(|value| value.parse().ok()).collect();
-        let same = |a: usize, b: usize| values[a] == values[b] || numbers.as_ref().is_some_and(|of| of[a] == of[b]);
+        let same_number = |of: &[f64], a: usize, b: usize| match (values[a].parse::<i128>(), values[b].parse::<i128>())
+        {
+            (Ok(a), Ok(b)) => a == b,
+            _ => of[a] == of[b],
+        };
+        let same =
+            |a: usize, b: usize| values[a] == values[b] || numbers.as_ref().is_some_and(|of| same_number(of, a, b));
         (0..values.len()).find(|&at| (0..at).any(|before| same(before, at))).map(|at| values[at].as_str())
     }
 }
@@ -293,11 +299,19 @@ impl<'de> Deserialize<'de> for Positive {
                 )
             }
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Positive, E> {
-                let rule = COMPARISONS.iter().find_map(|(sign, comparison)| {
-                    let limit: f64 = text.trim().strip_prefix(sign)?.trim().parse().ok()?;
-                    limit.is_finite().then_some(PositiveRule::Compared(*comparison, limit))
+                let found = COMPARISONS.iter().find_map(|(sign, comparison)| {
+                    let digits = text.trim().strip_prefix(sign)?.trim();
+                    let limit: f64 = digits.parse().ok()?;
+                    limit.is_finite().then_some((*comparison, digits, limit))
                 });
-                rule.map(Positive).ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))
+                let (comparison, digits, limit) =
+                    found.ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))?;
+                if digits.parse::<i128>().is_ok_and(|exact| exact != limit as i128) {
+                    return Err(E::custom(format!(
+                        "positive = {text:?} has more digits than a 64-bit floating-point number, which is {limit}: write that"
+                    )));
+                }
+                Ok(Positive(PositiveRule::Compared(comparison, limit)))
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Positive, A::Error> {
                 #[derive(Deserialize)]
@@ -379,6 +393,9 @@ mod tests {
             let said = read(&format!("{{ column = 'y', positive = {rule} }}")).unwrap_err().to_string();
             assert!(said.contains("a comparison such as"), "{rule}: {said}");
         }
+        let said = read("{ column = 'y', positive = '>= 9007199254740993' }").unwrap_err().to_string();
+        assert!(said.contains("has more digits") && said.contains("9007199254740992: write that"), "{said}");
+        assert!(read("{ column = 'y', positive = '>= 1700000000000000000' }").is_ok());
         let said = read("{ column = 'y', positiv = '> 1' }").unwrap_err().to_string();
         assert!(said.contains("unknown field `positiv`"), "{said}");
         assert!(read("{ column = 'y', positive = '> 1', soft = true }").unwrap().check().is_err());
@@ -391,7 +408,7 @@ mod tests {
             let said = check(rule).unwrap_err().to_string();
             assert!(said.contains("of `y` twice, expected each value once"), "{rule}: {said}");
         }
-        for rule in ["['1', '2']", "['1', '1.0', 'a']"] {
+        for rule in ["['1', '2']", "['1', '1.0', 'a']", "[9007199254740992, 9007199254740993]"] {
             check(rule).unwrap();
         }
     }

@@ -187,7 +187,8 @@ impl Moments {
             self.first = first;
         }
         let (before, now) = (self.values as f64, values.len() as f64);
-        let differences = || values.iter().map(|value| value - self.first);
+        let from = self.first;
+        let differences = || values.iter().map(move |value| value - from);
         let mean = differences().sum::<f64>() / now;
         let squares: f64 = differences().map(|difference| (difference - mean).powi(2)).sum();
         let difference = mean - self.mean;

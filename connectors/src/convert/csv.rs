@@ -12,7 +12,7 @@ use std::sync::Arc;
 const UTC: &str = "+00:00";
 
 /// Appends the rows to `text`, after a line with the names of the columns if `header` is true. Lists and structs are written as
-/// Arrow displays them: `[1, 2]`.
+/// Arrow displays them: `[1, 2]`, with `null` for a missing value within.
 ///
 /// # Errors
 /// A user fault if a column has a type that has no text.
@@ -43,7 +43,7 @@ fn flat(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef), Arr
     if !column.data_type().is_nested() {
         return Ok((Arc::clone(field), Arc::clone(column)));
     }
-    let options = FormatOptions::default();
+    let options = FormatOptions::default().with_null("null");
     let formatter = ArrayFormatter::try_new(column, &options)?;
     let text: StringArray = (0..column.len())
         .map(|row| column.is_valid(row).then(|| formatter.value(row).try_to_string()).transpose())
@@ -78,7 +78,7 @@ mod tests {
     fn text_is_quoted_where_it_must_be_and_lists_are_text() {
         let names = StringArray::from(vec![Some("a,b"), Some("say \"x\""), None]);
         let lists =
-            ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), Some(2)]), Some(vec![]), None]);
+            ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1), None, Some(2)]), Some(vec![]), None]);
         let batch = RecordBatch::try_from_iter([
             ("user, id", Arc::new(Int64Array::from(vec![Some(-1), None, Some(3)])) as ArrayRef),
             ("name", Arc::new(names)),
@@ -90,7 +90,7 @@ mod tests {
         to_csv(&batch, true, &mut text).unwrap();
         to_csv(&batch.slice(2, 1), false, &mut text).unwrap();
         let expected =
-            "\"user, id\",name,list,score\n-1,\"a,b\",\"[1, 2]\",0.25\n,\"say \"\"x\"\"\",[],1e-9\n3,,,\n3,,,\n";
+            "\"user, id\",name,list,score\n-1,\"a,b\",\"[1, null, 2]\",0.25\n,\"say \"\"x\"\"\",[],1e-9\n3,,,\n3,,,\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 
@@ -106,7 +106,7 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("at", Arc::new(times) as ArrayRef), ("all", Arc::new(list))]).unwrap();
         let mut text = Vec::new();
         to_csv(&batch, true, &mut text).unwrap();
-        let expected = "at,all\n2023-11-14T22:13:20Z,[2023-11-14T22:13:20Z]\n,[]\n";
+        let expected = "at,all\n2023-11-14T22:13:20Z,[2023-11-14T22:13:20Z]\n,[null]\n";
         assert_eq!(String::from_utf8(text).unwrap(), expected);
     }
 }

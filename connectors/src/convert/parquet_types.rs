@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayData, ArrayRef, AsArray, PrimitiveArray, make_array};
+use arrow::array::{ArrayData, ArrayRef, AsArray, PrimitiveArray, make_array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Date32Type, Date64Type, Field, FieldRef, IntervalUnit, Schema, TimeUnit};
 use arrow::error::ArrowError;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit, UInt64Type};
+use arrow::datatypes::{
+    DECIMAL256_MAX_PRECISION, DataType, Decimal256Type, Float64Type, Int64Type, TimeUnit, UInt64Type,
+};
 use forebay_actors::Fault;
 use forebay_base::{GOLDEN_GAMMA, mix64};
 
@@ -98,7 +100,24 @@ impl ColumnStats {
                 }
             }
             t if t.is_integer() || *t == DataType::Boolean => missing += self.whole(array)?,
-            t if t.is_floating() || t.is_decimal() => {
+            DataType::Decimal32(_, scale)
+            | DataType::Decimal64(_, scale)
+            | DataType::Decimal128(_, scale)
+            | DataType::Decimal256(_, scale) => {
+                let exact = as_type(&DataType::Decimal256(DECIMAL256_MAX_PRECISION, *scale))?;
+                let numbers = as_type(&DataType::Float64)?;
+                for (exact, number) in
+                    exact.as_primitive::<Decimal256Type>().iter().zip(numbers.as_primitive::<Float64Type>())
+                {
+                    match (exact, number) {
+                        (Some(exact), Some(number)) => {
+                            self.number(xxhash_rust::xxh3::xxh3_64(&exact.to_le_bytes()), number);
+                        }
+                        _ => missing += 1,
+                    }
+                }
+            }
+            t if t.is_floating() => {
                 let array = as_type(&DataType::Float64)?;
                 for value in array.as_primitive::<Float64Type>() {
                     match value {
@@ -294,8 +313,8 @@ fn moment(kind: &DataType) -> DataType {
 #[cfg(test)]
 mod tests {
     use arrow::array::{
-        BinaryArray, Date32Array, Date64Array, FixedSizeBinaryArray, FixedSizeListArray, Float64Array, NullArray,
-        StringArray, TimestampMillisecondArray, UInt64Array,
+        BinaryArray, Date32Array, Date64Array, Decimal64Array, Decimal128Array, FixedSizeBinaryArray,
+        FixedSizeListArray, Float64Array, NullArray, StringArray, TimestampMillisecondArray, UInt64Array,
     };
     use arrow::datatypes::Float32Type;
 
@@ -309,6 +328,29 @@ mod tests {
             .unwrap();
         assert_eq!((stats.rows, stats.missing, stats.values, stats.distinct.estimate()), (4, 1, 3, 3));
         assert_eq!(stats.range, Some((5.0, u64::MAX as f64)));
+    }
+
+    /// A bug: decimals were counted as the floating-point numbers next to them.
+    #[test]
+    fn decimals_that_a_float_cannot_tell_apart_are_distinct() {
+        for from in [10_i128.pow(25), 1 << 53, -(1 << 60)] {
+            let values = (0..40).map(|i| if i == 7 { None } else { Some(from + i % 20) }).collect::<Decimal128Array>();
+            for scale in [0, -2, 10] {
+                let decimals = values.clone().with_precision_and_scale(38, scale).unwrap();
+                let mut stats = ColumnStats::new(Texts::Typed);
+                stats.add(&(Arc::new(decimals) as ArrayRef)).unwrap();
+                assert_eq!((stats.missing, stats.values), (1, 39));
+                assert!(
+                    (19..=20).contains(&stats.distinct.estimate()),
+                    "{from} {scale}: {}",
+                    stats.distinct.estimate()
+                );
+            }
+        }
+        let small = Decimal64Array::from(vec![Some(150), None, Some(-25)]).with_precision_and_scale(18, 2).unwrap();
+        let mut stats = ColumnStats::new(Texts::Typed);
+        stats.add(&(Arc::new(small) as ArrayRef)).unwrap();
+        assert_eq!((stats.missing, stats.range, stats.sum), (1, Some((-0.25, 1.5)), 1.25));
     }
 
     #[test]

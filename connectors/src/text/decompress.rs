@@ -127,19 +127,24 @@ pub(crate) fn decompress<P: LineParser>(
     }
 }
 
-/// The fault of an error of a decoder.
-fn not_unpacked(name: &str, e: io::Error) -> Fault {
-    match is_out_of_memory(&e.to_string()) {
-        true => Fault::external(format!("cannot decompress `{name}`: the process needs more memory")).because(e),
-        false => damaged(name).because(e),
-    }
-}
+/// What zstd says of a window of more than 128 MiB.
+const WINDOW_TOO_LARGE: &str = "requires too much memory";
 
-/// The fault of a file that cannot be unpacked.
-pub(super) fn damaged(name: &str) -> Fault {
-    Fault::user(format!(
-        "cannot decompress `{name}`: it is damaged, was cut short, or has another compression than its name says"
-    ))
+/// The fault of an error of a decoder.
+pub(super) fn not_unpacked(name: &str, e: io::Error) -> Fault {
+    let said = e.to_string();
+    let fault = if is_out_of_memory(&said) {
+        Fault::external(format!("cannot decompress `{name}`: the process needs more memory"))
+    } else if said.contains(WINDOW_TOO_LARGE) {
+        Fault::user(format!(
+            "cannot decompress `{name}`: it needs a window of more than 128 MiB: pack it again with `zstd --long=27` or less"
+        ))
+    } else {
+        Fault::user(format!(
+            "cannot decompress `{name}`: it is damaged, was cut short, or has another compression than its name says"
+        ))
+    };
+    fault.because(e)
 }
 
 enum DecompressError {
@@ -233,5 +238,9 @@ mod tests {
         let (memory, damage) = (of(0_usize.wrapping_sub(64)), of(0_usize.wrapping_sub(20)));
         assert!(memory.domain == Domain::External && memory.to_string().contains("more memory"), "{memory}");
         assert!(damage.domain == Domain::User && damage.to_string().contains("damaged"), "{damage}");
+        // ZSTD_error_frameParameter_windowTooLarge.
+        let window = of(0_usize.wrapping_sub(16));
+        assert!(window.domain == Domain::User && window.to_string().contains("zstd --long=27"), "{window}");
+        assert!(!window.to_string().contains("damaged"), "{window}");
     }
 }

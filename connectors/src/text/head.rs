@@ -6,7 +6,7 @@ use bytes::Bytes;
 use forebay_actors::Fault;
 
 use super::bad_row::MAX_LINE;
-use super::decompress::{GzipReader, TextCompression, damaged};
+use super::decompress::{GzipReader, TextCompression, not_unpacked};
 use crate::file::DataFile;
 
 /// Some programs, such as Excel, begin a file of UTF-8 with it.
@@ -37,7 +37,7 @@ fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
         TextCompression::Plain => Box::new(&packed[..]),
         TextCompression::Gzip => Box::new(GzipReader::new(&packed[..])),
         TextCompression::Zstd => {
-            Box::new(zstd::stream::read::Decoder::new(&packed[..]).map_err(|e| damaged(&file.name).because(e))?)
+            Box::new(zstd::stream::read::Decoder::new(&packed[..]).map_err(|e| not_unpacked(&file.name, e))?)
         }
     };
     let (mut head, mut piece) = (Vec::new(), [0; 16 << 10]);
@@ -48,7 +48,7 @@ fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
             // The bytes end within a block. If the file is not longer than that it is damaged, and the source reports it when it reads the
             // file.
             Err(_) if !head.is_empty() || (packed.len() as u64) < file.size => break,
-            Err(e) => return Err(damaged(&file.name).because(e)),
+            Err(e) => return Err(not_unpacked(&file.name, e)),
         }
     }
     Ok(head)

@@ -42,8 +42,12 @@ impl RowGroups {
                 values.data_type()
             )));
         };
+        let is_float = match values.data_type() {
+            DataType::Dictionary(_, values) => values.is_floating(),
+            kind => kind.is_floating(),
+        };
         for value in text.as_string::<i32>() {
-            let number = match value {
+            let number = match value.and_then(|value| if is_float { of_float(value) } else { Some(value) }) {
                 None => MISSING,
                 Some(value) => match self.numbers.get(value) {
                     Some(number) => *number,
@@ -74,5 +78,38 @@ impl RowGroups {
         groups.sort_by(|a, b| b.1.len().cmp(&a.1.len()).then_with(|| a.0.cmp(&b.0)));
         groups.truncate(most);
         groups
+    }
+}
+
+/// The text of a floating-point number: NaN is a missing value, as elsewhere, and both zeros are one.
+fn of_float(text: &str) -> Option<&str> {
+    match text.parse::<f64>() {
+        Ok(number) if number.is_nan() => None,
+        Ok(0.0) => Some(text.trim_start_matches('-')),
+        _ => Some(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Float32Array, Float64Array, StringArray};
+
+    use super::*;
+
+    /// A bug: the rows without a number were a group of their own, "NaN", and `-0.0` was another value than `0.0`.
+    #[test]
+    fn nan_is_a_missing_value_and_the_zeros_are_one() {
+        let mut groups = RowGroups::new("x".to_owned());
+        groups
+            .add(&(Arc::new(Float64Array::from(vec![Some(0.0), Some(f64::NAN), None, Some(-0.0)])) as ArrayRef))
+            .unwrap();
+        groups.add(&(Arc::new(Float32Array::from(vec![-f32::NAN, 0.1, -0.1])) as ArrayRef)).unwrap();
+        assert_eq!(groups.rows, [0, MISSING, MISSING, 0, MISSING, 1, 2]);
+        assert_eq!(groups.largest(2), [(None, vec![1, 2, 4]), (Some("0.0"), vec![0, 3])]);
+        let mut groups = RowGroups::new("x".to_owned());
+        groups.add(&(Arc::new(StringArray::from(vec!["NaN", "-0.0", "0.0"])) as ArrayRef)).unwrap();
+        assert_eq!(groups.rows, [0, 1, 2], "texts are what they are");
     }
 }

@@ -64,7 +64,18 @@ pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, F
 
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.
 pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
+    wrong(name, "", array, expected)
+}
+
+/// The fault for a column of lists of the wrong type, given their items.
+pub(super) fn wrong_items(name: &str, items: &dyn Array, expected: &str) -> Fault {
+    wrong(name, "a list of ", items, expected)
+}
+
+fn wrong(name: &str, of: &str, array: &dyn Array, expected: &str) -> Fault {
+    let is_moment = expected.contains("timestamps, or text");
     let advice = match array.data_type() {
+        kind if is_moment && kind.is_numeric() => ": write numbers such as unix seconds as timestamps",
         kind if kind.is_floating() && !expected.contains("number") => {
             ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
              quantiles = 10; or make it a dense feature"
@@ -88,7 +99,7 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         DataType::Dictionary(_, values) => values,
         kind => kind,
     };
-    Fault::user(format!("column `{name}` is {kind}, expected {expected}{advice}")).kind(FaultKind::BadData)
+    Fault::user(format!("column `{name}` is {of}{kind}, expected {expected}{advice}")).kind(FaultKind::BadData)
 }
 
 #[cfg(test)]
@@ -105,6 +116,19 @@ mod tests {
         let array = arrow::array::new_null_array(&DataType::List(item), 1);
         let said = lists("q", &array).unwrap_err().to_string();
         assert!(said.contains(&format!("column `q` is {}, expected values or lists", array.data_type())), "{said}");
+    }
+
+    /// A bug: a decimal in place of a moment was advised to become a slot in buckets.
+    #[test]
+    fn advice_fits_what_is_expected() {
+        let moments = "timestamps, or text of them, for the hour";
+        for kind in [DataType::Decimal128(10, 2), DataType::Float64, DataType::Int64] {
+            let said = wrong_type("t", &arrow::array::new_null_array(&kind, 1), moments).to_string();
+            assert!(said.contains("as timestamps") && !said.contains("log_bucket"), "{said}");
+        }
+        let decimals = arrow::array::new_null_array(&DataType::Decimal128(10, 2), 1);
+        let said = wrong_type("x", &decimals, "integers, strings, booleans, dates or timestamps").to_string();
+        assert!(said.contains("bigint") && said.contains("log_bucket"), "{said}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int32Type};
+use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule};
 
@@ -92,7 +92,12 @@ fn values(
         Some(Positive(PositiveRule::Compared(comparison, limit))) => {
             let values = numbers(name, array, "a number, to compare it")?;
             refuse(name, array, (&values, masked), |value| !value.is_nan(), NO_LABEL, "a number", bad);
-            Ok(values.into_iter().map(|value| f32::from(u8::from(comparison.holds(value, *limit)))).collect())
+            let label = |holds: bool| f32::from(u8::from(holds));
+            let holds = |integer: i128| comparison.holds(difference(integer, *limit), 0.0);
+            Ok(match long_integers(array) {
+                Some(integers) => integers.into_iter().map(|integer| label(holds(integer))).collect(),
+                None => values.into_iter().map(|value| label(comparison.holds(value, *limit))).collect(),
+            })
         }
         Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, masked, positives, bad),
     }
@@ -160,6 +165,18 @@ fn one_of(
         }
         let numbers = numbers(name, array, "numbers")?;
         refuse(name, array, (&numbers, masked), |value| !value.is_nan(), NO_LABEL, "a value", bad);
+        if let Some(integers) = long_integers(array) {
+            let wanted: Vec<Option<i128>> = values.iter().map(|value| whole(value)).collect();
+            let place = |integer: i128| wanted.iter().position(|&wanted| wanted == Some(integer));
+            return Ok(integers.into_iter().map(|integer| label(place(integer))).collect());
+        }
+        if let Some((text, _)) = values.iter().zip(&wanted).find(|(text, number)| is_rounded(text, **number)) {
+            return Err(Fault::user(format!(
+                "columns.label.positive has {text}, and the values of column `{name}` are compared as {}, which {text} cannot \
+                 be: write the column as 64-bit integers or as text, or name another number",
+                DataType::Float64
+            )));
+        }
         let place = |value: f64| wanted.iter().position(|&wanted| wanted == value);
         return Ok(numbers.into_iter().map(|value| label(place(value))).collect());
     }
@@ -175,6 +192,34 @@ fn one_of(
         labels.push(label(value.and_then(|value| values.iter().position(|v| v == value))));
     }
     Ok(labels)
+}
+
+/// The values of a column of integers that `f64` may round; a missing one is any number.
+fn long_integers(array: &ArrayRef) -> Option<Vec<i128>> {
+    match array.data_type() {
+        DataType::Int64 => Some(array.as_primitive::<Int64Type>().values().iter().map(|&value| value.into()).collect()),
+        DataType::UInt64 => {
+            Some(array.as_primitive::<UInt64Type>().values().iter().map(|&value| value.into()).collect())
+        }
+        _ => None,
+    }
+}
+
+/// A number that is below, at or above 0 as the integer is below, at or above the limit.
+fn difference(integer: i128, limit: f64) -> f64 {
+    let whole = limit.floor();
+    integer.saturating_sub(whole as i128) as f64 - (limit - whole)
+}
+
+/// The integer that a text of digits is, or of a number such as `2.0`.
+fn whole(text: &str) -> Option<i128> {
+    let number = || text.parse::<f64>().ok().filter(|number| number.fract() == 0.0);
+    text.parse().ok().or_else(|| number().map(|number| number as i128))
+}
+
+/// Whether a text of digits is another integer than `number`, its nearest.
+fn is_rounded(text: &str, number: f64) -> bool {
+    text.parse::<i128>().is_ok_and(|exact| exact != number as i128)
 }
 
 fn is_text(kind: &DataType) -> bool {
@@ -214,5 +259,50 @@ fn refuse(
         } else if !fine(value) {
             bad.add(row, reason, || format!("column `{name}` is {}, expected {expected}", shown(value)));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Float64Array, Int64Array, UInt64Array};
+    use forebay_job::Columns;
+
+    use super::*;
+
+    fn parsed(positive: &str, array: ArrayRef) -> Result<Vec<f32>, String> {
+        let text = format!("label = {{ column = 'y', positive = {positive} }}\ndense = []\nslots = []");
+        let columns: Columns = toml::from_str(&text).unwrap();
+        let mut bad = BadRows::default();
+        let labels = parse(columns.label.main(), &array, &mut 0, &mut bad).map_err(|fault| fault.to_string());
+        assert!(bad.into_details().is_empty());
+        labels
+    }
+
+    /// A bug: they were compared as floating-point numbers, which round them.
+    #[test]
+    fn integers_of_64_bits_are_compared_exactly() {
+        const WHOLE: i64 = 1 << 53;
+        let values = || -> ArrayRef { Arc::new(Int64Array::from(vec![-7, 3, 4, WHOLE - 1, WHOLE, WHOLE + 1])) };
+        for (positive, expected) in [
+            ("['9007199254740993']", [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]),
+            ("[9007199254740992, 3.0]", [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]),
+            ("[0.5, -7]", [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]),
+            ("'> 9007199254740992'", [0.0, 0.0, 0.0, 0.0, 0.0, 1.0]),
+            ("'>= 9007199254740992'", [0.0, 0.0, 0.0, 0.0, 1.0, 1.0]),
+            ("'<= 9007199254740992'", [1.0, 1.0, 1.0, 1.0, 1.0, 0.0]),
+            ("'< 3.5'", [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]),
+            ("'>= -7.5'", [1.0; 6]),
+            ("'> 1e300'", [0.0; 6]),
+        ] {
+            assert_eq!(parsed(positive, values()).unwrap(), expected, "{positive}");
+        }
+        let large = UInt64Array::from(vec![u64::MAX, u64::MAX - 1]);
+        assert_eq!(parsed("['18446744073709551615']", Arc::new(large)).unwrap(), [1.0, 0.0]);
+        let floats = || -> ArrayRef { Arc::new(Float64Array::from(vec![WHOLE as f64, 3.0])) };
+        let said = parsed("['9007199254740993']", floats()).unwrap_err();
+        assert!(said.contains("columns.label.positive has 9007199254740993") && said.contains("`y`"), "{said}");
+        assert_eq!(parsed("[9007199254740992]", floats()).unwrap(), [1.0, 0.0]);
     }
 }

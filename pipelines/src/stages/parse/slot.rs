@@ -14,7 +14,7 @@ use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
-use super::column::{lists, wrong_type};
+use super::column::{lists, wrong_items, wrong_type};
 use super::value_weights;
 use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
 use crate::nullable::extend_or;
@@ -28,6 +28,8 @@ pub(super) struct SlotParser {
     hasher: SlotHasher,
     /// Whether integers stay as they are, so that `batch` hashes them.
     hashes_late: bool,
+    /// Whether the column has lists, for faults.
+    has_lists: bool,
     dictionary: Option<Dictionary>,
 }
 
@@ -44,7 +46,7 @@ impl SlotParser {
     pub(super) fn new(slot: &Slot, columns: &Columns, seed: u64) -> Self {
         let hasher = SlotHasher::new(slot.key_space(), seed);
         let boundaries = columns.boundaries_of(slot).to_vec();
-        Self { slot: slot.clone(), boundaries, hasher, hashes_late: false, dictionary: None }
+        Self { slot: slot.clone(), boundaries, hasher, hashes_late: false, has_lists: false, dictionary: None }
     }
 
     /// Leaves integers as they are: `batch` computes their keys. Keys in buckets, and keys with weights, are computed here.
@@ -77,6 +79,7 @@ impl SlotParser {
             return Ok(SlotKeys::Integers(integers));
         }
         if let Some(list) = lists(name, array)? {
+            self.has_lists = true;
             return self.many(name, list.offsets(), list.values(), &list, bad);
         }
         let mut wrong = Vec::new();
@@ -205,6 +208,7 @@ impl SlotParser {
                     self.dictionary(name, &recast(&to)?, wrong)
                 }
             },
+            _ if self.has_lists => Err(wrong_items(name, array, expected)),
             _ => Err(wrong_type(name, array, expected)),
         }
     }
@@ -322,7 +326,24 @@ pub(super) fn into_buckets(keys: &mut [u64], hasher: &SlotHasher, buckets: u64) 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::ListArray;
+
     use super::*;
+
+    /// A bug: a list of numbers with fractions was called a number.
+    #[test]
+    fn a_list_of_the_wrong_type_is_called_a_list() {
+        let columns: Columns = toml::from_str("dense = []\nslots = ['x']").unwrap();
+        let mut parser = SlotParser::new(&columns.slots[0], &columns, 0);
+        let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(0.5)])]));
+        let said = parser.parse("x", &lists, None, &mut BadRows::default()).err().unwrap().to_string();
+        assert!(
+            said.contains("column `x` is a list of Float64, expected integers") && said.contains("log_bucket"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn log_buckets_never_fall_and_tell_small_counts_apart() {
