@@ -63,9 +63,9 @@ impl Default for StageMeter {
 }
 
 impl StageMeter {
-    /// A meter that also tells an observer what the replica does.
-    pub(crate) fn watched(watched: Option<Watched>) -> Self {
-        Self { recorder: Recorder::watched(watched), ..Self::default() }
+    /// A meter of a run that `started` then. It also tells an observer what the replica does.
+    pub(crate) fn watched(started: Instant, watched: Option<Watched>) -> Self {
+        Self { clock: Clock::since(started), recorder: Recorder::watched(watched), ..Self::default() }
     }
 
     /// Awaits a store, a reply or a device. The time that `wait` is pending counts as waiting, and the report shows it under
