@@ -298,8 +298,11 @@ fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
         let limit = between(LimitKind::Link, SHIP_TO_RECEIVE, held_up.min(awaited), in_flight);
         return Some(Limit { process: reader, ..limit });
     }
-    let own = loads(&[process?]);
-    Some(match own.first().filter(|load| load.share >= IDLE) {
+    let process: &ProcessReport = process?;
+    let own = loads(&[process]);
+    // The newest meters of a process that stands still are old.
+    let of_run = process.report.wall.as_secs_f64() / processes.first()?.report.wall.as_secs_f64().max(1e-3);
+    Some(match own.first().filter(|load| load.share * of_run >= IDLE) {
         Some(top) => {
             let skew = Some("the other readers are in time".into());
             Limit { share: awaited.min(1.0), process: reader, skew, ..of_load(top, &own, processes) }

@@ -489,6 +489,12 @@ fn a_reader_that_stood_still_is_named_although_its_link_was_full_then() {
         assert_eq!(change(&found), advised, "{ticket}, {waits}");
         assert_eq!(found.limit.as_ref().unwrap().bound(), Some("input"));
     }
+    // It still stands still, so its meters are old, and what it did before is a small part of the run.
+    let (mut run, old) = (three_readers(0, 57, 5), Duration::from_secs(20));
+    run[1].report.wall = old;
+    run[1].report.stages[1] = stage("parse", 8, &[]).over(old);
+    let found = analysis_of(&run, THREE_READERS);
+    assert!(found.to_string().contains(stood_still), "{found}");
 }
 
 #[test]
