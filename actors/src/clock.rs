@@ -42,7 +42,12 @@ const ACTIVITY: u64 = 7;
 
 impl Clock {
     pub(crate) fn new() -> Self {
-        Self { base: Instant::now(), since: AtomicU64::new(0), dials: Default::default() }
+        Self::since(Instant::now())
+    }
+
+    /// A clock that counts the time from a moment that has passed: until it enters an activity as [`Activity::Nothing`].
+    pub(crate) fn since(base: Instant) -> Self {
+        Self { base, since: AtomicU64::new(0), dials: Default::default() }
     }
 
     fn now(&self) -> u64 {
@@ -74,20 +79,17 @@ impl Clock {
         Duration::from_nanos(self.dials[doing as usize].load(Relaxed))
     }
 
-    /// The time of each activity but [`Activity::Nothing`], up to now.
+    /// The time of each activity, up to now.
     pub(crate) fn read(&self) -> Times {
         loop {
             let word = self.since.load(SeqCst);
-            let mut dials = [1, 2, 3, 4].map(|i: usize| self.dials[i].load(SeqCst));
+            let mut dials = [0, 1, 2, 3, 4].map(|i: usize| self.dials[i].load(SeqCst));
             let now = self.now();
             // If the activity changes in between, an interval counts twice or not at all: read again.
             if word & CHANGING == 0 && self.since.load(SeqCst) == word {
-                let doing = (word & ACTIVITY) as usize;
-                if doing != 0 {
-                    dials[doing - 1] += now.saturating_sub(word >> 4);
-                }
-                let [busy, starved, blocked, waiting] = dials.map(Duration::from_nanos);
-                return Times { busy, starved, blocked, waiting };
+                dials[(word & ACTIVITY) as usize] += now.saturating_sub(word >> 4);
+                let [idle, busy, starved, blocked, waiting] = dials.map(Duration::from_nanos);
+                return Times { idle, busy, starved, blocked, waiting };
             }
             std::hint::spin_loop();
         }
@@ -97,6 +99,8 @@ impl Clock {
 /// The time of each activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Times {
+    /// The time of [`Activity::Nothing`]: before the stage began and after it ended.
+    pub(crate) idle: Duration,
     pub(crate) busy: Duration,
     pub(crate) starved: Duration,
     pub(crate) blocked: Duration,
@@ -107,6 +111,7 @@ impl Times {
     /// The times without those of an `earlier` reading.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
+            idle: self.idle.saturating_sub(earlier.idle),
             busy: self.busy.saturating_sub(earlier.busy),
             starved: self.starved.saturating_sub(earlier.starved),
             blocked: self.blocked.saturating_sub(earlier.blocked),
@@ -116,7 +121,7 @@ impl Times {
 
     pub(crate) fn of(&self, doing: Activity) -> Duration {
         match doing {
-            Activity::Nothing => Duration::ZERO,
+            Activity::Nothing => self.idle,
             Activity::Busy => self.busy,
             Activity::Starved => self.starved,
             Activity::Blocked => self.blocked,
@@ -124,6 +129,7 @@ impl Times {
         }
     }
 
+    /// The time that the stage lived: all but the idle time.
     pub(crate) fn sum(&self) -> Duration {
         self.busy + self.starved + self.blocked + self.waiting
     }
@@ -150,6 +156,26 @@ mod tests {
                 last = sum;
             }
         });
+    }
+
+    #[test]
+    fn the_time_before_the_first_activity_and_after_the_last_is_idle() {
+        let second = Duration::from_secs(1);
+        let clock = Clock::since(Instant::now() - second);
+        let before = clock.read();
+        assert!(before.idle >= second && before.sum().is_zero(), "{before:?}");
+        clock.enter(Activity::Busy);
+        let began = clock.read().idle;
+        assert!(began >= before.idle);
+        while clock.read().busy.is_zero() {
+            std::hint::spin_loop();
+        }
+        assert_eq!(clock.read().idle, began, "a stage at work is not idle");
+        clock.enter(Activity::Nothing);
+        let ended = clock.read();
+        let all = clock.base.elapsed();
+        assert!(ended.idle >= began && ended.idle + ended.sum() <= all, "{ended:?}");
+        assert!(clock.read().idle + ended.sum() >= all, "all the time since the base counts");
     }
 
     /// The dial is written, but the change is not over.

@@ -38,6 +38,8 @@ struct Notes {
     describe: String,
     waits: BTreeMap<String, WaitReport>,
     by_process: BTreeMap<String, ProcessWait>,
+    /// The process that is awaited, and since when.
+    awaited: Option<(String, Instant)>,
     /// The wait under way: its name, its kind, the time of its activity when it began, and when that was.
     current: Option<(String, WaitKind, Duration, Instant)>,
 }
@@ -63,9 +65,9 @@ impl Default for StageMeter {
 }
 
 impl StageMeter {
-    /// A meter that also tells an observer what the replica does.
-    pub(crate) fn watched(watched: Option<Watched>) -> Self {
-        Self { recorder: Recorder::watched(watched), ..Self::default() }
+    /// A meter of a run that `started` then. It also tells an observer what the replica does.
+    pub(crate) fn watched(started: Instant, watched: Option<Watched>) -> Self {
+        Self { clock: Clock::since(started), recorder: Recorder::watched(watched), ..Self::default() }
     }
 
     /// Awaits a store, a reply or a device. The time that `wait` is pending counts as waiting, and the report shows it under
@@ -183,6 +185,12 @@ impl StageMeter {
         wait.total += time;
     }
 
+    /// Says which other process the stage waits for, as far as it is known, and since when; `None` at the end of the wait. Until then
+    /// reports show the wait as [`waited_for`](Self::waited_for) would.
+    pub fn awaits(&self, awaited: Option<(String, Instant)>) {
+        self.notes().awaited = awaited;
+    }
+
     /// What a service holds now.
     pub(crate) fn holds(&self, rows: u64) {
         self.rows_held.store(rows + 1, Relaxed);
@@ -198,6 +206,12 @@ impl StageMeter {
             wait.count += 1;
             wait.total += times.of(kind.activity()).saturating_sub(*before);
         }
+        let mut by_process = notes.by_process.clone();
+        if let Some((process, since)) = &notes.awaited {
+            let wait = by_process.entry(process.clone()).or_default();
+            wait.count += 1;
+            wait.total += since.elapsed();
+        }
         Reading {
             times,
             taken: load([&self.items_in, &self.rows_in, &self.bytes_in]),
@@ -207,7 +221,7 @@ impl StageMeter {
             rows_held: self.rows_held.load(Relaxed).checked_sub(1),
             describe: notes.describe.clone(),
             waits,
-            by_process: notes.by_process.clone(),
+            by_process,
         }
     }
 
@@ -329,5 +343,18 @@ mod tests {
         assert!(wait.as_mut().now_or_never().is_none());
         let Reading { times, waits, .. } = meter.read();
         assert_eq!(waits["store"], WaitReport { count: 1, total: times.waiting, kind: WaitKind::Waiting });
+    }
+
+    #[test]
+    fn a_reading_shows_which_process_is_awaited_until_the_wait_is_over() {
+        let (meter, second) = (at_work(), Duration::from_secs(1));
+        meter.waited_for("reader 1", second);
+        meter.awaits(Some(("reader 1".into(), Instant::now() - second)));
+        let wait = meter.read().by_process["reader 1"];
+        assert!(wait.count == 2 && wait.total >= 2 * second, "{wait:?}");
+        meter.awaits(None);
+        let ended = meter.read().by_process;
+        assert_eq!(ended["reader 1"], ProcessWait { count: 1, total: second, ..ProcessWait::default() });
+        assert_eq!(ended.len(), 1);
     }
 }

@@ -285,11 +285,18 @@ impl StageReport {
 
     /// Makes the times add up to a run of `wall` for each replica. A service may live longer than the run: then it was starved.
     #[must_use]
-    pub fn over(mut self, wall: Duration) -> Self {
+    pub fn over(self, wall: Duration) -> Self {
+        self.idle_at_most(Duration::MAX, wall)
+    }
+
+    /// As [`over`](Self::over), for a stage whose replicas were idle for this long by their own clocks. So the idle time of a run under
+    /// way never falls from one report to the next, although `wall` is read a little after the meters.
+    #[must_use]
+    pub(crate) fn idle_at_most(mut self, idle: Duration, wall: Duration) -> Self {
         let wall = wall * self.replicas.max(1) as u32;
         self.starved -= self.wall.saturating_sub(wall).min(self.starved);
         let lived = self.busy + self.starved + self.blocked + self.waiting;
-        self.idle = wall.saturating_sub(lived);
+        self.idle = wall.saturating_sub(lived).min(idle);
         self.wall = lived + self.idle;
         self
     }
@@ -312,10 +319,15 @@ mod tests {
     #[test]
     fn times_add_up_to_the_runs_wall_time_whenever_the_stage_lived() {
         let [busy, starved, blocked, waiting] = [10, 20, 30, 40].map(Duration::from_millis);
-        let times = Times { busy, starved, blocked, waiting };
+        let times = Times { busy, starved, blocked, waiting, ..Times::default() };
         let mut lived = StageReport { replicas: 2, ..StageReport::default() };
         lived.add(Reading { times, ..Reading::default() });
         assert_eq!(lived.wall, Duration::from_millis(100));
+        // The clocks of the replicas were read before the wall time, and after the end of the run they run on.
+        for (clocks, idle) in [(890, 890), (1900, 1900), (5000, 1900)] {
+            let report = lived.clone().idle_at_most(Duration::from_millis(clocks), Duration::from_secs(1));
+            assert_eq!((report.idle, report.wall), (Duration::from_millis(idle), Duration::from_millis(idle + 100)));
+        }
         let report = lived.clone().over(Duration::from_secs(1));
         assert_eq!(report.wall, Duration::from_secs(2));
         assert_eq!(busy + starved + blocked + waiting + report.idle, report.wall);
@@ -330,7 +342,13 @@ mod tests {
         let second = Duration::from_secs(1);
         let wait = |count: u64| WaitReport { count, total: count as u32 * second, kind: WaitKind::Waiting };
         let reading = |n: u32, waits: &[(&str, u64)]| Reading {
-            times: Times { busy: 2 * n * second, starved: n * second, blocked: second, waiting: n * second },
+            times: Times {
+                busy: 2 * n * second,
+                starved: n * second,
+                blocked: second,
+                waiting: n * second,
+                ..Times::default()
+            },
             taken: [1, 2, 3].map(|count| count * u64::from(n)),
             sent: [2, 4, 6].map(|count| count * u64::from(n)),
             fetched: 10 * u64::from(n),
@@ -340,7 +358,7 @@ mod tests {
         };
         let Reading { times, taken, sent, fetched, rows_held, waits, .. } =
             reading(5, &[("store", 7), ("old", 2), ("new", 1)]).since(&reading(3, &[("store", 3), ("old", 2)]));
-        let expected = Times { busy: 4 * second, starved: 2 * second, blocked: Duration::ZERO, waiting: 2 * second };
+        let expected = Times { busy: 4 * second, starved: 2 * second, waiting: 2 * second, ..Times::default() };
         assert_eq!((times, taken, sent, fetched), (expected, [2, 4, 6], [4, 8, 12], 20));
         assert_eq!(rows_held, Some(500));
         assert_eq!(waits, BTreeMap::from([("store".to_owned(), wait(4)), ("new".to_owned(), wait(1))]));

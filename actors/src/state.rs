@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use crate::adjustment::Adjustment;
 use crate::barrier::Barriers;
 use crate::batch::BarrierNumber;
-use crate::clock::Activity;
+use crate::clock::{Activity, Times};
 use crate::context::StageCx;
 use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
@@ -120,7 +120,10 @@ impl State {
     /// The meter of a replica of a stage.
     pub(crate) fn meter(&self, stage: &str, replica: usize) -> Arc<StageMeter> {
         let observer = self.settings.observer.clone();
-        Arc::new(StageMeter::watched(observer.map(|observer| Watched { observer, stage: stage.into(), replica })))
+        Arc::new(StageMeter::watched(
+            self.started,
+            observer.map(|observer| Watched { observer, stage: stage.into(), replica }),
+        ))
     }
 
     /// The services of the hosts that were attached and have not ended.
@@ -137,18 +140,13 @@ impl State {
 
     pub(crate) fn report(&self) -> Report {
         let registry = lock(&self.registry);
-        let stages: Vec<(StageReport, Option<Duration>)> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
+        let stages: Vec<Lifetimes> = registry.stages.iter().rev().map(|entry| entry.lifetimes(self.started)).collect();
         let links = registry.links.iter().rev().zip(stages.windows(2));
-        let links = links.map(|(room, ends)| room.report(&ends[0].0.name, &ends[1].0.name)).collect();
+        let links = links.map(|(room, ends)| room.report(&ends[0].stage.name, &ends[1].stage.name)).collect();
         let services = self.services_report();
         // After the meters: no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
-        let stages = stages.into_iter().map(|(stage, longest)| match longest {
-            // Each replica counts for the time that it lived, and the longest life is that of the stage.
-            Some(longest) => stage.longer_by(wall.saturating_sub(longest)),
-            None => stage.over(wall),
-        });
-        let stages = stages.collect();
+        let stages = stages.into_iter().map(|lifetimes| lifetimes.over(wall)).collect();
         let services = services.into_iter().map(|service| service.over(wall)).collect();
         let name = self.plan.name.clone();
         let (ledger, adjustments) = (self.ledger.snapshot(), lock(&self.adjustments).clone());
@@ -174,25 +172,51 @@ impl State {
     }
 }
 
+/// What the meters of a stage show at one moment.
+struct Lifetimes {
+    /// Times of the stage while it lives, and its counts.
+    stage: StageReport,
+    /// The times of each replica.
+    replicas: Vec<Times>,
+    /// Whether replicas were added or removed.
+    changed: bool,
+}
+
+impl Lifetimes {
+    /// The stage in a run of `wall`. Its idle time is that of the clocks of its replicas, up to the end of the run.
+    fn over(self, wall: Duration) -> StageReport {
+        let Self { stage, replicas, changed } = self;
+        if changed {
+            // Each replica counts for the time that it lived, and the longest life is that of the stage.
+            let longest = replicas.into_iter().max_by_key(Times::sum).unwrap_or_default();
+            return stage.longer_by(longest.idle.min(wall.saturating_sub(longest.sum())));
+        }
+        stage.idle_at_most(replicas.iter().map(|times| times.idle).sum(), wall)
+    }
+}
+
 impl Entry {
-    /// Times of the stage while it lives, and its counts. If its replicas changed, also the longest life of one.
-    fn lifetimes(&self) -> (StageReport, Option<Duration>) {
-        let mut report = StageReport {
+    /// What the meters show now, in a run that `started` then.
+    fn lifetimes(&self, started: Instant) -> Lifetimes {
+        let mut stage = StageReport {
             name: self.name.clone(),
             kind: self.kind.to_owned(),
             place: self.place.to_string(),
             replicas: self.scale.as_ref().map_or(1, |scale| scale.count.load(Relaxed)),
             ..StageReport::default()
         };
-        let meters = lock(&self.meters);
-        let mut longest = Duration::ZERO;
-        for meter in meters.iter() {
+        let before_replicas = Times { idle: started.elapsed(), ..Times::default() };
+        let mut replicas = Vec::new();
+        for meter in lock(&self.meters).iter() {
             let reading = meter.read();
-            longest = longest.max(reading.times.sum());
-            report.add(reading);
+            replicas.push(reading.times);
+            stage.add(reading);
+        }
+        if replicas.is_empty() {
+            replicas.push(before_replicas);
         }
         let began = self.scale.as_ref().map(|scale| scale.began);
-        let changed = began.is_some_and(|began| (meters.len(), report.replicas) != (began, began));
-        (report, changed.then_some(longest))
+        let changed = began.is_some_and(|began| (replicas.len(), stage.replicas) != (began, began));
+        Lifetimes { stage, replicas, changed }
     }
 }

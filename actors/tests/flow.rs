@@ -275,6 +275,37 @@ fn busy_waiting_starved_blocked_and_idle_are_all_of_the_runs_wall_time() {
 }
 
 #[test]
+fn no_time_of_a_stage_falls_from_one_report_to_the_next() {
+    let delay = Some(Duration::from_millis(1));
+    let running = Topology::new("meters")
+        .source("count", Place::Own, || Count::new(100, 1))
+        .replicated("slow", Place::Own, Replicas::ordered(2), move |_| Double { delay })
+        .sink("keep", Place::Own, Keep::default)
+        .start()
+        .unwrap();
+    let times = |report: &Report| -> Vec<[Duration; 6]> {
+        let times = |stage: &forebay_actors::StageReport| {
+            [stage.busy, stage.waiting, stage.starved, stage.blocked, stage.idle, stage.wall]
+        };
+        report.stages.iter().map(times).collect()
+    };
+    let mut last = times(&running.snapshot());
+    let mut compare = |report: &Report| {
+        let now = times(report);
+        let falls = now.iter().flatten().zip(last.iter().flatten()).any(|(now, last)| now < last);
+        assert!(!falls, "{now:?} after {last:?}");
+        last = now;
+    };
+    let control = running.control();
+    while !control.ended() {
+        compare(&control.snapshot());
+    }
+    let outcome = end(running);
+    outcome.result.unwrap();
+    compare(&outcome.report);
+}
+
+#[test]
 fn a_lost_row_is_a_fault_with_the_numbers() {
     struct Thief;
     impl Stage for Thief {

@@ -80,8 +80,9 @@ pub struct EvictionOptions {
     /// The most rows of the whole table; at least 65536, for instance `100000000`. When a cell of the table is full, it removes the
     /// sixteenth of its rows that was unseen for longest.
     pub max_rows: Option<u64>,
-    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. Forebay divides it by the largest size of a row
-    /// to get a number of rows.
+    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. Forebay divides it by the largest size of a row,
+    /// and rounds the number of rows down to a multiple of 65536. Each shard takes up to 5 MB beside its rows
+    /// ([why](troubleshooting.md#out-of-memory)).
     pub max_bytes: Option<ByteSize>,
     /// Gives each row a score: every batch that has the key adds 1, and this many rows of data halve the score, for instance `10000000`.
     /// When a cell of the table is full, it removes the rows with the lowest score.
@@ -148,7 +149,9 @@ impl TableOptions {
         let EvictionOptions { unseen_rows, max_rows, max_bytes, half_life_rows, min_score } = self.eviction;
         let steps = |rows: Option<u64>| rows.map(|rows| rows.div_ceil(rows_per_step.max(1) as u64));
         let for_rows = |bytes: ByteSize| (bytes.0 as u64).saturating_sub(config.most_bloom_bytes());
-        let rows_of_bytes = max_bytes.map(|bytes| for_rows(bytes) / config.most_bytes_per_row());
+        // A cell takes places for 16 rows at once, so a cap between two multiples of this would have the places of the next one.
+        let whole = |rows: u64| rows / LEAST_CAP * LEAST_CAP;
+        let rows_of_bytes = max_bytes.map(|bytes| whole(for_rows(bytes) / config.most_bytes_per_row()));
         let max_rows = max_rows.into_iter().chain(rows_of_bytes).min();
         let (unseen_steps, half_life) = (steps(unseen_rows), steps(half_life_rows));
         Some(Eviction { unseen_steps, max_rows, half_life, min_score }).filter(|rules| *rules != Eviction::default())
@@ -270,6 +273,13 @@ mod tests {
         );
         // 16 weights, twice as much state, the index, and the key with its age; and what a key that waits takes.
         assert!((300_000..500_000).contains(&alone) && counted < alone, "{alone}, {counted}");
+        // 264 bytes each: what a cell would not fill does not become places for rows.
+        for (bytes, cells) in [("18MB", 1), ("19MB", 1), ("34MB", 1), ("35MB", 2), ("100MB", 5), ("8GB", 462)] {
+            assert_eq!(rows(&format!("[table.eviction]\nmax_bytes = '{bytes}'")), cells * LEAST_CAP, "{bytes}");
+        }
+        // A cap in rows is one of rows.
+        assert_eq!(rows("[table.eviction]\nmax_bytes = '19MB'\nmax_rows = 65540"), LEAST_CAP);
+        assert_eq!(rows("[table.eviction]\nmax_bytes = '100MB'\nmax_rows = 65540"), 65_540);
     }
 
     #[test]

@@ -385,8 +385,11 @@ proptest! {
 #[test]
 fn a_table_never_exceeds_its_cap_of_rows_and_of_keys_that_wait() {
     let eviction = Some(Eviction { max_rows: Some(LEAST_CAP), ..Eviction::default() });
-    for admission in [None, Some(Admission::Count(2))] {
-        let mut table = Table::new(&config(Lifetime { admission, eviction })).unwrap();
+    // What a shard takes beside its rows (docs/troubleshooting.md).
+    for (admission, beside) in [(None, 5_000_000), (Some(Admission::Count(2)), 10_000_000)] {
+        let config = config(Lifetime { admission, eviction });
+        let most_bytes = LEAST_CAP * config.most_bytes_per_row() + beside;
+        let mut table = Table::new(&config).unwrap();
         let mut bytes = 0;
         for step in 1..=400u64 {
             let keys: Vec<u64> = (0..2500).map(|i| mix64((step - 1) / 2 * 2500 + i)).collect();
@@ -399,6 +402,7 @@ fn a_table_never_exceeds_its_cap_of_rows_and_of_keys_that_wait() {
         }
         let stats = table.stats();
         assert_eq!(stats.bytes, bytes, "memory does not grow once the table is full");
+        assert!(bytes <= most_bytes, "{bytes} of {most_bytes}");
         assert!(stats.rows > LEAST_CAP * 8 / 10, "{stats:?}");
         assert_eq!((stats.inserted, stats.evicted), (500_000, 500_000 - stats.rows));
         assert_eq!(stats.refused, if admission.is_some() { 500_000 } else { 0 });

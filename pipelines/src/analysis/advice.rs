@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_job::{Backend, ByteSize, Job, StalenessRule};
 use serde::{Deserialize, Serialize};
 
-use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE, pauses};
+use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE, awaited, pauses};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
 use super::others;
 use crate::process_report::ProcessReport;
@@ -35,7 +35,7 @@ const LOOK_AHEAD_CPU: f64 = 1.4;
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
 
-/// A change of the job, before it is known what the machines and the pauses of the run leave of its gain.
+/// A change of the job, before it is known what the machines, the readers and the pauses of the run leave of its gain.
 struct Draft {
     field: String,
     value: String,
@@ -98,8 +98,15 @@ pub(super) fn advise(
             Draft { field, value, gain, then: (next.stage.clone(), share) }
         }
     };
+    let draft = if limit.bound() == Some("input") { draft } else { after_readers(draft, processes) };
     let change = within_cores(after_pauses(draft, processes), machines, processes);
     (change.gain >= WORTH).then_some(change)
+}
+
+/// Trainers that get faster wait for readers as long as before.
+fn after_readers(draft: Draft, processes: &[&ProcessReport]) -> Draft {
+    let waits = awaited(processes);
+    if waits > draft.then.1 { Draft { then: ("receive".to_owned(), waits), ..draft } } else { draft }
 }
 
 /// Evaluations and checkpoints take as long as before, and no row is trained on meanwhile.

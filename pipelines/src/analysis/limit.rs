@@ -199,13 +199,13 @@ fn of_machine(machine: &MachineUse) -> Limit {
 }
 
 /// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
-/// or a link with a small capacity. `None` if a stage is occupied for nearly as large a share of the run.
+/// or a link with a small capacity. Of tickets and input, the one that takes more of the run counts. `None` if a stage is occupied for nearly
+/// as large a share of the run.
 fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
-    of_tickets(processes, job)
-        .or_else(|| of_readers(processes, job))
-        .or_else(|| of_leases(processes))
-        .or_else(|| of_links(processes))
-        .filter(|limit| limit.share > occupied + 0.1)
+    let of_input = of_readers(processes, job).or_else(|| of_leases(processes));
+    let longer =
+        [of_input, of_tickets(processes, job)].into_iter().flatten().max_by(|a, b| a.share.total_cmp(&b.share));
+    longer.or_else(|| of_links(processes)).filter(|limit| limit.share > occupied + 0.1)
 }
 
 /// A limit without a process and skew.
@@ -218,6 +218,11 @@ fn mean(processes: &[&ProcessReport], name: &str, share: impl Fn(&StageReport) -
     let stages = processes.iter().flat_map(|process| &process.report.stages);
     let shares: Vec<f64> = stages.filter(|stage| stage.name == name).map(share).collect();
     shares.iter().sum::<f64>() / shares.len().max(1) as f64
+}
+
+/// The share of the run that trainers wait for batches of readers.
+pub(super) fn awaited(processes: &[&ProcessReport]) -> f64 {
+    mean(processes, "receive", |stage| stage.wait_share("readers"))
 }
 
 /// The limit, if evaluations take more of the time than any stage is occupied, and than look-up, compute and push take in turn.
@@ -272,7 +277,7 @@ fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
 
 /// The limit, if trainers wait for batches of readers: these are on their way, or one reader is slower than the others.
 fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
-    let awaited = mean(processes, "receive", |stage| stage.wait_share("readers"));
+    let awaited = awaited(processes);
     if awaited < 0.3 {
         return None;
     }
@@ -282,17 +287,22 @@ fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
         return Some(between(LimitKind::Lease, LOST_LEASES, awaited, readers(processes)));
     }
     let process = processes.iter().find(|process| Some(&process.process) == reader.as_ref());
+    // A reader that stood still may have been blocked by its link just then, and counts all the time as that.
+    let stood_still = process.is_some_and(|process| others::is_seldom_awaited(processes, process));
     // The links of other readers are full because their batches come after those of this one.
     let held_up = match process.and_then(|process| process.stage("ship")) {
         Some(ship) => ship.wait_share("trainer"),
         None => mean(processes, "ship", |stage| stage.wait_share("trainer")),
     };
-    if held_up.min(awaited) >= 0.3 {
+    if !stood_still && held_up.min(awaited) >= 0.3 {
         let limit = between(LimitKind::Link, SHIP_TO_RECEIVE, held_up.min(awaited), in_flight);
         return Some(Limit { process: reader, ..limit });
     }
-    let own = loads(&[process?]);
-    Some(match own.first().filter(|load| load.share >= IDLE) {
+    let process: &ProcessReport = process?;
+    let own = loads(&[process]);
+    // The newest meters of a process that stands still are old.
+    let of_run = process.report.wall.as_secs_f64() / processes.first()?.report.wall.as_secs_f64().max(1e-3);
+    Some(match own.first().filter(|load| load.share * of_run >= IDLE) {
         Some(top) => {
             let skew = Some("the other readers are in time".into());
             Limit { share: awaited.min(1.0), process: reader, skew, ..of_load(top, &own, processes) }
@@ -312,7 +322,7 @@ fn readers(processes: &[&ProcessReport]) -> usize {
 fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
     let mut lease = mean(processes, "read", |stage| stage.wait_share("lease"));
     if processes.iter().any(|process| process.stage("receive").is_some()) {
-        lease = lease.min(mean(processes, "receive", |stage| stage.wait_share("readers")));
+        lease = lease.min(awaited(processes));
     }
     (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))
 }

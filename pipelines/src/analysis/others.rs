@@ -92,6 +92,16 @@ fn own_rate(process: &ProcessReport, push: &StageReport) -> f64 {
     push.rows_in as f64 / own.max(1e-3)
 }
 
+/// If trainers wait for less than one in this many batches of a reader, it stands still now and then: a full line delays most batches.
+const SELDOM: u64 = 10;
+
+/// Whether trainers seldom wait for a batch of this reader.
+pub(super) fn is_seldom_awaited(processes: &[&ProcessReport], reader: &ProcessReport) -> bool {
+    let waits = merged(processes, "receive").by_process;
+    let times = waits.get(&reader.process).map_or(0, |wait| wait.count);
+    times.saturating_mul(SELDOM) < reader.stage("ship").map_or(0, |ship| ship.items_in)
+}
+
 /// The reader that trainers wait for, if it is the same one most of the time and there are others; or
 /// [`LOST_READERS`](crate::process_report::LOST_READERS).
 pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {

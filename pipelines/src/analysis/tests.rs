@@ -453,6 +453,60 @@ fn a_reader_that_trainers_wait_for_is_named_with_what_it_does_meanwhile() {
     assert_eq!(analysis(&run).limit.unwrap().process, None);
 }
 
+/// Three readers whose links are full, and a trainer that waits in shares of the run for tickets, and for `reader 0`, so often.
+fn three_readers(ticket: u64, readers: u64, waits: u64) -> Vec<ProcessReport> {
+    let mut receive = stage("receive", 1, &[("readers", WaitKind::Starved, readers)]);
+    let wait = ProcessWait { count: waits, total: Duration::from_secs(readers), round_trip: Duration::ZERO };
+    receive.by_process = [("reader 0".to_owned(), wait)].into();
+    let mut run = vec![trainer(receive)];
+    run[0].report.stages[1] =
+        stage("lookup", 1, &[("shards", WaitKind::Waiting, 13), ("ticket", WaitKind::Blocked, ticket)]);
+    for rank in 0..3 {
+        let mut reader = reader(rank, stage("parse", 10, &[]));
+        reader.report.stages[3] = stage("ship", 2, &[("trainer", WaitKind::Blocked, 88)]);
+        run.push(reader);
+    }
+    run
+}
+
+const THREE_READERS: &str = "placement = { readers = 3, ps = 1 }";
+
+#[test]
+fn a_reader_that_stood_still_is_named_although_its_link_was_full_then() {
+    let stood_still = "trainers wait 57% of the time for batches of reader 0; its stages are idle meanwhile, so its network or its \
+                       machine is slow (likely)";
+    let full = "trainers wait 57% of the time for batches of reader 0 (likely)";
+    // Its `ship` took a thousand batches. Tickets are awaited for less of the time.
+    for (ticket, waits, words, advised) in [
+        (0, 5, stood_still, None),
+        (30, 5, stood_still, None),
+        (30, 99, stood_still, None),
+        (30, 100, full, Some(("placement.compress", "\"lz4\""))),
+        (30, 900, full, Some(("placement.compress", "\"lz4\""))),
+    ] {
+        let found = analysis_of(&three_readers(ticket, 57, waits), THREE_READERS);
+        assert!(found.to_string().contains(words), "{ticket}, {waits}: {found}");
+        assert_eq!(change(&found), advised, "{ticket}, {waits}");
+        assert_eq!(found.limit.as_ref().unwrap().bound(), Some("input"));
+    }
+    // It still stands still, so its meters are old, and what it did before is a small part of the run.
+    let (mut run, old) = (three_readers(0, 57, 5), Duration::from_secs(20));
+    run[1].report.wall = old;
+    run[1].report.stages[1] = stage("parse", 8, &[]).over(old);
+    let found = analysis_of(&run, THREE_READERS);
+    assert!(found.to_string().contains(stood_still), "{found}");
+}
+
+#[test]
+fn no_change_of_trainers_gains_more_than_the_time_that_readers_leave() {
+    for (readers, gain, then) in [(25, 4.0, "receive"), (50, 2.0, "receive"), (5, 8.0 / 1.4, "the machine's cores")] {
+        let found = analysis_of(&three_readers(60, readers, 5), THREE_READERS);
+        let advised = found.change.as_ref().unwrap();
+        assert_eq!((advised.field.as_str(), advised.then.as_str()), ("train.look_ahead", then), "{found}");
+        assert!((advised.gain - gain).abs() < 1e-9, "{found}");
+    }
+}
+
 #[test]
 fn more_batches_under_way_are_advised_for_a_long_way_and_more_ps_for_late_replies() {
     let of = |round_trip| {

@@ -135,11 +135,11 @@ impl<T: Receivable> Source for Receive<T> {
                 }
             };
             let cx = self.cx.as_ref().expect("opened before the first batch");
-            waiting_since.get_or_insert_with(Instant::now);
-            cx.meter()
-                .starved_on("readers", arrival)
-                .await
-                .map_err(|_| Fault::internal("a trainer receives no run status any more"))?;
+            let since = *waiting_since.get_or_insert_with(Instant::now);
+            cx.meter().awaits(receive_queue.awaited_reader().map(|reader| (reader, since)));
+            let arrived = cx.meter().starved_on("readers", arrival).await;
+            cx.meter().awaits(None);
+            arrived.map_err(|_| Fault::internal("a trainer receives no run status any more"))?;
         }
     }
 }

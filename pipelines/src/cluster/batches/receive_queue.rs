@@ -243,6 +243,14 @@ impl ReceiveQueue {
         self.state().channels.get(&batch.channel).map(|channel| channel.reader.clone())
     }
 
+    /// The reader that has to send next, as far as it is known: the only one of several of which no batch is here.
+    pub(crate) fn awaited_reader(&self) -> Option<String> {
+        let state = self.state();
+        let mut without = state.channels.values().filter(|channel| channel.held + channel.urgent == 0);
+        let only = without.next().filter(|_| state.channels.len() > 1)?;
+        without.next().is_none().then(|| only.reader.clone())
+    }
+
     /// Waits until a batch may have become available. May return without one. Cancel safe.
     pub(crate) async fn wait_for_arrival(&self) {
         self.arrived.notified().await;

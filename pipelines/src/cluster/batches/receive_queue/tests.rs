@@ -69,6 +69,25 @@ fn batches_are_taken_in_the_order_of_the_data_whatever_order_they_arrive_in() {
 }
 
 #[test]
+fn the_only_reader_without_a_batch_here_is_awaited() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+    assert_eq!(receive_queue.awaited_reader(), None);
+    let a = Reader::new(&receive_queue, "reader 0");
+    assert_eq!(receive_queue.awaited_reader(), None, "there is no other reader");
+    let (b, c) = (Reader::new(&receive_queue, "reader 1"), Reader::new(&receive_queue, "reader 2"));
+    a.put(&receive_queue, header(id(1, 0))).unwrap();
+    assert_eq!(receive_queue.awaited_reader(), None, "one of two");
+    c.put(&receive_queue, Header { urgent: true, ..header(id(2, 0)) }).unwrap();
+    assert_eq!(taken(&receive_queue), []);
+    assert_eq!(receive_queue.awaited_reader().as_deref(), Some("reader 1"));
+    b.put(&receive_queue, last(id(0, 0))).unwrap();
+    assert_eq!(receive_queue.awaited_reader(), None);
+    assert_eq!(taken(&receive_queue), [id(0, 0), id(1, 0)]);
+    receive_queue.close(b.channel);
+    assert_eq!(receive_queue.awaited_reader().as_deref(), Some("reader 0"));
+}
+
+#[test]
 fn each_of_several_trainers_takes_its_share_of_a_window() {
     let receive_queue = ReceiveQueue::new(Order::Data { rank: 1, of: 3 }, CREDITS);
     let a = Reader::new(&receive_queue, "reader 0");
