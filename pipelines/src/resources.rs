@@ -55,7 +55,7 @@ pub(crate) struct Resources {
     pub(crate) steps_before: u64,
     /// What all trainers had trained on before this process began.
     trained_before: AllTrainers,
-    /// The whole epochs of the checkpoint that the run goes on from. The job may have fewer.
+    /// The whole epochs of the checkpoint that the run goes on from. If it is told to end before it reads a row, it has no more.
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,

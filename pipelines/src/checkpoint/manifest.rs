@@ -192,10 +192,10 @@ impl CheckpointManifest {
         Ok(manifest)
     }
 
-    /// Fails if a run of `job` would not be the run of this checkpoint.
+    /// Fails if a run of `job` would not be the run of this checkpoint, or has fewer epochs than the checkpoint has trained on.
     ///
     /// # Errors
-    /// A user fault that names the fields that differ.
+    /// A user fault that names the fields that differ, or the epochs.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
         // If the position has the files of the rows, `check_rows` compares them, and their folder may differ.
         let moves = self.position.data.is_some();
@@ -209,12 +209,25 @@ impl CheckpointManifest {
             ));
         }
         if differences.is_empty() {
-            return Ok(());
+            return self.check_epochs(job.data.epochs as u64);
         }
         Err(Fault::user(format!(
             "checkpoint {} is of another job: {}; go on with its job, or name another checkpoint.to",
             self.number,
             differences.join(", ")
+        )))
+    }
+
+    /// A run of fewer `epochs` would have rows of later ones in its model.
+    fn check_epochs(&self, epochs: u64) -> Result<(), Fault> {
+        let begun = self.position.batches.epochs_begun();
+        if begun <= epochs {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "checkpoint {} has trained on rows of {begun} epochs, and data.epochs is {epochs}: set data.epochs to {begun} or more, or go \
+             on from an earlier checkpoint (--resume-from) into another checkpoint.to",
+            self.number
         )))
     }
 
@@ -321,7 +334,9 @@ fn is_bound(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::trained_batches::BatchOrder;
     use super::*;
+    use crate::flow::{BatchId, WindowEnd};
 
     #[test]
     fn a_run_goes_on_with_its_own_job_on_other_machines() {
@@ -336,6 +351,32 @@ mod tests {
         for words in ["checkpoint 7", "train.batch_rows is 2048 there and 77 here", "data.train is not set there"] {
             assert!(said.contains(words), "no `{words}` in: {said}");
         }
+    }
+
+    #[test]
+    fn a_run_has_at_least_the_epochs_that_were_begun() {
+        let checks = |done: &TrainedBatches, epochs: usize| {
+            let position = TrainPosition { batches: done.clone(), ..TrainPosition::default() };
+            let manifest = CheckpointManifest::new(7, Job::default(), position, Vec::new(), Vec::new());
+            let mut job = Job::default();
+            job.data.epochs = epochs;
+            manifest.check_job(&job).map_err(|fault| fault.to_string())
+        };
+        let mut done = TrainedBatches::default();
+        for epoch in 0..2 {
+            let only = BatchId { epoch, window: 0, index: 0 };
+            done.window_ends(only, WindowEnd { batches: 1, rows: 10, rejected: 0 });
+            done.batch_done(only, 10, BatchOrder::Any);
+        }
+        for epochs in [2, 3, 9] {
+            checks(&done, epochs).unwrap();
+        }
+        let said = checks(&done, 1).unwrap_err();
+        assert!(said.contains("checkpoint 7 has trained on rows of 2 epochs, and data.epochs is 1"), "{said}");
+        done.batch_done(BatchId { epoch: 2, window: 3, index: 1 }, 10, BatchOrder::Any);
+        checks(&done, 3).unwrap();
+        let said = checks(&done, 2).unwrap_err();
+        assert!(said.contains("rows of 3 epochs, and data.epochs is 2: set data.epochs to 3 or more"), "{said}");
     }
 
     #[test]
