@@ -148,7 +148,8 @@ impl Compaction<'_> {
         }
         into.folder.check_not_stopped()?;
         let manifest = CheckpointManifest::new(*number, old.job.clone(), old.position.clone(), tables, dense);
-        Ok(CheckpointManifest { kept, metrics, start: old.start, ..manifest })
+        let (start, types, lists) = (old.start, old.types.clone(), old.lists.clone());
+        Ok(CheckpointManifest { kept, metrics, start, types, lists, ..manifest })
     }
 
     fn file_name(&self, what: &str) -> String {

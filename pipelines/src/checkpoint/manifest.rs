@@ -1,6 +1,8 @@
 //! `checkpoint-000012.json`: the position of a run, and the files of its tables and dense parameters with their checksums. A
 //! checkpoint is there when this file is.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::trained_batches::TrainedBatches;
+use crate::column_type::ColumnType;
 use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::missing_is_damage;
@@ -52,6 +55,12 @@ pub struct CheckpointManifest {
     /// The running logloss and AUC of the first trainer. `None`: an earlier program wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<FileEntry>,
+    /// The types of the feature columns in the rows of the run, by name. Empty: they are not known, or an earlier program wrote it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) types: BTreeMap<String, ColumnType>,
+    /// The feature columns whose values are lists.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) lists: BTreeSet<String>,
 }
 
 /// How far a run is.
@@ -133,8 +142,22 @@ impl CheckpointManifest {
             false => 2,
             true => 1,
         };
-        let (written, kept, metrics) = (since.as_secs(), Vec::new(), None);
-        Self { format, version, forebay, number, written, job, start: 0, position, tables, dense, kept, metrics }
+        Self {
+            format,
+            version,
+            forebay,
+            number,
+            written: since.as_secs(),
+            job,
+            start: 0,
+            position,
+            tables,
+            dense,
+            kept: Vec::new(),
+            metrics: None,
+            types: BTreeMap::new(),
+            lists: BTreeSet::new(),
+        }
     }
 
     /// The name of the manifest of a checkpoint.
