@@ -130,7 +130,7 @@ struct Silent {
 }
 
 impl Silent {
-    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: without one of its trainers it makes none.
+    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: it makes none without all trainers.
     fn waited(&self, checkpoints: bool) -> Duration {
         self.idle.filter(|_| !checkpoints).unwrap_or(self.member.silence)
     }
