@@ -109,6 +109,19 @@ fn a_folder_for_rejected_rows_without_a_name_is_refused() {
 }
 
 /// A bug: the next run read the rejected rows.
+/// A bug: the report was said to be in a folder without a name, which is read as a whole.
+#[test]
+fn a_path_that_is_empty_is_refused_by_its_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    for field in ["data.train", "data.eval", "output.model", "checkpoint.to", "train.from"] {
+        let set = format!("{field}=");
+        let (code, text) = run(&["train", "--set", &set, "--report", report.to_str().unwrap()]);
+        assert!(code == Some(2) && text.contains(&format!("{field} is empty")), "{text}");
+        assert!(!report.exists(), "{text}");
+    }
+}
+
 #[test]
 fn a_folder_for_rejected_rows_among_the_rows_is_refused() {
     let dir = tempfile::tempdir().unwrap();

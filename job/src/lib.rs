@@ -103,12 +103,34 @@ impl Job {
     /// # Errors
     /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
+        self.check_paths()?;
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
         self.check_saved()?;
         self.check_sizes(&self.model_spec()?)?;
         self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
         self.check_dense_l2()
+    }
+
+    /// Refuses empty paths. [`check`](Self::check) does that, too.
+    ///
+    /// # Errors
+    /// User: names the field.
+    pub fn check_paths(&self) -> Result<(), Fault> {
+        let rows = [("data.train", &self.data.train), ("data.eval", &self.data.eval)].into_iter();
+        let rows =
+            rows.flat_map(|(field, paths)| paths.iter().flat_map(|paths| &paths.0).map(move |path| (field, path)));
+        let folders = [
+            ("train.from", &self.train.from),
+            ("checkpoint.to", &self.checkpoint.to),
+            ("checkpoint.from", &self.checkpoint.from),
+            ("output.model", &self.output.model),
+        ];
+        let folders = folders.into_iter().filter_map(|(field, folder)| Some((field, folder.as_ref()?)));
+        match rows.chain(folders).find(|(_, path)| path.is_empty()) {
+            Some((field, _)) => Err(Fault::user(format!("{field} is empty, expected a path or a URL"))),
+            None => Ok(()),
+        }
     }
 
     /// Refuses L2 of dense parameters for a model that has none. The job does not know the parameters of a program's own model.

@@ -76,6 +76,19 @@ mod tests {
             let said = train(&format!("data.train = {text}")).unwrap_err().to_string();
             assert!(said.contains("line 1") && said.contains("expected "), "{said}");
         }
+        for empty in [
+            "data.train=",
+            "data.train=['a', '']",
+            "data.eval=",
+            "train.from=",
+            "checkpoint.to=",
+            "checkpoint.from=",
+            "output.model=",
+        ] {
+            let said = Job::from_toml("", &[empty.into()]).unwrap().check().unwrap_err().to_string();
+            let (field, _) = empty.split_once('=').unwrap();
+            assert_eq!(said, format!("{field} is empty, expected a path or a URL"));
+        }
         let job = Job::from_toml("", &["data.train=['a', 'b']".into()]).unwrap();
         assert_eq!(job.data.train.unwrap().to_string(), "a, b");
     }

@@ -55,10 +55,12 @@ pub(crate) struct Resources {
     pub(crate) steps_before: u64,
     /// What all trainers had trained on before this process began.
     trained_before: AllTrainers,
-    /// The whole epochs of the checkpoint that the run goes on from. The job may have fewer.
+    /// The whole epochs of the checkpoint that the run goes on from. If it is told to end before it reads a row, it has no more.
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
+    /// Those of the rows before the checkpoint that the run goes on from, which may have been the last ones.
+    types_before: Option<RowTypes>,
     /// The format of the files that this process reads.
     pub(crate) format: Option<Format>,
     /// The checkpoints to make.
@@ -113,6 +115,7 @@ impl Resources {
             trained_before: AllTrainers::default(),
             epochs_before: 0,
             types: RunTypes::default(),
+            types_before: None,
             format: None,
             checkpoints: None,
             session: None,
@@ -157,7 +160,7 @@ impl Resources {
         shards: Shards,
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
-        let Restored { mut position, model, kept, metrics, from } = restored;
+        let Restored { mut position, model, kept, metrics, row_types, from } = restored;
         if position.run == 0 {
             position.run = start;
         }
@@ -180,13 +183,15 @@ impl Resources {
         self.steps_before = position.steps_before;
         self.trained_before = AllTrainers { rows: position.rows, steps: position.steps };
         self.epochs_before = position.whole_epochs();
+        self.types_before = row_types;
         let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
-        let evaluations = self.evaluations.clone();
-        self.checkpoints = Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations });
+        let (evaluations, types) = (self.evaluations.clone(), self.types.clone());
+        self.checkpoints =
+            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types });
         Ok(())
     }
 
@@ -195,6 +200,9 @@ impl Resources {
         let (job, context) = (&self.job, &self.context);
         if let Some(eval) = preflight::check(job, context)? {
             self.types.evaluated_on(eval);
+        }
+        if let Some(before) = &self.types_before {
+            self.types.add(job, before.clone())?;
         }
         if job.placement.is_one_process() {
             return Ok(());

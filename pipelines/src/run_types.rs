@@ -1,4 +1,5 @@
-//! The types of the feature columns of a run: told by its first rows, kept for its model, and compared with what must be alike.
+//! The types of the feature columns of a run: told by its first rows, kept for its model and its checkpoints, and compared with what must
+//! be alike.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -70,7 +71,7 @@ impl RunTypes {
         let _ = self.0.eval.set(eval);
     }
 
-    /// Rows of the run, of `job`, have these types.
+    /// Rows of the run, of `job`, have these types: rows that it reads, or those before the checkpoint that it goes on from.
     ///
     /// # Errors
     /// A user fault that names a column if they differ from those of earlier rows or of the model that the run goes on from, or if the
@@ -99,7 +100,7 @@ impl RunTypes {
         self.0.found.get_or_init(|| rows).types.check(columns, &types)
     }
 
-    /// The types of the first rows; for columns that these rows lack, the types of the model before. `None`: no row was parsed.
+    /// The types of the first rows; for columns that these rows lack, the types of the model before. `None`: they are not known yet.
     pub(crate) fn get(&self) -> Option<RowTypes> {
         let mut found = self.0.found.get()?.clone();
         for (name, kind) in self.0.before.get().into_iter().flat_map(|before| &before.0) {

@@ -78,6 +78,7 @@ impl RunArgs {
             (Some(file), Some(text)) => Job::of_file(file, text, &settings)?,
             _ => load(None, &settings)?,
         };
+        job.check_paths()?;
         for (argument, place) in [("--report", &self.report), ("--tensorboard", &self.tensorboard)] {
             let Some(place) = place.as_ref().map(|place| place.to_string_lossy()) else { continue };
             check_not_among_rows(&job, argument, &place)?;

@@ -13,10 +13,13 @@ fn compact(job: &Job, more: &[&str]) -> (Option<i32>, String) {
     (said.status.code(), text)
 }
 
-fn layers(job: &Job, number: u64) -> usize {
+fn manifest(job: &Job, number: u64) -> serde_json::Value {
     let manifest = std::fs::read(job.checkpoints().join(format!("checkpoint-{number:06}.json"))).unwrap();
-    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
-    manifest["tables"][0]["layers"].as_array().unwrap().len()
+    serde_json::from_slice(&manifest).unwrap()
+}
+
+fn layers(job: &Job, number: u64) -> usize {
+    manifest(job, number)["tables"][0]["layers"].as_array().unwrap().len()
 }
 
 /// Compacts a chain, removes all else, and goes on.
@@ -26,8 +29,11 @@ fn compact_and_resume(more: &[&str]) {
     job.kill_after(5, &[]);
     let newest = job.newest();
     assert!(layers(&job, newest) > 2, "{:?}", job.files());
+    let types = manifest(&job, newest)["types"].take();
+    assert_eq!(types["C1"], "integer", "{types}");
     let (code, said) = compact(&job, &["--keep", "1"]);
     assert!(code == Some(0) && said.contains("; all rows of the table, "), "{code:?} {said}");
+    assert_eq!(manifest(&job, newest + 1)["types"], types);
     let manifests = |name: &String| name.ends_with(".json");
     assert_eq!(
         job.files().into_iter().filter(manifests).collect::<Vec<_>>(),

@@ -183,21 +183,6 @@ fn a_run_that_is_resumed_with_another_group_compares_only_later_evaluations() {
     assert!(!metrics(&report, "gauc").is_empty(), "{said}");
 }
 
-#[test]
-fn a_run_that_is_resumed_with_fewer_epochs_counts_those_that_it_has_trained_on() {
-    let mut job = few(&["evaluation.every={ rows = 1000000 }"]);
-    let to = format!("checkpoint.to={}", job.checkpoints().display());
-    job.set(&[&to, "checkpoint.rows=10000"]);
-    job.kill_after(2, &[]);
-    let (said, report) = run(&job, &["--resume", "--set", "data.epochs=1"]);
-    let training = manifest(&job.folder.path().join("model")).training.unwrap();
-    // After the last row of an epoch, the checkpoint may not know that it was the last one.
-    let whole = (training.rows - 1) / 6000..=training.rows / 6000;
-    assert!(*whole.start() >= 3 && whole.contains(&training.epochs), "{training:?} {said}");
-    let last = report["evaluations"]["points"].as_array().unwrap().last().unwrap();
-    assert_eq!((&last["rows"], &last["epochs"]), (&training.rows.into(), &training.epochs.into()), "{said}");
-}
-
 fn manifest(folder: &Path) -> Manifest {
     Manifest::read(folder).unwrap()
 }

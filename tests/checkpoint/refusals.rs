@@ -47,6 +47,34 @@ fn another_job_is_refused_by_its_fields() {
     }
 }
 
+/// A bug: such a run ended with a model that had trained on more epochs than it said, and several processes counted too few rows.
+#[test]
+fn fewer_epochs_than_were_begun_are_refused() {
+    let few = tempfile::tempdir().unwrap();
+    let mut synth = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    synth.args(["data", "synth", "--rows", "6000", "--group-rows", "1024", "--out"]).arg(few.path().join("rows"));
+    assert!(synth.output().unwrap().status.success());
+    let job = Job::new("parquet", &[&format!("data.train={}", few.path().join("rows").display())]);
+    // 20,000 rows are more than 3 epochs.
+    job.kill_after(2, &[]);
+    let cluster = ["--restarts", "0", "--set", "placement.readers=1", "--set", "placement.ps=1"];
+    let mut begun = 0_u64;
+    for (program, more) in [("train", &[][..]), ("launch", &cluster[..])] {
+        let flags = [&["--resume", "--set", "data.epochs=1"][..], more].concat();
+        let ended = job.run_command(program, &flags);
+        assert_eq!(ended.code, Some(2), "{}", ended.said);
+        let (_, said) = ended.said.split_once("epochs, and data.epochs is 1: set data.epochs to ").expect(&ended.said);
+        begun = said.split(' ').next().unwrap().parse().unwrap();
+        assert!((4..=job.epochs()).contains(&begun), "{}", ended.said);
+    }
+    let whole = format!("trained on {} rows", forebay::actors::commas(begun * 6000));
+    // The second one may have only to save.
+    for _ in 0..2 {
+        let ended = job.start_with(&["--resume"], &[&format!("data.epochs={begun}")]).end();
+        assert!(ended.code == Some(0) && ended.said.contains(&whole), "{}", ended.said);
+    }
+}
+
 #[test]
 fn other_rows_are_refused() {
     let job = killed();

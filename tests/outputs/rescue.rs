@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use forebay::Model;
-use forebay::pipelines::RunEnd;
+use forebay::pipelines::{RunEnd, TrainingSummary};
 
 use super::common::{self, Background};
 use super::disk::Disk;
@@ -26,8 +26,13 @@ fn set(command: &mut Command, settings: &[&str]) {
     }
 }
 
+/// What the manifest says of the training, the types of the columns among it.
+fn training(model: &Path) -> TrainingSummary {
+    Model::load(model, 1).unwrap().training.unwrap()
+}
+
 fn rows_of(model: &Path) -> u64 {
-    let training = Model::load(model, 1).unwrap().training.unwrap();
+    let training = training(model);
     assert_eq!(training.ended, RunEnd::Complete);
     training.rows
 }
@@ -116,6 +121,8 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
         let more = [&fixed[..], &[place.as_str()]].concat();
         assert!(train(dir.path(), &more).output().unwrap().status.success());
         assert!(same_model(&disk.0.join("model"), &undisturbed), "{text}");
+        let (saved, expected) = (training(&disk.0.join("model")), training(&undisturbed));
+        assert!(saved == expected && !saved.types.is_empty(), "{saved:?} {expected:?}");
     }
 }
 
@@ -152,6 +159,8 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let trained = |text: &str| text.lines().find(|line| line.starts_with("stopped early, after ")).unwrap().to_owned();
     assert_eq!(trained(&text), trained(&calm));
     assert!(same_model(&disk.0.join("model"), &undisturbed), "{text}");
+    let (saved, expected) = (training(&disk.0.join("model")), training(&undisturbed));
+    assert!(saved == expected && !saved.types.is_empty(), "{saved:?} {expected:?}");
 }
 
 /// `forebay launch` of the same job.

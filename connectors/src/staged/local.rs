@@ -57,28 +57,36 @@ impl Local {
     /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
     /// step, then removed.
     pub(super) fn publish(mut self) -> Result<(), Fault> {
-        let mut all = || -> io::Result<()> {
-            sync(&self.staged)?;
-            // A rename replaces an empty folder and no other. Another process may make the folder at the same time.
-            match fs::rename(&self.staged, &self.place) {
-                Err(e) if self.replace && self.place.is_dir() => {
-                    tracing::debug!(place = %self.place.display(), error = %e, "replaces a folder");
-                    use rustix::fs::{CWD, RenameFlags, renameat_with};
-                    renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
-                    self.published = true;
-                    // Another process may remove it first.
-                    fs::remove_dir_all(&self.staged)
-                        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
-                }
-                renamed => {
-                    renamed?;
-                    self.published = true;
-                }
+        let replaced = self.give_name().map_err(|e| fault(self.place.display(), "cannot finish", e))?;
+        // The folder stands in its place, whole: what fails from here on is no reason to write it again.
+        self.published = true;
+        // The name itself is on the disk when the folder that holds it is.
+        if let Err(e) = self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()) {
+            tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
+        }
+        if replaced
+            && let Err(e) = fs::remove_dir_all(&self.staged)
+            // Another process may remove it first.
+            && e.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(path = %self.staged.display(), error = %e, "cannot remove the folder that was replaced");
+        }
+        Ok(())
+    }
+
+    /// Returns whether another folder was replaced, which has the hidden name now.
+    fn give_name(&self) -> io::Result<bool> {
+        sync(&self.staged)?;
+        // A rename replaces an empty folder and no other. Another process may make the folder at the same time.
+        match fs::rename(&self.staged, &self.place) {
+            Err(e) if self.replace && self.place.is_dir() => {
+                tracing::debug!(place = %self.place.display(), error = %e, "replaces a folder");
+                use rustix::fs::{CWD, RenameFlags, renameat_with};
+                renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
+                Ok(true)
             }
-            // The name itself is on the disk when the folder that holds it is.
-            self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
-        };
-        all().map_err(|e| fault(self.place.display(), "cannot finish", e))
+            renamed => renamed.map(|()| false),
+        }
     }
 }
 
@@ -152,6 +160,8 @@ impl Drop for Local {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     /// A bug: each process that was killed while it saved a model left a copy of the model.
@@ -182,5 +192,27 @@ mod tests {
         assert!(place.join("other").exists());
         drop(Local::begin(place, true).unwrap());
         assert_eq!(names().len(), stay.len() + 1, "{:?}", names());
+    }
+
+    /// A bug: it was reported as failed, and the output was written once more elsewhere. A folder of another user cannot be removed either.
+    #[test]
+    fn a_folder_is_replaced_even_if_the_old_one_cannot_be_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        fs::create_dir_all(place.join("mounted")).unwrap();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "none"]).arg(place.join("mounted")).output();
+        if !mount.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: this test needs root, and the right to mount");
+            return;
+        }
+        let staged = Local::begin(place.clone(), true).unwrap();
+        staged.create("dense").unwrap();
+        let old = staged.staged.join("mounted");
+        let published = staged.publish();
+        assert!(Command::new("umount").arg(&old).status().unwrap().success(), "{published:?}");
+        published.unwrap();
+        assert!(place.join("dense").exists() && !place.join("mounted").exists());
+        drop(Local::begin(place.clone(), true).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "the next writer removes it");
     }
 }

@@ -114,6 +114,9 @@ impl Compaction<'_> {
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
         // After a fault the manifest may exist all the same, so its files stay.
         if into.put_new(&name, manifest.to_json()?)? {
+            if let Err(e) = self.into.discard_others(self.number) {
+                tracing::warn!("files of compactions that were killed may stay in {into}: {e}");
+            }
             return Ok(manifest);
         }
         self.discard();
@@ -148,7 +151,8 @@ impl Compaction<'_> {
         }
         into.folder.check_not_stopped()?;
         let manifest = CheckpointManifest::new(*number, old.job.clone(), old.position.clone(), tables, dense);
-        Ok(CheckpointManifest { kept, metrics, start: old.start, ..manifest })
+        let (start, types, lists) = (old.start, old.types.clone(), old.lists.clone());
+        Ok(CheckpointManifest { kept, metrics, start, types, lists, ..manifest })
     }
 
     fn file_name(&self, what: &str) -> String {

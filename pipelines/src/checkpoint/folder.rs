@@ -8,7 +8,7 @@
 //! ```
 //! Files of a checkpoint are never written again: their names carry the number of the checkpoint and a random number of the try.
 //! A try that fails removes its files. A file that no manifest names is of a process that died, and is removed with the next
-//! checkpoint.
+//! checkpoint of the run, or the next compaction to a checkpoint of its number.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -256,6 +256,21 @@ impl CheckpointFolder {
             return Ok(());
         }
         Err(self.another_run(manifest.number))
+    }
+
+    /// Removes the files of tries to write checkpoint `number` that no manifest names. There is a checkpoint of this number, so a process
+    /// that still writes one cannot make it.
+    pub(super) fn discard_others(&self, number: u64) -> Result<(), Fault> {
+        let mut named = HashSet::new();
+        for other in self.numbers()? {
+            named.extend(self.manifest(other)?.files().map(|entry| entry.path.clone()));
+        }
+        for (name, _) in self.folder.files()? {
+            if file_number(&name) == Some(number) && !named.contains(&name) {
+                self.folder.remove(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes the files of a try that has written no manifest.

@@ -47,9 +47,7 @@ impl LastCheckpoint {
             Shards::InPs(ps) => block_on(ps.begin(plan))?,
             Shards::Here(_) => return Err(Fault::internal("several trainers share the shards of one of them")),
         }
-        let mut batches = all_windows(job, status);
-        batches.add_earlier(cut_point.before(), job.data.epochs as u32);
-        let position = cut_point.position_after(batches, job.in_step());
+        let position = cut_point.position_after(all_windows(job, status), job.in_step());
         Ok(Cut {
             plan,
             position,

@@ -1,6 +1,8 @@
 //! `checkpoint-000012.json`: the position of a run, and the files of its tables and dense parameters with their checksums. A
 //! checkpoint is there when this file is.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
@@ -10,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::trained_batches::TrainedBatches;
+use crate::column_type::ColumnType;
 use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::missing_is_damage;
@@ -52,6 +55,12 @@ pub struct CheckpointManifest {
     /// The running logloss and AUC of the first trainer. `None`: an earlier program wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<FileEntry>,
+    /// The types of the feature columns in the rows of the run, by name. Empty: they are not known, or an earlier program wrote it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) types: BTreeMap<String, ColumnType>,
+    /// The feature columns whose values are lists.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) lists: BTreeSet<String>,
 }
 
 /// How far a run is.
@@ -133,8 +142,22 @@ impl CheckpointManifest {
             false => 2,
             true => 1,
         };
-        let (written, kept, metrics) = (since.as_secs(), Vec::new(), None);
-        Self { format, version, forebay, number, written, job, start: 0, position, tables, dense, kept, metrics }
+        Self {
+            format,
+            version,
+            forebay,
+            number,
+            written: since.as_secs(),
+            job,
+            start: 0,
+            position,
+            tables,
+            dense,
+            kept: Vec::new(),
+            metrics: None,
+            types: BTreeMap::new(),
+            lists: BTreeSet::new(),
+        }
     }
 
     /// The name of the manifest of a checkpoint.
@@ -192,10 +215,10 @@ impl CheckpointManifest {
         Ok(manifest)
     }
 
-    /// Fails if a run of `job` would not be the run of this checkpoint.
+    /// Fails if a run of `job` would not be the run of this checkpoint, or has fewer epochs than the checkpoint has trained on.
     ///
     /// # Errors
-    /// A user fault that names the fields that differ.
+    /// A user fault that names the fields that differ, or the epochs.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
         // If the position has the files of the rows, `check_rows` compares them, and their folder may differ.
         let moves = self.position.data.is_some();
@@ -209,12 +232,25 @@ impl CheckpointManifest {
             ));
         }
         if differences.is_empty() {
-            return Ok(());
+            return self.check_epochs(job.data.epochs as u64);
         }
         Err(Fault::user(format!(
             "checkpoint {} is of another job: {}; go on with its job, or name another checkpoint.to",
             self.number,
             differences.join(", ")
+        )))
+    }
+
+    /// A run of fewer `epochs` would have rows of later ones in its model.
+    fn check_epochs(&self, epochs: u64) -> Result<(), Fault> {
+        let begun = self.position.batches.epochs_begun();
+        if begun <= epochs {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "checkpoint {} has trained on rows of {begun} epochs, and data.epochs is {epochs}: set data.epochs to {begun} or more, or go \
+             on from an earlier checkpoint (--resume-from) into another checkpoint.to",
+            self.number
         )))
     }
 
@@ -325,7 +361,9 @@ mod tests {
     use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage};
     use proptest::prelude::*;
 
+    use super::super::trained_batches::BatchOrder;
     use super::*;
+    use crate::flow::{BatchId, WindowEnd};
 
     proptest! {
         /// A bug: a number was one bit off, and the checkpoint was that of another job.
@@ -367,6 +405,32 @@ mod tests {
         for words in ["checkpoint 7", "train.batch_rows is 2048 there and 77 here", "data.train is not set there"] {
             assert!(said.contains(words), "no `{words}` in: {said}");
         }
+    }
+
+    #[test]
+    fn a_run_has_at_least_the_epochs_that_were_begun() {
+        let checks = |done: &TrainedBatches, epochs: usize| {
+            let position = TrainPosition { batches: done.clone(), ..TrainPosition::default() };
+            let manifest = CheckpointManifest::new(7, Job::default(), position, Vec::new(), Vec::new());
+            let mut job = Job::default();
+            job.data.epochs = epochs;
+            manifest.check_job(&job).map_err(|fault| fault.to_string())
+        };
+        let mut done = TrainedBatches::default();
+        for epoch in 0..2 {
+            let only = BatchId { epoch, window: 0, index: 0 };
+            done.window_ends(only, WindowEnd { batches: 1, rows: 10, rejected: 0 });
+            done.batch_done(only, 10, BatchOrder::Any);
+        }
+        for epochs in [2, 3, 9] {
+            checks(&done, epochs).unwrap();
+        }
+        let said = checks(&done, 1).unwrap_err();
+        assert!(said.contains("checkpoint 7 has trained on rows of 2 epochs, and data.epochs is 1"), "{said}");
+        done.batch_done(BatchId { epoch: 2, window: 3, index: 1 }, 10, BatchOrder::Any);
+        checks(&done, 3).unwrap();
+        let said = checks(&done, 2).unwrap_err();
+        assert!(said.contains("rows of 3 epochs, and data.epochs is 2: set data.epochs to 3 or more"), "{said}");
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
 use crate::fault::model_fault;
 use crate::model_folder::FileEntry;
+use crate::run_types::RowTypes;
+use crate::trained_types::TrainedTypes;
 
 /// What a trainer goes on from.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(crate) struct Restored {
     pub(crate) kept: Vec<FileEntry>,
     /// The file of the running metrics.
     pub(crate) metrics: Option<FileEntry>,
+    /// The types of the feature columns, if they are known.
+    pub(crate) row_types: Option<RowTypes>,
     /// The folder of these files. `None` if there are none.
     pub(crate) from: Option<CheckpointFolder>,
 }
@@ -195,21 +199,20 @@ pub(crate) fn load_trainer(
     manifest: CheckpointManifest,
     dense: DenseAt,
 ) -> Result<Restored, Fault> {
-    let from = Some(folder.clone());
-    if dense == DenseAt::Ps {
-        let CheckpointManifest { position, kept, metrics, .. } = manifest;
-        return Ok(Restored { position, model: None, kept, metrics, from });
-    }
-    let [entry] = manifest.dense.as_slice() else {
-        return Err(Fault::user(format!(
-            "checkpoint {} has {} files of dense parameters, expected one: placement.dense must be as it was",
-            manifest.number,
-            manifest.dense.len()
-        )));
+    let model = match (dense, manifest.dense.as_slice()) {
+        (DenseAt::Ps, _) => None,
+        (DenseAt::Trainer, [entry]) => Some(dense_state::read(&folder.folder, entry)?),
+        (DenseAt::Trainer, files) => {
+            return Err(Fault::user(format!(
+                "checkpoint {} has {} files of dense parameters, expected one: placement.dense must be as it was",
+                manifest.number,
+                files.len()
+            )));
+        }
     };
-    let model = Some(dense_state::read(&folder.folder, entry)?);
-    let CheckpointManifest { position, kept, metrics, .. } = manifest;
-    Ok(Restored { position, model, kept, metrics, from })
+    let CheckpointManifest { position, kept, metrics, types, lists, .. } = manifest;
+    let row_types = (!types.is_empty()).then_some(RowTypes { types: TrainedTypes(types), lists });
+    Ok(Restored { position, model, kept, metrics, row_types, from: Some(folder.clone()) })
 }
 
 /// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.

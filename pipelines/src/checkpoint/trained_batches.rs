@@ -100,11 +100,9 @@ impl TrainedBatches {
         Ok(())
     }
 
-    /// Adds what was done `before` this run began and its leases do not know: windows of epochs from `epochs` on, which a run that was
-    /// resumed with fewer epochs does not read, and windows that were done in part. Nothing of these windows may be here yet.
-    pub(crate) fn add_earlier(&mut self, before: &Self, epochs: u32) {
-        self.windows.extend(before.windows.range(epochs..).map(|(epoch, windows)| (*epoch, windows.clone())));
-        for (&at, open) in &before.open {
+    /// Adds what `other` has of windows that are not done here. Nothing of these windows may be here yet.
+    pub(crate) fn add_open_windows(&mut self, other: &Self) {
+        for (&at, open) in &other.open {
             if !self.has_window(at.0, at.1) {
                 self.open.insert(at, open.clone());
             }
@@ -142,6 +140,12 @@ impl TrainedBatches {
     /// Whether all batches of a window are done.
     pub(crate) fn has_window(&self, epoch: u32, window: u64) -> bool {
         self.windows.get(&epoch).is_some_and(|done| holds(done, window))
+    }
+
+    /// How many epochs have a batch that is done, or come before one that has.
+    pub(crate) fn epochs_begun(&self) -> u64 {
+        let open = self.open.values().filter(|open| !open.done.is_empty()).map(|open| open.epoch);
+        self.windows.keys().copied().chain(open).max().map_or(0, |last| u64::from(last) + 1)
     }
 
     /// The ranges of windows of an epoch that are done.
@@ -342,7 +346,7 @@ mod tests {
             let mut ranges = Vec::new();
             known.iter().for_each(|&window| insert(&mut ranges, window));
             let mut merged = TrainedBatches::of_windows([(0, ranges)].into(), counts);
-            merged.add_earlier(&origin, 1);
+            merged.add_open_windows(&origin);
             for log in &logs {
                 merged.add_log(&log.windows());
             }
@@ -371,13 +375,17 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_fewer_epochs_keeps_the_windows_of_later_ones() {
-        let mut before =
-            TrainedBatches::of_windows([(0, vec![0..4]), (1, vec![0..2, 3..4])].into(), RowCounts::default());
-        before.batch_done(id(1, 2, 0), 10, BatchOrder::Any);
-        let mut now = TrainedBatches::of_windows([(0, vec![0..4])].into(), RowCounts::default());
-        now.add_earlier(&before, 1);
-        assert_eq!(now, before);
+    fn an_epoch_has_begun_when_a_batch_of_it_is_done() {
+        let mut trained = TrainedBatches::default();
+        assert_eq!(trained.epochs_begun(), 0);
+        for (batch, epochs) in [(id(0, 0, 0), 1), (id(0, 0, 1), 1), (id(0, 0, 2), 1), (id(2, 1, 0), 3)] {
+            trained.batch_done(batch, 10, BatchOrder::Any);
+            trained.window_ends(batch, end());
+            assert_eq!(trained.epochs_begun(), epochs, "{batch}");
+        }
+        // A batch was started there, and none is done.
+        trained.window_ends(id(5, 0, 2), end());
+        assert_eq!(trained.epochs_begun(), 3);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{dense_state, kept_gradients, metrics_file, table_rows};
 use crate::cluster::CutLeader;
 use crate::evaluations::Evaluations;
 use crate::model_folder::FileEntry;
+use crate::run_types::{RowTypes, RunTypes};
 
 /// What the checkpoints of one run need. `start` begins to make them.
 pub(crate) struct Checkpoints {
@@ -31,6 +32,8 @@ pub(crate) struct Checkpoints {
     pub(crate) leader: Option<CutLeader>,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
+    /// The types of the feature columns.
+    pub(crate) types: RunTypes,
 }
 
 /// What this process wrote before, and the next checkpoint depends on.
@@ -117,7 +120,9 @@ impl CheckpointWriter {
         layers.push(TableLayer { checkpoint: plan.number, files });
         let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
-        let manifest = CheckpointManifest { kept, metrics, start: to.author.start, ..manifest };
+        let RowTypes { types, lists } = to.types.get().unwrap_or_default();
+        let start = to.author.start;
+        let manifest = CheckpointManifest { kept, metrics, start, types: types.0, lists, ..manifest };
         if !folder.has_layers(&layers)? {
             self.layers.clear();
             self.discard_failed(to);

@@ -90,6 +90,8 @@ pub(super) struct RunState {
     started: Instant,
     /// When [`tick`](Self::tick) was last called.
     ticked: Instant,
+    /// When a window was last done.
+    progressed: Instant,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
     /// See [`RunStatus::silent`].
@@ -141,6 +143,7 @@ impl RunState {
             phase: RunPhase::Gathering,
             started: now,
             ticked: now,
+            progressed: now,
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
@@ -187,7 +190,10 @@ impl RunState {
                 continue;
             }
             let leases = self.return_leases_of(reader);
-            tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");
+            // When all rows are trained on, readers end, and leave nothing to read.
+            if leases > 0 || matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
+                tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");
+            }
         }
         // While the run drains, returned leases go to no other reader, so they may be the last that it waited for.
         self.finish_if_done();
@@ -294,7 +300,12 @@ impl RunState {
         let Some(leases) = &mut self.leases else {
             return Err(Fault::internal("a window was completed before any lease was given"));
         };
-        if let Err(fault) = completed.windows.iter().try_for_each(|windows| leases.complete(windows)) {
+        let before = leases.windows_done();
+        let counted = completed.windows.iter().try_for_each(|windows| leases.complete(windows));
+        if leases.windows_done() > before {
+            self.progressed = now;
+        }
+        if let Err(fault) = counted {
             self.fail_run(Failure::new(fault.domain, fault.to_string()));
             return Err(fault);
         }

@@ -24,6 +24,7 @@ use crate::context::Context;
 use crate::flow::GradBatch;
 use crate::model_folder::dense_file;
 use crate::progress::Progress;
+use crate::run_types::RunTypes;
 use crate::running_metrics::RunningMetrics;
 
 /// All bits of rows, keys without a row and dense parameters.
@@ -102,6 +103,7 @@ impl Chain {
             cuts,
             leader: None,
             evaluations: None,
+            types: RunTypes::default(),
         };
         let (writer, kept, metrics) = (CheckpointWriter::default(), Vec::new(), None);
         Self { host, table, to, writer, step: 0, kept, metrics }

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use super::super::folder::{CheckpointFolder, file_name};
 use super::chain::{Chain, fast_folder};
 use super::fail_points::unnamed;
+use crate::context::Context;
 
 /// Makes checkpoints. `keep` is 2, and the first, the fourth and the seventh have all rows.
 fn make(chain: &mut Chain, checkpoints: usize) {
@@ -65,5 +67,32 @@ fn damaged_checkpoints_do_not_count_and_do_not_stop_the_removal_of_others() {
     assert_eq!(chain.folder().latest().unwrap().unwrap().number, 8);
     make(&mut chain, 1);
     assert_eq!(chain.folder().numbers().unwrap(), [6, 8, 9]);
+    chain.end();
+}
+
+/// A bug: each compaction that was killed left its files.
+#[test]
+fn a_compaction_removes_what_killed_ones_of_its_number_have_left() {
+    let (dir, elsewhere) = (fast_folder(), fast_folder());
+    let mut chain = Chain::new(dir.path(), false);
+    make(&mut chain, 3);
+    let folder = chain.folder();
+    let to = CheckpointFolder::open(elsewhere.path().to_str().unwrap(), &Context::default()).unwrap();
+    let cut_short = |place: &Path, number| {
+        let hidden = format!(".{}.tmp.1", file_name(number, 6, "dense.safetensors"));
+        for name in [file_name(number, 5, "embedding-0000.arrow"), hidden] {
+            std::fs::write(place.join(name), "cut short").unwrap();
+        }
+    };
+    cut_short(dir.path(), 4);
+    cut_short(elsewhere.path(), 3);
+    // Perhaps a compaction of another checkpoint, under way.
+    let other = file_name(2, 7, "embedding-0000.arrow");
+    std::fs::write(elsewhere.path().join(&other), "under way").unwrap();
+    assert_eq!(folder.compact(None, Some(&to)).unwrap().unwrap().number, 3);
+    assert_eq!(unnamed(&to), [other]);
+    assert_eq!(folder.compact(None, None).unwrap().unwrap().number, 4);
+    assert_eq!(unnamed(folder), [""; 0]);
+    assert_eq!(folder.numbers().unwrap(), [2, 3, 4]);
     chain.end();
 }

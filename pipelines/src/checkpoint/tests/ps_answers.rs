@@ -191,7 +191,8 @@ impl Run {
             CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1, Progress::default());
         let (folder, config) = (folder.clone(), config(lives));
         let author = folder.author(7, 5).unwrap();
-        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader: None, evaluations: None };
+        let (leader, evaluations, types) = (None, None, RunTypes::default());
+        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

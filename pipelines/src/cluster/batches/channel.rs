@@ -2,7 +2,8 @@
 //! batch goes by whichever stream is free, so a faster stream carries more; credits belong to the channel.
 //!
 //! If a stream breaks, the whole channel is opened again at the trainer's current address, and its batches that are not done
-//! are sent again. A trainer that stays unreachable for `placement.timeout_seconds` ends the reader.
+//! are sent again. A trainer that stays unreachable for `placement.timeout_seconds` ends the reader, unless the coordinator does not hear
+//! of that trainer either: then the coordinator decides whether the run goes on without it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -116,8 +117,13 @@ impl Channel {
         let what = format!("trainer {}", self.trainer);
         let retry = Retry::within(*timeout);
         loop {
-            let opened = retry.run(&what, || self.open()).await?;
-            let Some(streams) = opened else { return Ok(()) };
+            let streams = match retry.run(&what, || self.open()).await {
+                Ok(Some(streams)) => streams,
+                Ok(None) => return Ok(()),
+                // It has waited for `timeout`.
+                Err(fault) if fault.retryable && member.status().silent.contains(&what) => continue,
+                Err(fault) => return Err(fault),
+            };
             let ended = self.transfer(streams).await;
             send_queue.channel_broke(self.queue, self.trainer);
             if member.status().phase == RunPhase::Over {

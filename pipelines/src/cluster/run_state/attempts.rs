@@ -210,7 +210,7 @@ impl RunState {
     }
 
     /// Whether a trainer has no gradients left to push when every row is trained on. With an exact order it keeps some until it leaves.
-    fn has_pushed_all(&self, role: Role, rank: u32) -> bool {
+    pub(super) fn has_pushed_all(&self, role: Role, rank: u32) -> bool {
         !self.settings.exact || self.members.has_left(role, rank)
     }
 

@@ -91,7 +91,7 @@ impl RunState {
         let leases = self.leases.as_ref()?;
         let mut batches = TrainedBatches::of_windows(leases.done_windows(), leases.counts());
         if let Some(origin) = &self.origin {
-            batches.add_earlier(&origin.batches, leases.data().epochs);
+            batches.add_open_windows(&origin.batches);
         }
         logs.iter().for_each(|log| batches.add_log(log));
         Some(batches)

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, commas, counted};
 
-use super::super::members::{self, Role};
+use super::super::members::{self, MemberState, Role};
 use super::super::messages::{Failure, RunPhase};
 use super::RunState;
 
@@ -85,23 +85,62 @@ impl RunState {
             .list(now)
             .filter(|member| member.role != Role::Reader && member.present)
             .filter(|member| member.silence > WARN_AFTER_SILENCE.min(timeout))
+            .filter(|member| self.needs(member))
+            .map(|member| Silent { idle: self.goes_on_without(&member, now), member })
             .collect();
-        if let Some(member) = silent.iter().find(|member| member.silence > timeout) {
-            let message = format!(
-                "{} {} sent no heartbeat for {:.0} s (placement.timeout_seconds)",
-                member.role,
-                member.rank,
-                member.silence.as_secs_f64()
-            );
-            return self.fail_run(Failure::new(Domain::External, message));
+        let checkpoints = self.settings.checkpoints;
+        if let Some(silent) = silent.iter().find(|silent| silent.waited(checkpoints) > timeout) {
+            return self.fail_run(Failure::new(Domain::External, silent.describe(checkpoints)));
         }
         if let Some(first) = silent.first()
             && now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE
         {
-            let names: Vec<String> = silent.iter().map(|member| format!("{} {}", member.role, member.rank)).collect();
-            let seconds = first.silence.as_secs_f64();
-            tracing::warn!("the run waits: {} sent no heartbeat for {seconds:.0} s", names.join(", "));
+            let name = |silent: &Silent| members::name((silent.member.role, silent.member.rank));
+            let (names, seconds) = (silent.iter().map(name).collect::<Vec<_>>(), first.member.silence.as_secs_f64());
+            let of = names.join(", ");
+            match first.idle.map(|idle| idle.as_secs_f64()) {
+                None => tracing::warn!("the run waits: {of} sent no heartbeat for {seconds:.0} s"),
+                Some(idle) => tracing::warn!(
+                    "{of} sent no heartbeat for {seconds:.0} s: the others go on, the last window was done {idle:.0} s ago"
+                ),
+            }
             self.last_logged = (now, names);
         }
+    }
+
+    /// Whether the run still needs a ps or a trainer. When every row is trained on, only the first trainer has something left to do, and
+    /// those that have not pushed all.
+    fn needs(&self, member: &MemberState) -> bool {
+        let MemberState { role, rank, .. } = *member;
+        self.phase != RunPhase::Finished || role == Role::Ps || rank == 0 || !self.has_pushed_all(role, rank)
+    }
+
+    /// The time since a window was done, if the run goes on without a silent member: then windows were done long after it was last heard.
+    fn goes_on_without(&self, member: &MemberState, now: Instant) -> Option<Duration> {
+        let idle = now.duration_since(self.progressed);
+        (member.silence.saturating_sub(idle) > self.settings.lease_timeout).then_some(idle)
+    }
+}
+
+/// A member that sent no heartbeat for a while.
+struct Silent {
+    member: MemberState,
+    /// Set if the run goes on without it: the time since a window was done.
+    idle: Option<Duration>,
+}
+
+impl Silent {
+    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: it makes none without all trainers.
+    fn waited(&self, checkpoints: bool) -> Duration {
+        self.idle.filter(|_| !checkpoints).unwrap_or(self.member.silence)
+    }
+
+    fn describe(&self, checkpoints: bool) -> String {
+        let MemberState { role, rank, silence, .. } = self.member;
+        let idle = match self.idle.filter(|_| !checkpoints) {
+            Some(idle) => format!(", and no window was done for {:.0} s", idle.as_secs_f64()),
+            None => String::new(),
+        };
+        format!("{role} {rank} sent no heartbeat for {:.0} s{idle} (placement.timeout_seconds)", silence.as_secs_f64())
     }
 }

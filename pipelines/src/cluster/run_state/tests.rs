@@ -247,6 +247,65 @@ fn a_coordinator_that_stood_still_takes_nobody_for_silent() {
     assert_eq!(run.status().silent, ["ps 0", "trainer 0", "trainer 1", "reader 0"]);
 }
 
+/// A bug: a run whose other trainers did all the work failed after `placement.timeout_seconds`.
+#[test]
+fn a_silent_trainer_ends_the_run_only_if_the_others_do_not_go_on_without_it() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    (job.placement.lease_rows, job.placement.lease_seconds, job.placement.timeout_seconds) = (1 << 22, 5.0, 60.0);
+    job.train.staleness = StalenessRule::at_most(2);
+    let failed = |run: &RunState| match run.status().phase {
+        RunPhase::Failed(failure) => Some(failure.message),
+        _ => None,
+    };
+    for (checkpoints, expected) in [
+        (None, ["trainer 1 sent no heartbeat for 22", " s, and no window was done for 6"]),
+        (Some("checkpoints"), ["trainer 1 sent no heartbeat for 6", " s (placement.timeout_seconds)"]),
+    ] {
+        job.checkpoint.to = checkpoints.map(Into::into);
+        let mut run = RunState::new(&job, 7, begun);
+        run.set_origin(7, Origin::default());
+        let alive = [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)];
+        let alive = alive.map(|(role, rank)| join(&mut run, &job, role, rank, begun));
+        join(&mut run, &job, Role::Trainer, 1, begun);
+        let reader = alive[2];
+        let says = |run: &mut RunState, now| alive.iter().for_each(|&member| run.heartbeat(member, now).unwrap());
+        let data = DataPlan { epochs: 1, rows: 0, windows: 64, fingerprint: 1 };
+        let request = LeaseRequest { member: reader, data, returned_only: false, number: 0 };
+        let LeaseReply::Lease(lease) = run.lease(request, begun).unwrap() else { panic!("no lease") };
+        assert_eq!(lease.windows, 0..8);
+        let mut now = begun;
+        for first in lease.windows {
+            now = pass(&mut run, now, 20.0, says);
+            let done = DoneWindows { epoch: 0, first, counts: vec![RowCounts::default()] };
+            run.complete(CompletedWindows { member: reader, windows: vec![done], gives_back: false }, now).unwrap();
+        }
+        assert_eq!(failed(&run).is_none(), checkpoints.is_none(), "{checkpoints:?}");
+        pass(&mut run, now, 62.0, says);
+        let message = failed(&run).unwrap();
+        assert!(expected.iter().all(|words| message.contains(words)), "{message}");
+    }
+}
+
+/// It waited for the model to be saved, and not for a trainer that has nothing left to do.
+#[test]
+fn a_run_that_has_finished_does_not_fail_for_a_trainer_that_it_no_longer_needs() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    job.train.staleness = StalenessRule::at_most(2);
+    for silent in [0, 1] {
+        let mut run = RunState::new(&job, 7, begun);
+        let trainers = run_that_has_finished(&mut run, &job, begun);
+        let ps = MemberId { role: Role::Ps, rank: 0, incarnation: 1, attempt: 7 };
+        let alive = [ps, trainers[1 - silent]];
+        pass(&mut run, begun, job.placement.timeout_seconds + 10.0, |run, now| {
+            alive.iter().for_each(|&member| run.heartbeat(member, now).unwrap());
+        });
+        let fails = matches!(run.status().phase, RunPhase::Failed(_));
+        assert_eq!(fails, silent == 0, "trainer {silent}");
+    }
+}
+
 #[test]
 fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
     let (mut job, begun) = (Job::default(), Instant::now());

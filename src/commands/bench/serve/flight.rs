@@ -6,7 +6,7 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::ipc::reader::FileReader;
 
-use super::Connection;
+use super::connection::Connection;
 use crate::Fault;
 use crate::actors::IoRuntime;
 use crate::net::{Dialer, Identity, Incoming, Limits, Message, OPENING, Outgoing, Security};

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use super::Connection;
+use super::connection::Connection;
 use crate::Fault;
 
 /// One request, for any number of connections.

@@ -3,6 +3,7 @@
 //! Open loop: the times of requests do not depend on the answers, as with users. The latency of a request counts from the moment at which
 //! it was due. So the latencies show a server that falls behind; a closed loop would send it fewer requests.
 
+mod connection;
 mod flight;
 mod http;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use forebay_base::{SplitMix64, unit_f64};
 
+use self::connection::Connection;
 use self::flight::FlightLoad;
 use self::http::HttpLoad;
 use crate::Fault;
@@ -51,12 +53,6 @@ pub(crate) struct Serve {
 
 /// Seconds of load that are not counted.
 const WARM_UP: f64 = 2.0;
-
-/// One connection to the server.
-trait Connection: Send {
-    /// Sends the request and waits for its answer.
-    fn ask(&mut self) -> Result<(), Fault>;
-}
 
 /// Opens a connection. Called on the thread that uses it.
 type Connect<'a> = dyn Fn() -> Result<Box<dyn Connection>, Fault> + Sync + 'a;
