@@ -138,6 +138,17 @@ pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     }
 }
 
+/// A path or URL to be compared with others, not to be opened: a store with several names has one here.
+pub(crate) fn comparable(url_or_path: &str) -> String {
+    let Some((scheme, rest)) = url_or_path.split_once("://") else { return url_or_path.to_owned() };
+    let (store, path) = rest.split_once('/').unwrap_or((rest, ""));
+    match scheme {
+        "hdfs" | "viewfs" => format!("{scheme}://{}/{path}", hdfs::one_name(store)),
+        "s3" | "s3a" => format!("s3://{store}/{path}"),
+        _ => url_or_path.to_owned(),
+    }
+}
+
 /// The bytes of a text in which `%XX` is the byte of that code. A `%` that begins no escape stays.
 pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));

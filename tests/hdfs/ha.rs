@@ -111,3 +111,30 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     assert!(report.ledger.delivered > 4000, "{report}");
     assert_eq!(report.ledger.read, report.ledger.delivered);
 }
+
+/// A bug: URLs were compared as text, so a command replaced its own input.
+#[test]
+fn a_folder_is_the_same_one_by_each_name_of_its_cluster() {
+    let (cluster, local) = (cluster(), tempfile::tempdir().unwrap());
+    let rows = common::parquet(local.path(), 0, 2000);
+    cluster.fs(&["-mkdir", "-p", "/ha-names"]);
+    cluster.fs(&["-put", "-f", rows.to_str().unwrap(), "/ha-names/rows"]);
+    let state = std::fs::read_to_string(cluster.conf_dir().with_file_name("cluster.json")).unwrap();
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
+    let address = format!("hdfs://127.0.0.1:{}/ha-names/rows", state["ports"]["namenode1"]["rpc"]);
+    let run = |args: &[&str]| {
+        let output = common::forebay(args).env("HADOOP_CONF_DIR", cluster.conf_dir()).output();
+        common::code_and_output(&output.unwrap())
+    };
+    let names = [cluster.at("/ha-names/rows"), "hdfs:///ha-names/rows".to_owned(), address];
+    for (i, name) in names.iter().enumerate() {
+        let other = &names[(i + 1) % names.len()];
+        let (code, said) = run(&["data", "convert", name, "--out", other, "--replace"]);
+        assert!(code == Some(2) && said.contains("would be replaced"), "{name} {other}: {said}");
+        let twice = format!("data.train=[\"{name}\", \"{other}\"]");
+        let (code, said) = run(&["train", "--set", &twice, "--set", "model.kind=lr"]);
+        assert!(code == Some(2) && said.contains("are one file, by two names"), "{name} {other}: {said}");
+        let (code, said) = run(&["data", "inspect", name]);
+        assert!(code == Some(0) && said.contains("2,000 rows"), "{said}");
+    }
+}

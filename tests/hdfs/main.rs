@@ -9,6 +9,7 @@ mod common;
 
 mod away;
 mod cluster;
+mod cut;
 mod faults;
 mod ha;
 mod kerberos;

@@ -231,6 +231,29 @@ fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
     assert_eq!(output.status.code(), Some(3), "{output:?}");
 }
 
+/// A bug: they were compared as text, so the model replaced its own checkpoints.
+#[test]
+fn a_folder_on_hdfs_is_known_by_each_name_of_its_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let property = |name: &str, value: &str| format!("<property><name>{name}</name><value>{value}</value></property>");
+    let conf = [
+        property("fs.defaultFS", "hdfs://names"),
+        property("dfs.ha.namenodes.names", "a,b"),
+        property("dfs.namenode.rpc-address.names.a", "127.0.0.1:1"),
+        property("dfs.namenode.rpc-address.names.b", "127.0.0.2:1"),
+    ];
+    fs::write(dir.path().join("core-site.xml"), format!("<configuration>{}</configuration>", conf.concat())).unwrap();
+    for (model, checkpoints) in [
+        ("hdfs://names/al/m", "hdfs:///al/m/ck"),
+        ("hdfs:///al/m", "hdfs://127.0.0.2:1/al/m/"),
+        ("hdfs://127.0.0.1:1/al/m/", "hdfs://Names/al/m/ck"),
+    ] {
+        let places = [&format!("output.model={model}")[..], &format!("checkpoint.to={checkpoints}")];
+        let text = refused(train(dir.path(), &places).env("HADOOP_CONF_DIR", dir.path()), 2);
+        assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
+    }
+}
+
 #[test]
 fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_refused_before_the_training() {
     let dir = tempfile::tempdir().unwrap();

@@ -119,10 +119,10 @@ impl Cluster {
         self.answered.store(true, Ordering::Relaxed);
     }
 
-    /// Explains the error of a call.
-    pub(super) fn explain(&self, path: &str, error: Error) -> Error {
+    /// Explains the error of a call. `waited`: it was made again until the timeout.
+    pub(super) fn explain(&self, path: &str, error: Error, waited: bool) -> Error {
         let answered = self.answered.load(Ordering::Relaxed);
-        explain(&Asked { root: &self.root, namenodes: &self.namenodes, path, answered }, error)
+        explain(&Asked { root: &self.root, namenodes: &self.namenodes, path, answered, waited }, error)
     }
 }
 

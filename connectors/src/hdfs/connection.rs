@@ -1,13 +1,21 @@
 //! Connections to the NameNodes of one URL: `hdfs://host:port/`, `hdfs://nameservice/`, `hdfs:///` (the default file
 //! system) or `viewfs://`. Reads the cluster's settings; connects at the first call.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use forebay_actors::IoRuntime;
+use hdfs_native::client::FileStatus;
 use hdfs_native::{Client, ClientBuilder, HdfsError};
 use hdfs_native_object_store::HdfsObjectStore;
 use object_store::path::Path;
+use object_store::{Error, ListResult, ObjectMeta};
 
 use super::errors::from_hdfs;
 use super::settings::Settings;
+use super::silence::Heard;
+
+/// The latest time of a file, in milliseconds since 1970: about the year 140,000. Much later ones are no times of `ObjectMeta`.
+const LATEST: u64 = 1 << 52;
 
 /// Replaced as a whole when a NameNode hangs.
 pub(super) struct Connection {
@@ -33,6 +41,47 @@ impl Connection {
         })
     }
 
+    /// The size and the version of a file.
+    pub(super) async fn head(&self, path: &Path) -> object_store::Result<ObjectMeta> {
+        let there = self.client.get_file_info(&format!("/{path}")).await.map_err(from_hdfs)?;
+        match there.isdir {
+            true => Err(Error::NotFound { path: path.to_string(), source: "it is a folder".into() }),
+            false => meta(&there),
+        }
+    }
+
+    /// What is directly in a folder; nothing if it is not there. The NameNode answers with some of it at a time.
+    pub(super) async fn list(&self, folder: &Path, heard: &Heard) -> object_store::Result<ListResult> {
+        let own = format!("/{folder}");
+        let (mut common_prefixes, mut objects) = (Vec::new(), Vec::new());
+        let entries = self.client.list_status_iter(&own, false);
+        while let Some(entry) = entries.next().await {
+            heard.add();
+            match entry {
+                Err(HdfsError::FileNotFound(_)) => {}
+                Err(e) => return Err(from_hdfs(e)),
+                // A file is listed as the only one in itself.
+                Ok(entry) if entry.path == own => {}
+                Ok(entry) if entry.isdir => common_prefixes.push(Path::parse(&entry.path)?),
+                Ok(entry) => objects.push(meta(&entry)?),
+            }
+        }
+        Ok(ListResult { common_prefixes, objects, extensions: Default::default() })
+    }
+
+    /// Whether a file or a folder has gone from one place to another.
+    pub(super) async fn has_moved(&self, from: &Path, to: &Path) -> object_store::Result<bool> {
+        Ok(!self.has(from).await? && self.has(to).await?)
+    }
+
+    async fn has(&self, path: &Path) -> object_store::Result<bool> {
+        match self.client.get_file_info(&format!("/{path}")).await {
+            Ok(_) => Ok(true),
+            Err(HdfsError::FileNotFound(_)) => Ok(false),
+            Err(e) => Err(from_hdfs(e)),
+        }
+    }
+
     /// Deletes a file, or a folder with all below it.
     pub(super) async fn delete(&self, path: &Path) -> object_store::Result<()> {
         let path = format!("/{path}");
@@ -42,6 +91,17 @@ impl Connection {
             Err(e) => Err(from_hdfs(e)),
         }
     }
+}
+
+fn meta(file: &FileStatus) -> object_store::Result<ObjectMeta> {
+    let (modified, bytes) = (file.modification_time, file.length as u64);
+    Ok(ObjectMeta {
+        location: Path::parse(&file.path)?,
+        last_modified: (UNIX_EPOCH + Duration::from_millis(modified.min(LATEST))).into(),
+        size: bytes,
+        e_tag: Some(format!("{modified:x}-{bytes:x}")),
+        version: None,
+    })
 }
 
 fn client(root: &str, settings: &Settings, io: &IoRuntime, config: &[(&str, &str)]) -> hdfs_native::Result<Client> {

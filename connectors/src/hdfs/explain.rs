@@ -18,6 +18,8 @@ pub(super) struct Asked<'a> {
     pub(super) path: &'a str,
     /// Whether one of them has answered before.
     pub(super) answered: bool,
+    /// Whether the call was made again until the timeout.
+    pub(super) waited: bool,
 }
 
 impl Asked<'_> {
@@ -44,12 +46,17 @@ pub(super) fn explain(asked: &Asked<'_>, error: Error) -> Error {
 }
 
 fn explanation(asked: &Asked<'_>, error: &HdfsError) -> Option<(bool, String)> {
-    let (Asked { root, path, answered, .. }, tried) = (asked, asked.tried());
+    let (Asked { root, path, answered, waited, .. }, tried) = (asked, asked.tried());
     let text = match error {
-        HdfsError::IOError(_) | HdfsError::InvalidRPCResponse(_) if *answered => format!(
-            "the NameNode at {tried} has answered before, and does not now: check that it runs and that the network to it works \
-             (FOREBAY_HDFS_TIMEOUT says for how many seconds it is waited for)"
-        ),
+        HdfsError::IOError(_) | HdfsError::InvalidRPCResponse(_) if *answered => {
+            let waited = match *waited {
+                true => " (FOREBAY_HDFS_TIMEOUT says for how many seconds it is waited for)",
+                false => "",
+            };
+            format!(
+                "the NameNode at {tried} has answered before, and does not now: check that it runs and that the network to it works{waited}"
+            )
+        }
         HdfsError::IOError(e) => match e.kind() {
             ErrorKind::UnexpectedEof
             | ErrorKind::ConnectionReset
@@ -208,7 +215,10 @@ mod tests {
     use super::*;
 
     fn said(error: HdfsError) -> (bool, String) {
-        said_of(&Asked { root: "hdfs://nn:8020/", namenodes: &[], path: "/data/a", answered: false }, error)
+        said_of(
+            &Asked { root: "hdfs://nn:8020/", namenodes: &[], path: "/data/a", answered: false, waited: true },
+            error,
+        )
     }
 
     fn said_of(asked: &Asked<'_>, error: HdfsError) -> (bool, String) {
@@ -273,13 +283,14 @@ mod tests {
     #[test]
     fn the_namenodes_that_were_tried_are_named_and_one_that_answered_before_has_the_right_port() {
         let namenodes = ["nn0 at a:8020".to_owned(), "nn1 at b:8020".to_owned()];
-        for answered in [false, true] {
+        for (answered, waited) in [(false, true), (true, true), (true, false)] {
             for kind in [ErrorKind::ConnectionRefused, ErrorKind::ConnectionAborted] {
-                let asked = Asked { root: "hdfs://ns/", namenodes: &namenodes, path: "/data/a", answered };
+                let asked = Asked { root: "hdfs://ns/", namenodes: &namenodes, path: "/data/a", answered, waited };
                 let (users, text) = said_of(&asked, HdfsError::IOError(kind.into()));
                 assert!(!users && text.contains("hdfs://ns/ (nn0 at a:8020, nn1 at b:8020)"), "{text}");
                 assert_eq!(text.contains("has answered before"), answered, "{text}");
                 assert_ne!(text.contains("port"), answered, "{text}");
+                assert_eq!(text.contains("FOREBAY_HDFS_TIMEOUT"), answered && waited, "{text}");
             }
         }
     }

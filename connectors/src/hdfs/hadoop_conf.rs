@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::{env, fs};
 
 use forebay_actors::Fault;
@@ -90,19 +91,43 @@ impl HadoopConf {
 
     /// The ids of the NameNodes behind the name service of a URL, and their addresses. None for a URL with a host.
     pub(super) fn namenodes(&self, root: &str) -> Vec<(&str, Option<&str>)> {
+        self.namenodes_of(self.or_default(authority(root)))
+    }
+
+    fn namenodes_of(&self, service: &str) -> Vec<(&str, Option<&str>)> {
         let value = |name: String| self.0.get(&name).map(String::as_str);
-        let service = match service(root) {
-            "" => self.0.get("fs.defaultFS").map_or("", |url| service(url)),
-            service => service,
-        };
         let ids = value(format!("dfs.ha.namenodes.{service}")).unwrap_or_default();
         let ids = ids.split(',').filter(|id| !id.is_empty());
         ids.map(|id| (id, value(format!("dfs.namenode.rpc-address.{service}.{id}")))).collect()
     }
+
+    /// What stands in a URL for a cluster; if nothing does, what stands in that of the default file system.
+    fn or_default<'a>(&'a self, named: &'a str) -> &'a str {
+        match named {
+            "" => self.0.get("fs.defaultFS").map_or("", |url| authority(url)),
+            named => named,
+        }
+    }
+
+    fn one_name(&self, named: &str) -> String {
+        let named = self.or_default(named).rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
+        let mut services = self.0.keys().filter_map(|name| name.strip_prefix("dfs.ha.namenodes."));
+        let has_it = |address: &str| address.eq_ignore_ascii_case(&named);
+        let service =
+            services.find(|service| self.namenodes_of(service).iter().any(|(_, address)| address.is_some_and(has_it)));
+        service.map_or_else(|| named.clone(), str::to_ascii_lowercase)
+    }
+}
+
+/// One of the names that a cluster has in URLs, to be compared: the name service, for the address of one of its NameNodes too, or what the
+/// default file system is, for no name. Without settings that can be read, the name itself: who opens it is told why.
+pub(crate) fn one_name(authority: &str) -> String {
+    static CONF: LazyLock<HadoopConf> = LazyLock::new(|| HadoopConf::from_env().unwrap_or_default());
+    CONF.one_name(authority)
 }
 
 /// `ns` of `hdfs://ns/path`.
-fn service(url: &str) -> &str {
+fn authority(url: &str) -> &str {
     url.split_once("://").and_then(|(_, rest)| rest.split('/').next()).unwrap_or_default()
 }
 
@@ -135,6 +160,43 @@ mod tests {
             assert_eq!(conf.namenodes(root), [("nn0", Some("a:8020")), ("nn1", Some("b:8020")), ("nn2", None)]);
         }
         assert!(conf.namenodes("hdfs://a:8020/").is_empty());
+    }
+
+    #[test]
+    fn all_names_of_a_cluster_become_one() {
+        let conf = |default: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let all = [
+                property("fs.defaultFS", default),
+                property("dfs.ha.namenodes.ns", "nn0,nn1,nn2"),
+                property("dfs.namenode.rpc-address.ns.nn0", "A:8020"),
+                property("dfs.namenode.rpc-address.ns.nn1", "b:8020"),
+                property("dfs.ha.namenodes.Other", "nn0"),
+                property("dfs.namenode.rpc-address.Other.nn0", "c:8020"),
+            ];
+            fs::write(dir.path().join("core-site.xml"), format!("<configuration>{}</configuration>", all.concat()))
+                .unwrap();
+            HadoopConf::read(dir.path()).unwrap()
+        };
+        for default in ["hdfs://ns", "hdfs://ns/", "hdfs://NS/user", "hdfs://b:8020"] {
+            for (named, one) in [
+                ("", "ns"),
+                ("ns", "ns"),
+                ("Ns", "ns"),
+                ("a:8020", "ns"),
+                ("B:8020", "ns"),
+                ("me@b:8020", "ns"),
+                ("other", "other"),
+                ("c:8020", "other"),
+                ("a:9000", "a:9000"),
+                ("a", "a"),
+                ("d:8020", "d:8020"),
+            ] {
+                assert_eq!(conf(default).one_name(named), one, "{named:?} where {default} is the default");
+            }
+        }
+        let none = HadoopConf::default();
+        assert_eq!(["", "NS", "a:8020"].map(|named| none.one_name(named)), ["", "ns", "a:8020"]);
     }
 
     #[test]

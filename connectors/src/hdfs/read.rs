@@ -23,7 +23,7 @@ use futures::{StreamExt, TryStreamExt};
 use hdfs_native::HdfsError;
 use hdfs_native::file::FileReader;
 use object_store::path::Path;
-use object_store::{Error, ObjectMeta, ObjectStoreExt, Result};
+use object_store::{Error, ObjectMeta, Result};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -199,7 +199,7 @@ fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::Join
 async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Result<FileReader> {
     let client = if quick { &connection.quick } else { &connection.client };
     let reader = client.read(&format!("/{}", meta.location)).await.map_err(from_hdfs)?;
-    let now = connection.store.head(&meta.location).await?;
+    let now = connection.head(&meta.location).await?;
     if now.e_tag != meta.e_tag || reader.file_length() as u64 != meta.size {
         return Err(Error::Precondition {
             path: meta.location.to_string(),

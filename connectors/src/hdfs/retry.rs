@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use forebay_base::Backoff;
 use hdfs_native::HdfsError;
-use object_store::Result;
+use object_store::{Error, Result};
 use tokio::time::Instant;
 
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::{from_hdfs, hdfs_error, without_trace};
-use super::silence::{ANSWER_WITHIN, warn_while_silent};
+use super::silence::{ANSWER_WITHIN, Heard, unless_silent, warn_while_silent};
 
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,39 +33,72 @@ impl Cluster {
     where
         F: Future<Output = Result<T>>,
     {
+        self.call_heard(path, repeat, &Heard::default(), call).await
+    }
+
+    /// As [`call`](Self::call), for a call of several answers, which it counts: it may take long, and only silence is too long.
+    pub(super) async fn call_heard<T, F>(
+        &self,
+        path: &str,
+        repeat: Repeat,
+        heard: &Heard,
+        call: impl Fn(Arc<Connection>) -> F,
+    ) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let since = Instant::now();
         let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(5));
         loop {
-            let timeout = self.timeout();
-            let within = ANSWER_WITHIN.min(timeout);
+            let within = ANSWER_WITHIN.min(self.timeout());
             let answer = match repeat {
-                Repeat::Always => tokio::time::timeout(within, call(self.connection())).await,
+                Repeat::Always => unless_silent(within, heard, call(self.connection())).await,
                 // They have no deadline: after one, nothing would tell whether it was done.
                 Repeat::UntilAnswered | Repeat::IfUntouched => {
-                    Ok(warn_while_silent(self.root(), path, call(self.connection())).await)
+                    Some(warn_while_silent(self.root(), path, heard, call(self.connection())).await)
                 }
             };
             let error = match answer {
-                Ok(Ok(value)) => {
+                Some(Ok(value)) => {
                     self.set_answered();
                     return Ok(value);
                 }
-                Ok(Err(error)) => error,
-                Err(_) => {
+                Some(Err(error)) => error,
+                None => {
                     self.reconnect();
                     let silent = std::io::Error::new(ErrorKind::TimedOut, format!("no answer within {within:?}"));
                     from_hdfs(HdfsError::IOError(silent))
                 }
             };
-            let again = hdfs_error(&error).is_some_and(|e| may_pass(e, repeat));
-            let wait = backoff.next_wait();
-            if !again || since.elapsed() + wait > timeout {
-                return Err(self.explain(path, error));
+            let refused = is_answer(&error);
+            if refused {
+                self.set_answered();
             }
-            let error = without_trace(error);
-            tracing::warn!(store = self.root(), path, waited = ?since.elapsed(), %error, "the NameNode is away, waiting for it");
+            let again = hdfs_error(&error).is_some_and(|e| may_pass(e, repeat));
+            let (wait, waited) = (backoff.next_wait(), since.elapsed());
+            if !again || waited + wait > self.timeout() {
+                return Err(self.explain(path, error, again));
+            }
+            match refused {
+                true => {
+                    let error = self.explain(path, error, again);
+                    tracing::warn!(store = self.root(), path, ?waited, %error, "the NameNode refuses for now, asking it again");
+                }
+                false => {
+                    let error = without_trace(error);
+                    tracing::warn!(store = self.root(), path, ?waited, %error, "the NameNode is away, waiting for it");
+                }
+            }
             tokio::time::sleep(wait).await;
         }
+    }
+}
+
+/// Whether a NameNode has answered so.
+fn is_answer(error: &Error) -> bool {
+    match hdfs_error(error) {
+        Some(error) => matches!(error, HdfsError::RPCError(..) | HdfsError::FatalRPCError(..)),
+        None => matches!(error, Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. }),
     }
 }
 
@@ -91,6 +124,30 @@ pub(super) fn may_pass(error: &HdfsError, repeat: Repeat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_namenode_that_refuses_has_answered() {
+        let rpc = |name: &str| HdfsError::RPCError(format!("org.apache.hadoop.{name}"), String::new());
+        for error in [
+            rpc("ipc.StandbyException"),
+            rpc("hdfs.server.namenode.SafeModeException"),
+            rpc("security.AccessControlException"),
+            HdfsError::FileNotFound("/a".into()),
+            HdfsError::AlreadyExists("/a".into()),
+            HdfsError::RPCError("java.io.FileNotFoundException".into(), "/a".into()),
+        ] {
+            let error = from_hdfs(error);
+            assert!(is_answer(&error), "{error}");
+        }
+        for error in [
+            HdfsError::IOError(ErrorKind::ConnectionRefused.into()),
+            HdfsError::IOError(ErrorKind::TimedOut.into()),
+            HdfsError::NoSASLMechanism,
+        ] {
+            let error = from_hdfs(error);
+            assert!(!is_answer(&error), "{error}");
+        }
+    }
 
     #[test]
     fn what_may_have_been_done_is_not_done_again() {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use forebay_actors::Fault;
@@ -12,16 +13,20 @@ use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
     CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
 use super::cluster::{Cluster, Shared};
 use super::connection::Connection;
 use super::retry::Repeat;
+use super::silence::Heard;
 use super::upload::Upload;
 
 /// A longer range is read as several of this size, four at a time.
 const PIECE: u64 = 16 << 20;
+
+/// Folders that are listed at once.
+const FOLDERS: usize = 16;
 
 /// A name service or a NameNode. Cheap to clone.
 #[derive(Clone)]
@@ -53,9 +58,24 @@ impl HdfsStore {
         let wanted = path.clone();
         self.call(path, Repeat::Always, move |connection| {
             let wanted = wanted.clone();
-            async move { connection.store.head(&wanted).await }
+            async move { connection.head(&wanted).await }
         })
         .await
+    }
+
+    /// What is directly in a folder; nothing if it is not there.
+    async fn list_folder(&self, folder: Path) -> Result<ListResult> {
+        let cluster = Arc::clone(&self.0);
+        let io = cluster.shared.io.clone();
+        let listed = async move {
+            let (name, heard) = (format!("/{folder}"), Arc::new(Heard::default()));
+            let list = |connection: Arc<Connection>| {
+                let (folder, heard) = (folder.clone(), Arc::clone(&heard));
+                async move { connection.list(&folder, &heard).await }
+            };
+            cluster.call_heard(&name, Repeat::Always, &heard, list).await
+        };
+        io.run(listed).await?
     }
 }
 
@@ -104,35 +124,46 @@ impl ObjectStore for HdfsStore {
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        let (store, prefix) = (self.clone(), prefix.cloned().unwrap_or_default());
-        let all = async move {
-            let below = prefix.clone();
-            let list = move |connection: Arc<Connection>| {
-                let files = connection.store.list(Some(&below));
-                async move { files.try_collect::<Vec<_>>().await }
-            };
-            store.call(&prefix, Repeat::Always, list).await
-        };
-        futures::stream::once(all).map_ok(|all| futures::stream::iter(all.into_iter().map(Ok))).try_flatten().boxed()
+        let (store, level) = (self.clone(), vec![prefix.cloned().unwrap_or_default()]);
+        // Level by level: a NameNode that is away for a while costs the folders that are asked for then, not all of them.
+        let levels = futures::stream::try_unfold(level, move |level| {
+            let store = store.clone();
+            async move {
+                if level.is_empty() {
+                    return Ok::<_, object_store::Error>(None);
+                }
+                let lists = futures::stream::iter(level)
+                    .map(|folder| {
+                        let store = store.clone();
+                        async move { store.list_folder(folder).await }
+                    })
+                    .buffer_unordered(FOLDERS)
+                    .try_collect::<Vec<_>>()
+                    .await?;
+                let (mut files, mut below) = (Vec::<Result<ObjectMeta>>::new(), Vec::new());
+                for list in lists {
+                    files.extend(list.objects.into_iter().map(Ok));
+                    below.extend(list.common_prefixes);
+                }
+                Ok(Some((futures::stream::iter(files), below)))
+            }
+        });
+        levels.try_flatten().boxed()
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        let prefix = prefix.cloned().unwrap_or_default();
-        let below = prefix.clone();
-        let list = move |connection: Arc<Connection>| {
-            let below = below.clone();
-            async move { connection.store.list_with_delimiter(Some(&below)).await }
-        };
-        self.call(&prefix, Repeat::Always, list).await
+        self.list_folder(prefix.cloned().unwrap_or_default()).await
     }
 
+    /// With [`PutMode::Create`](object_store::PutMode), a file that is there already may be the one that this call has made, if the
+    /// NameNode went away before it said so.
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
         let path = location.clone();
         let put = move |connection: Arc<Connection>| {
             let (path, payload, opts) = (path.clone(), payload.clone(), opts.clone());
             async move { connection.store.put_opts(&path, payload, opts).await }
         };
-        self.call(location, Repeat::IfUntouched, put).await
+        self.call(location, Repeat::UntilAnswered, put).await
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
@@ -171,12 +202,20 @@ impl ObjectStore for HdfsStore {
 
     /// Renames a file, or a folder with all below it, in one step of the NameNode.
     async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
-        let (path, to) = (from.clone(), to.clone());
+        let (path, to, asked) = (from.clone(), to.clone(), AtomicBool::new(false));
         let rename = move |connection: Arc<Connection>| {
             let (path, to, options) = (path.clone(), to.clone(), options.clone());
-            async move { connection.store.rename_opts(&path, &to, options).await }
+            let asked_before = asked.swap(true, Ordering::Relaxed);
+            async move {
+                let renamed = connection.store.rename_opts(&path, &to, options).await;
+                // The earlier call may have done it, if its answer was lost.
+                match renamed.is_err() && asked_before && connection.has_moved(&path, &to).await? {
+                    true => Ok(()),
+                    false => renamed,
+                }
+            }
         };
-        self.call(from, Repeat::IfUntouched, rename).await
+        self.call(from, Repeat::UntilAnswered, rename).await
     }
 }
 

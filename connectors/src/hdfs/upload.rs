@@ -24,10 +24,13 @@ use super::connection::Connection;
 use super::errors::from_hdfs;
 use super::explain::short;
 use super::retry::{Repeat, may_pass};
-use super::silence::warn_while_silent;
+use super::silence::{Heard, warn_while_silent};
 
 /// Between questions whether a file is closed.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
+
+/// Bytes that are handed over at once. Each such piece that the DataNodes take shows that they are not silent.
+const PIECE: usize = 256 << 10;
 
 /// A part, and where its result goes.
 type Part = (PutPayload, oneshot::Sender<Result<()>>);
@@ -115,7 +118,7 @@ impl MultipartUpload for Upload {
         let io = cluster.shared.io.clone();
         let delete = async move { cluster.connection().client.delete(&hidden, false).await };
         let deleted = io.run(delete).await?;
-        deleted.map(|_| ()).map_err(|e| self.cluster.explain(&self.place, from_hdfs(e)))
+        deleted.map(|_| ()).map_err(|e| self.cluster.explain(&self.place, from_hdfs(e), false))
     }
 }
 
@@ -155,13 +158,16 @@ impl GrowingFile {
         let len = part.as_ref().map_or(0, |part| part.len() as u64);
         let mut missing = part.clone();
         loop {
-            let Err(error) = warn_while_silent(cluster.root(), &place, self.step(missing)).await else {
+            let heard = Heard::default();
+            let step = self.step(missing, &heard);
+            let Err(error) = warn_while_silent(cluster.root(), &place, &heard, step).await else {
                 self.bytes += len;
                 return Ok(());
             };
             let wait = backoff.next_wait();
-            if !may_go_on(&error) || since.elapsed() + wait > cluster.timeout() {
-                return Err(cluster.explain(&place, from_hdfs(error)));
+            let goes_on = may_go_on(&error);
+            if !goes_on || since.elapsed() + wait > cluster.timeout() {
+                return Err(cluster.explain(&place, from_hdfs(error), goes_on));
             }
             let waited = since.elapsed();
             tracing::warn!(store = cluster.root(), path = %place, ?waited, error = %short(&error), "a write was broken off, going on with it");
@@ -170,13 +176,13 @@ impl GrowingFile {
             missing = match there.checked_sub(self.bytes) {
                 Some(n) if n <= len => part.as_ref().map(|part| part.slice(n as usize..)),
                 // Bytes of earlier parts are lost.
-                _ => return Err(cluster.explain(&place, from_hdfs(error))),
+                _ => return Err(cluster.explain(&place, from_hdfs(error), false)),
             };
         }
     }
 
     /// Writes bytes, or closes the file. After an error the file may have some of the bytes, and has no writer.
-    async fn step(&mut self, bytes: Option<Bytes>) -> hdfs_native::Result<()> {
+    async fn step(&mut self, bytes: Option<Bytes>, heard: &Heard) -> hdfs_native::Result<()> {
         match (bytes, self.writer.take()) {
             (None, None) => Ok(()),
             (None, Some(mut writer)) => writer.close().await,
@@ -184,12 +190,15 @@ impl GrowingFile {
                 self.writer = writer;
                 Ok(())
             }
-            (Some(bytes), writer) => {
+            (Some(mut bytes), writer) => {
                 let mut writer = match writer {
                     Some(writer) => writer,
                     None => self.cluster.connection().client.append(&self.hidden).await?,
                 };
-                writer.write_bytes(bytes).await?;
+                while !bytes.is_empty() {
+                    writer.write_bytes(bytes.split_to(bytes.len().min(PIECE))).await?;
+                    heard.add();
+                }
                 self.writer = Some(writer);
                 Ok(())
             }
@@ -213,7 +222,7 @@ async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> 
         if since.elapsed() > cluster.timeout() {
             let late =
                 HdfsError::OperationFailed("the file, whose writing was broken off, is not closed in time".into());
-            return Err(cluster.explain(place, from_hdfs(late)));
+            return Err(cluster.explain(place, from_hdfs(late), true));
         }
         sleep(CLOSED_EVERY).await;
     }

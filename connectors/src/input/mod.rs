@@ -15,7 +15,7 @@ use object_store::path::Path;
 
 use crate::file::DataFile;
 use crate::partition::Predicate;
-use crate::stores::Stores;
+use crate::stores::{Stores, comparable};
 use twice::Seen;
 
 /// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or the folders that a
@@ -125,7 +125,7 @@ impl Input {
                     let (store, path) = stores.open(url)?;
                     let root = Stores::root(url);
                     let listed = listing::list(&store, &path, &text, &root, filter.as_ref()).await?;
-                    (root, listed)
+                    (comparable(&root), listed)
                 }
                 Location::InStore(store, path, root) => {
                     let listed = listing::list(store, path, &text, root, filter.as_ref()).await?;

@@ -1,5 +1,5 @@
-//! Refuses a file that is read twice, by two names or by a symbolic link: its rows would be read twice in each epoch, and the metrics of an
-//! evaluation would count them twice.
+//! Refuses a file that is read twice, by two paths, by two names of its store or by a symbolic link: its rows would be read twice in each
+//! epoch, and the metrics of an evaluation would count them twice.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,7 +9,7 @@ use forebay_actors::Fault;
 
 use crate::file::DataFile;
 
-/// What [`Stores::root`](crate::Stores::root) says of local files.
+/// The store of local files, as [`Stores::root`](crate::Stores::root) says it.
 const LOCAL: &str = "/";
 
 /// The files so far: the store and the path in it, without symbolic links, and the name.
@@ -27,13 +27,17 @@ impl Seen {
             let path = Path::new("/").join(file.path.as_ref());
             let path = if store == LOCAL { real(&path, &mut folders) } else { path };
             let Some(other) = self.0.insert((store.to_owned(), path), file.name.clone()) else { continue };
-            return Err(Fault::user(match other == file.name {
-                true => format!(
+            return Err(Fault::user(match (other == file.name, store == LOCAL) {
+                (true, _) => format!(
                     "`{other}` is named twice, by two paths or globs: name it once (data.epochs reads all rows several times)"
                 ),
-                false => format!(
+                (false, true) => format!(
                     "`{other}` and `{}` are one file, by a symbolic link, so its rows would count twice: name folders or files without the \
                      link, or give the link a name that begins with `_`",
+                    file.name
+                ),
+                (false, false) => format!(
+                    "`{other}` and `{}` are one file, by two names of its store, so its rows would count twice: name it once",
                     file.name
                 ),
             }));

@@ -7,12 +7,12 @@ use forebay_actors::Fault;
 
 use super::folder::OpenFolder;
 use super::place;
-use crate::stores::local_path;
+use crate::stores::{comparable, local_path};
 
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
 pub(super) const SUCCESS: &str = "_SUCCESS";
 
-/// Whether a path or URL is that of `folder`, or of something in it. Follows the symbolic links of this machine.
+/// Whether a path or URL is that of `folder`, or of something in it, by any name of its store. Follows the symbolic links of this machine.
 #[must_use]
 pub fn is_in(place: &str, folder: &str) -> bool {
     below(place, folder).is_some()
@@ -24,7 +24,7 @@ pub(crate) fn below(place: &str, folder: &str) -> Option<PathBuf> {
 }
 
 fn resolved(place: &str) -> PathBuf {
-    let Some(local) = local_path(place) else { return PathBuf::from(place) };
+    let Some(local) = local_path(place) else { return PathBuf::from(comparable(place)) };
     let path = std::path::absolute(local.as_ref()).unwrap_or_else(|_| local.as_ref().into());
     let path = place::followed(&path).unwrap_or(path);
     // A path that does not exist yet has no links, so the links of the folders above it count.
@@ -77,8 +77,17 @@ mod tests {
         for place in ["models", "model.partial", "model/../other", ""] {
             assert!(!is_in(&at(place), &at("model")), "{place}");
         }
-        assert!(
-            is_in("hdfs://name:9000/a/b", "hdfs://name:9000/a/") && !is_in("hdfs://name:9000/ab", "hdfs://name:9000/a")
-        );
+        for (place, folder, expected) in [
+            ("hdfs://name:9000/a/b", "hdfs://name:9000/a/", true),
+            ("hdfs://NAME:9000//a//b/", "hdfs://me@name:9000/a", true),
+            ("hdfs://name:9000/a/b", "hdfs://name:9000", true),
+            ("hdfs://name:9000/ab", "hdfs://name:9000/a", false),
+            ("hdfs://name:9000/a%62", "hdfs://name:9000/ab", false),
+            ("hdfs://name:9001/a", "hdfs://name:9000/a", false),
+            ("s3a://bucket/a/b", "s3://bucket/a", true),
+            ("s3://bucket/a", "hdfs://bucket/a", false),
+        ] {
+            assert_eq!(is_in(place, folder), expected, "{place} {folder}");
+        }
     }
 }

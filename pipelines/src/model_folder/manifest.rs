@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_job::Job;
 use forebay_models::ModelSpec;
@@ -191,11 +191,49 @@ impl Manifest {
     /// The manifest as it lies in the folder.
     ///
     /// # Errors
-    /// A user fault that says what a model folder has, if there is no manifest.
+    /// A user fault that says what a model folder has, if there is no manifest; that of the disk or the store, if it cannot be read.
     pub(crate) fn bytes(folder: &OpenFolder) -> Result<Vec<u8>, Fault> {
-        folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| match fault.domain {
-            Domain::User => not_a_model(folder).because(fault),
-            _ => fault,
+        folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| {
+            // Nothing is in a file, and stores say so in several ways.
+            let in_file = || fault.domain == Domain::User && matches!(folder.is_file(), Ok(true));
+            match fault.kind == FaultKind::NotFound || in_file() {
+                true => not_a_model(folder).because(fault),
+                false => fault,
+            }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_folder_is_no_model_if_it_has_no_manifest_and_not_if_the_manifest_cannot_be_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let said = |name: &str| Manifest::read(dir.path().join(name)).unwrap_err().to_string();
+        fs::write(dir.path().join("file"), "x").unwrap();
+        fs::create_dir(dir.path().join("empty")).unwrap();
+        for name in ["nowhere", "file", "empty"] {
+            assert!(said(name).contains(&format!("{name} is not a model folder")), "{}", said(name));
+        }
+        fs::create_dir_all(dir.path().join("odd").join(MANIFEST)).unwrap();
+        let closed = dir.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::write(closed.join(MANIFEST), "{}").unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+        let mut unreadable = vec!["odd"];
+        // `root` may read all.
+        if fs::read_dir(&closed).is_err() {
+            unreadable.push("closed");
+        }
+        for name in unreadable {
+            let said = said(name);
+            assert!(said.starts_with("cannot read") && !said.contains("not a model folder"), "{said}");
+        }
+        fs::set_permissions(&closed, Permissions::from_mode(0o700)).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! Model folders that are replaced while they are read: a run saves its model to the folder that another program loads.
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 use forebay_connectors::staged::OpenFolder;
 
 use super::manifest::Manifest;
@@ -12,15 +12,15 @@ const TRIES: usize = 10;
 /// anew. Blocks on the store.
 ///
 /// # Errors
-/// Those of `read`; an external fault if the folder was replaced at every try.
+/// Those of `read`; that of a store that cannot be read; an external fault if the folder was replaced at every try.
 pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Result<T, Fault>) -> Result<T, Fault> {
     for _ in 0..TRIES {
         // Held first: the inode of a folder that is not open goes to the next one that is made.
         let held = folder.clone().held();
-        let before = identity(&held);
+        let before = identity(&held)?;
         let model = read(&held);
         // A local folder stays the same one, whatever takes its name: only its files may be removed.
-        if model.is_ok() && held.is_held() || before == identity(&folder) {
+        if model.is_ok() && held.is_held() || before == identity(&folder)? {
             return model;
         }
         tracing::info!("{folder} was replaced while it was read: it is read again");
@@ -28,10 +28,45 @@ pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Resu
     Err(Fault::external(format!("{folder} was replaced {TRIES} times while it was read")))
 }
 
-/// What tells a folder from another one that takes its name: the inode of a local one, the manifest of one in a store.
-fn identity(folder: &OpenFolder) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
-    match folder.inode() {
-        None => (None, Manifest::bytes(folder).ok()),
-        inode => (inode, None),
+/// The inode of a local folder, the manifest of one in a store.
+type Identity = (Option<(u64, u64)>, Option<Vec<u8>>);
+
+/// What tells a folder from another one that takes its name. A store that cannot be read fails here: it has tried long enough.
+fn identity(folder: &OpenFolder) -> Result<Identity, Fault> {
+    let inode = folder.inode();
+    if inode.is_some() {
+        return Ok((inode, None));
+    }
+    match Manifest::bytes(folder) {
+        Err(fault) if fault.domain != Domain::User => Err(fault),
+        bytes => Ok((None, bytes.ok())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::sync::Arc;
+
+    use forebay_connectors::staged::Folder;
+    use object_store::local::LocalFileSystem;
+
+    use super::super::MANIFEST;
+    use super::*;
+
+    #[test]
+    fn a_store_whose_manifest_cannot_be_read_is_not_asked_for_it_again() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("model")).unwrap();
+        // A link to itself, which is no missing file.
+        std::os::unix::fs::symlink(MANIFEST, dir.path().join("model").join(MANIFEST)).unwrap();
+        let store = Arc::new(LocalFileSystem::new_with_prefix(dir.path()).unwrap());
+        let folder = Folder::in_store(store, "model".into()).open().unwrap();
+        let reads = Cell::new(0);
+        let fault = read_one(folder, |_| {
+            reads.set(reads.get() + 1);
+            Ok(())
+        });
+        assert_eq!((fault.unwrap_err().domain, reads.get()), (Domain::External, 0));
     }
 }
