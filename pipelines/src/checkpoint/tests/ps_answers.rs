@@ -23,6 +23,7 @@ use crate::checkpoint::CheckpointFolder;
 use crate::cluster::{PsSnapshots, SnapshotHandler};
 use crate::context::Context;
 use crate::progress::Progress;
+use crate::run_types::RunTypes;
 
 /// All rows, changes, changes, all rows.
 const CHECKPOINTS: u64 = 4;
