@@ -113,12 +113,15 @@ fn a_checkpoint_whose_manifest_is_asked_for_twice_is_made() {
             format!("output.model={}", model.display()),
             format!("checkpoint.to={}", line.at(&folder)),
             "checkpoint.rows=1000".to_owned(),
+            // Long enough for checkpoints while it trains.
+            "data.epochs=40".to_owned(),
             "model.kind=lr".to_owned(),
             "train.batch_rows=500".to_owned(),
         ];
         let set = settings.iter().flat_map(|setting| ["--set", setting]);
         let (code, said) = run(&std::iter::once("train").chain(set).collect::<Vec<_>>());
         assert!(code == Some(0) && said.contains("INFO checkpoint "), "{lost:?}: {said}");
+        assert!(!said.contains("a checkpoint failed"), "{lost:?}: {said}");
         let (code, said) = run(&["checkpoint", "verify", &cluster.at(&folder)]);
         assert_eq!(code, Some(0), "{lost:?}: {said}");
     }
