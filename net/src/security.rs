@@ -9,17 +9,22 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue, header};
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
+use tonic::transport::ClientTlsConfig;
+
+/// The protocols that a server speaks, by their names in ALPN, the preferred one first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Where the secrets lie.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -39,7 +44,7 @@ pub struct SecurityFiles {
 #[derive(Clone, Default)]
 pub struct Security {
     token: Option<String>,
-    server: Option<ServerTlsConfig>,
+    server: Option<Arc<ServerConfig>>,
     client: Option<ClientTlsConfig>,
 }
 
@@ -143,7 +148,7 @@ impl Security {
         Some(value)
     }
 
-    pub(crate) fn server_tls(&self) -> Option<ServerTlsConfig> {
+    pub(crate) fn server_tls(&self) -> Option<Arc<ServerConfig>> {
         self.server.clone()
     }
 
@@ -224,16 +229,21 @@ fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
     }
 }
 
-/// tonic reads certificates only when a server is configured, so this configures a server and drops it.
-fn certificates(cert: &Path, key: &Path) -> Result<ServerTlsConfig, Fault> {
-    let identity = Identity::from_pem(pem("tls_cert", cert, "CERTIFICATE")?, pem("tls_key", key, "PRIVATE KEY")?);
-    let config = ServerTlsConfig::new().identity(identity);
-    let broken = |e| {
+fn certificates(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, Fault> {
+    let (cert_pem, key_pem) = (pem("tls_cert", cert, "CERTIFICATE")?, pem("tls_key", key, "PRIVATE KEY")?);
+    let broken = || {
         let (cert, key) = (cert.display(), key.display());
-        Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key")).because(e)
+        Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key"))
     };
-    Server::builder().tls_config(config.clone()).map_err(broken)?;
-    Ok(config)
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
+    let chain = chain.map_err(|e| broken().because(e))?;
+    let private = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| broken().because(e))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().map_err(|e| Fault::internal("no TLS").because(e))?;
+    let config = config.with_no_client_auth().with_single_cert(chain, private);
+    let mut config = config.map_err(|e| broken().because(e))?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    Ok(Arc::new(config))
 }
 
 /// Read one by one: tonic would leave out the ones that it cannot read.
