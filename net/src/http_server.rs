@@ -197,22 +197,17 @@ impl Entrance {
             };
             return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
         }
-        if self.limits.local_names
-            && let Some(host) = foreign_host(&request)
-        {
-            let why = format!("this server is for its own machine, and `{host}` is a name of another one");
-            return (self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1"));
-        }
-        if let Err(fault) = self.security.check_request(request.headers()) {
-            return (self.refusal)(401, fault.message());
+        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
+        if let Some(refused) = self.not_admitted(&request) {
+            let _ = self.body(request, false).await;
+            return refused;
         }
         if let Some(client) = request.extensions().get::<Client>() {
             client.accept();
         }
         let method = request.method().as_str().to_owned();
         let coding = coding(request.headers());
-        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
-        match (self.body(request).await, coding) {
+        match (self.body(request, coding.is_none()).await, coding) {
             (Ok(body), None) => (self.handler)(HttpRequest { method, path, body }).await,
             (Ok(_), Some(coding)) => {
                 let why = format!("the body has Content-Encoding `{coding}`, but compressed bodies are not read");
@@ -222,8 +217,20 @@ impl Entrance {
         }
     }
 
-    /// All of the body, or why it is not taken.
-    async fn body(&self, request: Request<Body>) -> Result<Bytes, HttpAnswer> {
+    /// Why the head of a request shows that it is not for this server, or not from somebody who may ask it.
+    fn not_admitted(&self, request: &Request<Body>) -> Option<HttpAnswer> {
+        if self.limits.local_names
+            && let Some(host) = foreign_host(request)
+        {
+            let why = format!("this server is for its own machine, and `{host}` is a name of another one");
+            return Some((self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1")));
+        }
+        let fault = self.security.check_request(request.headers()).err()?;
+        Some((self.refusal)(401, fault.message()))
+    }
+
+    /// All of the body, or why it is not taken. Without `keep` it is thrown away while it is read.
+    async fn body(&self, request: Request<Body>, keep: bool) -> Result<Bytes, HttpAnswer> {
         let HttpLimits { body_bytes: most, body_time, .. } = self.limits;
         let collect = async {
             let mut body = pin!(request.into_body());
@@ -232,7 +239,7 @@ impl Entrance {
                 let frame = frame.map_err(|_| (self.refusal)(400, "the connection broke within the body"))?;
                 let Ok(data) = frame.into_data() else { continue };
                 length += data.len();
-                if length <= most {
+                if keep && length <= most {
                     all.extend_from_slice(&data);
                     continue;
                 }

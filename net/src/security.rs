@@ -127,7 +127,7 @@ impl Security {
     pub(crate) fn check_call(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        check_token(token, sent.map(|value| value.strip_prefix(b"Bearer ").unwrap_or_default()))
+        check_token(token, sent.map(|value| credentials(value, "Bearer").unwrap_or_default()))
     }
 
     /// The rule for requests of HTTP: that of calls, or the token is the password of `Authorization: Basic`, which a browser asks
@@ -135,9 +135,9 @@ impl Security {
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let Some(basic) = sent.and_then(|value| value.strip_prefix(b"Basic ")) else { return self.check_call(headers) };
-        let credentials = BASE64.decode(basic).unwrap_or_default();
-        let password = credentials.iter().position(|byte| *byte == b':').map(|colon| &credentials[colon + 1..]);
+        let Some(basic) = sent.and_then(|value| credentials(value, "Basic")) else { return self.check_call(headers) };
+        let pair = BASE64.decode(basic).unwrap_or_default();
+        let password = pair.iter().position(|byte| *byte == b':').map(|colon| &pair[colon + 1..]);
         check_token(token, Some(password.unwrap_or_default()))
     }
 
@@ -161,6 +161,13 @@ impl Security {
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// What `Authorization` says after the name of a scheme, which may be in capitals or not (RFC 9110, 11.1).
+fn credentials<'a>(value: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
+    let (name, credentials) = value.split_at_checked(scheme.len())?;
+    let credentials = credentials.strip_prefix(b" ")?;
+    name.eq_ignore_ascii_case(scheme.as_bytes()).then(|| credentials.trim_ascii_start())
 }
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
@@ -288,6 +295,30 @@ mod tests {
         let files = SecurityFiles { token_file: Some(path), ..SecurityFiles::default() };
         let fault = Security::load(&files).unwrap_err();
         assert!(fault.domain == forebay_actors::Domain::User && fault.message().contains("mode 0604"), "{fault}");
+    }
+
+    #[test]
+    fn a_token_is_that_of_its_scheme_in_small_letters_or_capitals() {
+        let security = Security { token: Some("open-sesame".to_owned()), ..Security::none() };
+        for (value, call, request) in [
+            ("Bearer open-sesame", true, true),
+            ("bearer open-sesame", true, true),
+            ("BEARER   open-sesame", true, true),
+            ("basic bWU6b3Blbi1zZXNhbWU=", false, true),
+            ("Basic bWU6b3Blbi1zZXNhbWU=", false, true),
+            ("bearer Open-Sesame", false, false),
+            ("Beareropen-sesame", false, false),
+            ("Bearers open-sesame", false, false),
+            ("Bearer", false, false),
+            ("Basic open-sesame", false, false),
+            ("open-sesame", false, false),
+            ("", false, false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
+            assert_eq!(security.check_call(&headers).is_ok(), call, "{value}");
+            assert_eq!(security.check_request(&headers).is_ok(), request, "{value}");
+        }
+        assert!(security.check_request(&HeaderMap::new()).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The HTTP server: the protocols of its clients.
+//! The HTTP server: the protocols of its clients, and what those see that it refuses.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -49,6 +49,30 @@ fn ask(address: SocketAddr, roots: RootCertStore, offered: &[&str]) -> io::Resul
     let mut begins = [0; 9];
     tls.read_exact(&mut begins)?;
     Ok((taken, begins))
+}
+
+#[test]
+fn a_client_with_a_long_body_sees_why_it_is_refused() {
+    let files = Files::new();
+    let limits = HttpLimits { body_bytes: 4 << 20, local_names: true, ..HttpLimits::default() };
+    let (open, closed) = (start(&Security::none(), &limits), start(&files.token("open-sesame"), &limits));
+    // The second length is beyond the limit.
+    for length in [3 << 20, 12 << 20] {
+        for (server, host, token, status) in [
+            (&closed, "localhost", "none", "401"),
+            (&closed, "localhost", "Bearer other", "401"),
+            (&open, "evil.example", "none", "421"),
+        ] {
+            let mut socket = TcpStream::connect(server.address()).unwrap();
+            socket.set_read_timeout(Some(LONG)).unwrap();
+            let head = format!("POST / HTTP/1.1\r\nHost: {host}\r\nAuthorization: {token}\r\nConnection: close\r\n");
+            write!(socket, "{head}Content-Length: {length}\r\n\r\n").unwrap();
+            socket.write_all(&vec![b'x'; length]).unwrap();
+            let mut said = String::new();
+            socket.read_to_string(&mut said).unwrap();
+            assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{length} bytes, {token}: {said}");
+        }
+    }
 }
 
 #[test]
