@@ -54,6 +54,8 @@ pub struct HttpAnswer {
     pub status: u16,
     /// For instance `application/json`.
     pub content_type: &'static str,
+    /// The methods that the path has, for the status 405.
+    pub allow: Option<&'static str>,
     /// All of the body.
     pub body: Bytes,
 }
@@ -195,7 +197,7 @@ impl Entrance {
                 Ok(()) => (200, "ok\n".to_owned()),
                 Err(what) => (503, format!("waiting: {what}\n")),
             };
-            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
+            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", allow: None, body: text.into() };
         }
         // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
         if let Some(refused) = self.not_admitted(&request) {
@@ -302,13 +304,16 @@ fn coding(headers: &HeaderMap) -> Option<String> {
 }
 
 fn response(answer: HttpAnswer) -> Response<Body> {
-    let HttpAnswer { status, content_type, body } = answer;
+    let HttpAnswer { status, content_type, allow, body } = answer;
     let length = body.len();
     let mut response = Response::new(Body::new(SendBody::once(body)));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if let Some(allow) = allow {
+        headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
     if status == 415 {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }

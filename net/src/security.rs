@@ -103,8 +103,8 @@ impl Security {
             (Some(_), _) => "TLS is",
         };
         Err(Fault::user(format!(
-            "{listen} can be reached from other machines, and {lacks} missing: give token_file, tls_cert, tls_key \
-             and tls_ca, or listen on 127.0.0.1"
+            "{listen} can be reached from other machines, and {lacks} missing: give a token (token_file) and a \
+             certificate with its key (tls_cert, tls_key), or listen on 127.0.0.1"
         )))
     }
 

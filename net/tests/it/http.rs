@@ -14,7 +14,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::common::{Files, LONG, io};
 
 fn answer(status: u16, text: &str) -> HttpAnswer {
-    HttpAnswer { status, content_type: "text/plain", body: Bytes::copy_from_slice(text.as_bytes()) }
+    HttpAnswer { status, content_type: "text/plain", allow: None, body: Bytes::copy_from_slice(text.as_bytes()) }
 }
 
 fn handler(request: HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> {
