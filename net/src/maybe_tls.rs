@@ -17,10 +17,10 @@ use crate::connections::{Client, Connection};
 /// A connection that speaks TLS or does not.
 pub(crate) struct MaybeTls {
     client: Client,
-    stage: Stage,
+    state: State,
 }
 
-enum Stage {
+enum State {
     Handshake(Box<Accept<Connection>>),
     Open(Box<dyn Duplex>),
     /// The handshake failed.
@@ -36,28 +36,28 @@ impl MaybeTls {
     /// With `tls`, the connection begins with a handshake.
     pub(crate) fn new(connection: Connection, tls: Option<&Arc<ServerConfig>>) -> Self {
         let client = connection.connect_info();
-        let stage = match tls {
-            Some(tls) => Stage::Handshake(Box::new(TlsAcceptor::from(Arc::clone(tls)).accept(connection))),
-            None => Stage::Open(Box::new(connection)),
+        let state = match tls {
+            Some(tls) => State::Handshake(Box::new(TlsAcceptor::from(Arc::clone(tls)).accept(connection))),
+            None => State::Open(Box::new(connection)),
         };
-        Self { client, stage }
+        Self { client, state }
     }
 
     /// What carries the bytes, once the handshake is done.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Duplex + 'static)>>> {
-        if let Stage::Handshake(accept) = &mut self.stage {
+        if let State::Handshake(accept) = &mut self.state {
             let accepted = ready!(Pin::new(accept).poll(cx));
-            self.stage = match accepted {
-                Ok(tls) => Stage::Open(Box::new(tls)),
+            self.state = match accepted {
+                Ok(tls) => State::Open(Box::new(tls)),
                 Err(e) => {
                     tracing::debug!("the TLS handshake of the client at {} failed: {e}", self.client.address);
-                    Stage::Failed
+                    State::Failed
                 }
             };
         }
-        Poll::Ready(match &mut self.stage {
-            Stage::Open(duplex) => Ok(Pin::new(&mut **duplex)),
-            Stage::Handshake(_) | Stage::Failed => Err(io::ErrorKind::ConnectionAborted.into()),
+        Poll::Ready(match &mut self.state {
+            State::Open(duplex) => Ok(Pin::new(&mut **duplex)),
+            State::Handshake(_) | State::Failed => Err(io::ErrorKind::ConnectionAborted.into()),
         })
     }
 }
@@ -83,7 +83,7 @@ impl AsyncWrite for MaybeTls {
 
     fn is_write_vectored(&self) -> bool {
         // Without an open connection nothing is written.
-        matches!(&self.stage, Stage::Open(duplex) if duplex.is_write_vectored())
+        matches!(&self.state, State::Open(duplex) if duplex.is_write_vectored())
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
