@@ -54,6 +54,8 @@ pub struct HttpAnswer {
     pub status: u16,
     /// For instance `application/json`.
     pub content_type: &'static str,
+    /// The methods that the path has, for the status 405.
+    pub allow: Option<&'static str>,
     /// All of the body.
     pub body: Bytes,
 }
@@ -195,24 +197,19 @@ impl Entrance {
                 Ok(()) => (200, "ok\n".to_owned()),
                 Err(what) => (503, format!("waiting: {what}\n")),
             };
-            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
+            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", allow: None, body: text.into() };
         }
-        if self.limits.local_names
-            && let Some(host) = foreign_host(&request)
-        {
-            let why = format!("this server is for its own machine, and `{host}` is a name of another one");
-            return (self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1"));
-        }
-        if let Err(fault) = self.security.check_request(request.headers()) {
-            return (self.refusal)(401, fault.message());
+        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
+        if let Some(refused) = self.not_admitted(&request) {
+            let _ = self.body(request, false).await;
+            return refused;
         }
         if let Some(client) = request.extensions().get::<Client>() {
             client.accept();
         }
         let method = request.method().as_str().to_owned();
         let coding = coding(request.headers());
-        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
-        match (self.body(request).await, coding) {
+        match (self.body(request, coding.is_none()).await, coding) {
             (Ok(body), None) => (self.handler)(HttpRequest { method, path, body }).await,
             (Ok(_), Some(coding)) => {
                 let why = format!("the body has Content-Encoding `{coding}`, but compressed bodies are not read");
@@ -222,8 +219,20 @@ impl Entrance {
         }
     }
 
-    /// All of the body, or why it is not taken.
-    async fn body(&self, request: Request<Body>) -> Result<Bytes, HttpAnswer> {
+    /// Why the head of a request shows that it is not for this server, or not from somebody who may ask it.
+    fn not_admitted(&self, request: &Request<Body>) -> Option<HttpAnswer> {
+        if self.limits.local_names
+            && let Some(host) = foreign_host(request)
+        {
+            let why = format!("this server is for its own machine, and `{host}` is a name of another one");
+            return Some((self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1")));
+        }
+        let fault = self.security.check_request(request.headers()).err()?;
+        Some((self.refusal)(401, fault.message()))
+    }
+
+    /// All of the body, or why it is not taken. Without `keep` it is thrown away while it is read.
+    async fn body(&self, request: Request<Body>, keep: bool) -> Result<Bytes, HttpAnswer> {
         let HttpLimits { body_bytes: most, body_time, .. } = self.limits;
         let collect = async {
             let mut body = pin!(request.into_body());
@@ -232,7 +241,7 @@ impl Entrance {
                 let frame = frame.map_err(|_| (self.refusal)(400, "the connection broke within the body"))?;
                 let Ok(data) = frame.into_data() else { continue };
                 length += data.len();
-                if length <= most {
+                if keep && length <= most {
                     all.extend_from_slice(&data);
                     continue;
                 }
@@ -295,13 +304,16 @@ fn coding(headers: &HeaderMap) -> Option<String> {
 }
 
 fn response(answer: HttpAnswer) -> Response<Body> {
-    let HttpAnswer { status, content_type, body } = answer;
+    let HttpAnswer { status, content_type, allow, body } = answer;
     let length = body.len();
     let mut response = Response::new(Body::new(SendBody::once(body)));
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if let Some(allow) = allow {
+        headers.insert(header::ALLOW, HeaderValue::from_static(allow));
+    }
     if status == 415 {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }

@@ -122,6 +122,7 @@ mod identity;
 mod incoming;
 mod limits;
 mod listener;
+mod maybe_tls;
 mod message;
 mod metadata;
 mod outgoing;

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 
 use forebay_actors::{Fault, IoRuntime};
+use futures::StreamExt as _;
 use http::{Request, Response};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -14,6 +15,7 @@ use tonic::transport::server::Server as Builder;
 use tower_service::Service;
 
 use crate::connections::{self, ConnectionLimits};
+use crate::maybe_tls::MaybeTls;
 use crate::security::Security;
 
 /// A socket whose requests are answered until it is told to stop.
@@ -30,14 +32,13 @@ impl Listener {
     /// Answers requests at `listen` (port 0: any) with `service`, on connections within the `limits`.
     ///
     /// # Errors
-    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at, or the
-    /// certificate cannot be used.
+    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.
     pub(crate) fn start<S>(
         io: &IoRuntime,
         listen: SocketAddr,
         security: &Security,
         limits: ConnectionLimits,
-        mut builder: Builder,
+        builder: Builder,
         service: S,
     ) -> Result<Self, Fault>
     where
@@ -45,12 +46,11 @@ impl Listener {
         S::Future: Send,
     {
         security.check_listen(listen)?;
-        if let Some(tls) = security.server_tls() {
-            builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
-        }
         let _in_runtime = io.start()?.enter();
         let (listener, address) = bind(listen)?;
-        let incoming = connections::accepted(listener, limits);
+        let tls = security.server_tls();
+        let incoming = connections::accepted(listener, limits)
+            .map(move |accepted| accepted.map(|connection| MaybeTls::new(connection, tls.as_ref())));
         let (stop, mut stopping) = watch::channel(false);
         let task = io.spawn(async move {
             let stopped = async move {

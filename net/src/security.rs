@@ -9,17 +9,22 @@ use std::io::Read as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue, header};
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{RootCertStore, ServerConfig};
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
+use tonic::transport::ClientTlsConfig;
+
+/// The protocols that a server speaks, by their names in ALPN, the preferred one first.
+const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
 /// Where the secrets lie.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -39,7 +44,7 @@ pub struct SecurityFiles {
 #[derive(Clone, Default)]
 pub struct Security {
     token: Option<String>,
-    server: Option<ServerTlsConfig>,
+    server: Option<Arc<ServerConfig>>,
     client: Option<ClientTlsConfig>,
 }
 
@@ -98,8 +103,8 @@ impl Security {
             (Some(_), _) => "TLS is",
         };
         Err(Fault::user(format!(
-            "{listen} can be reached from other machines, and {lacks} missing: give token_file, tls_cert, tls_key \
-             and tls_ca, or listen on 127.0.0.1"
+            "{listen} can be reached from other machines, and {lacks} missing: give a token (token_file) and a \
+             certificate with its key (tls_cert, tls_key), or listen on 127.0.0.1"
         )))
     }
 
@@ -122,7 +127,7 @@ impl Security {
     pub(crate) fn check_call(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        check_token(token, sent.map(|value| value.strip_prefix(b"Bearer ").unwrap_or_default()))
+        check_token(token, sent.map(|value| credentials(value, "Bearer").unwrap_or_default()))
     }
 
     /// The rule for requests of HTTP: that of calls, or the token is the password of `Authorization: Basic`, which a browser asks
@@ -130,9 +135,9 @@ impl Security {
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let Some(basic) = sent.and_then(|value| value.strip_prefix(b"Basic ")) else { return self.check_call(headers) };
-        let credentials = BASE64.decode(basic).unwrap_or_default();
-        let password = credentials.iter().position(|byte| *byte == b':').map(|colon| &credentials[colon + 1..]);
+        let Some(basic) = sent.and_then(|value| credentials(value, "Basic")) else { return self.check_call(headers) };
+        let pair = BASE64.decode(basic).unwrap_or_default();
+        let password = pair.iter().position(|byte| *byte == b':').map(|colon| &pair[colon + 1..]);
         check_token(token, Some(password.unwrap_or_default()))
     }
 
@@ -143,7 +148,7 @@ impl Security {
         Some(value)
     }
 
-    pub(crate) fn server_tls(&self) -> Option<ServerTlsConfig> {
+    pub(crate) fn server_tls(&self) -> Option<Arc<ServerConfig>> {
         self.server.clone()
     }
 
@@ -156,6 +161,13 @@ impl Security {
 pub fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// What `Authorization` says after the name of a scheme, which may be in capitals or not (RFC 9110, 11.1).
+fn credentials<'a>(value: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
+    let (name, credentials) = value.split_at_checked(scheme.len())?;
+    let credentials = credentials.strip_prefix(b" ")?;
+    name.eq_ignore_ascii_case(scheme.as_bytes()).then(|| credentials.trim_ascii_start())
 }
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
@@ -224,16 +236,21 @@ fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
     }
 }
 
-/// tonic reads certificates only when a server is configured, so this configures a server and drops it.
-fn certificates(cert: &Path, key: &Path) -> Result<ServerTlsConfig, Fault> {
-    let identity = Identity::from_pem(pem("tls_cert", cert, "CERTIFICATE")?, pem("tls_key", key, "PRIVATE KEY")?);
-    let config = ServerTlsConfig::new().identity(identity);
-    let broken = |e| {
+fn certificates(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, Fault> {
+    let (cert_pem, key_pem) = (pem("tls_cert", cert, "CERTIFICATE")?, pem("tls_key", key, "PRIVATE KEY")?);
+    let broken = || {
         let (cert, key) = (cert.display(), key.display());
-        Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key")).because(e)
+        Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key"))
     };
-    Server::builder().tls_config(config.clone()).map_err(broken)?;
-    Ok(config)
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
+    let chain = chain.map_err(|e| broken().because(e))?;
+    let private = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|e| broken().because(e))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
+    let config = config.with_safe_default_protocol_versions().map_err(|e| Fault::internal("no TLS").because(e))?;
+    let config = config.with_no_client_auth().with_single_cert(chain, private);
+    let mut config = config.map_err(|e| broken().because(e))?;
+    config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+    Ok(Arc::new(config))
 }
 
 /// Read one by one: tonic would leave out the ones that it cannot read.
@@ -278,6 +295,30 @@ mod tests {
         let files = SecurityFiles { token_file: Some(path), ..SecurityFiles::default() };
         let fault = Security::load(&files).unwrap_err();
         assert!(fault.domain == forebay_actors::Domain::User && fault.message().contains("mode 0604"), "{fault}");
+    }
+
+    #[test]
+    fn a_token_is_that_of_its_scheme_in_small_letters_or_capitals() {
+        let security = Security { token: Some("open-sesame".to_owned()), ..Security::none() };
+        for (value, call, request) in [
+            ("Bearer open-sesame", true, true),
+            ("bearer open-sesame", true, true),
+            ("BEARER   open-sesame", true, true),
+            ("basic bWU6b3Blbi1zZXNhbWU=", false, true),
+            ("Basic bWU6b3Blbi1zZXNhbWU=", false, true),
+            ("bearer Open-Sesame", false, false),
+            ("Beareropen-sesame", false, false),
+            ("Bearers open-sesame", false, false),
+            ("Bearer", false, false),
+            ("Basic open-sesame", false, false),
+            ("open-sesame", false, false),
+            ("", false, false),
+        ] {
+            let headers = HeaderMap::from_iter([(header::AUTHORIZATION, HeaderValue::from_static(value))]);
+            assert_eq!(security.check_call(&headers).is_ok(), call, "{value}");
+            assert_eq!(security.check_request(&headers).is_ok(), request, "{value}");
+        }
+        assert!(security.check_request(&HeaderMap::new()).is_err());
     }
 
     #[test]

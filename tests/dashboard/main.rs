@@ -286,7 +286,7 @@ fn other_paths_and_methods_are_refused() {
     assert_eq!(get(run.address, "/healthz").unwrap().0, 200);
     let (status, _, body) = get(run.address, "/nosuch").unwrap();
     assert!(status == 404 && body.contains("/run.json"), "{body}");
-    let (status, _, body) = send(run.address, "POST", "/metrics").unwrap();
-    assert!(status == 405 && body.contains("GET"), "{body}");
+    let (status, head, body) = send(run.address, "POST", "/metrics").unwrap();
+    assert!(status == 405 && head.contains("allow: get") && body.contains("GET"), "{head} {body}");
     assert!(run_json(run.address)["progress"]["rows"].as_u64().is_some());
 }

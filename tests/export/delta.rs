@@ -232,6 +232,43 @@ fn a_server_that_starts_beside_a_delta_that_is_not_whole_serves_the_version_befo
     common::until("the delta is applied", || server.model()["version"] == newest);
 }
 
+/// A bug: two damaged deltas were told in turns, for ever, and one also when no version that it leads on from was served any more.
+#[test]
+fn a_damaged_delta_is_told_once_and_forgotten_with_the_version_that_it_leads_on_from() {
+    let dir = tempfile::tempdir().unwrap();
+    let ((days, deltas), whole) = (three_days(dir.path()), dir.path().join("whole"));
+    fs::rename(deltas.join("1"), &whole).unwrap();
+    for name in ["a", "b"] {
+        replace(&deltas.join(name), &whole);
+        fs::write(deltas.join(name).join("changed.parquet"), "damaged").unwrap();
+    }
+    let mut follower = Follower::new(days[0].to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let faults = |follower: &mut Follower, current: &ServingModel| -> Vec<String> {
+        let told = (0..40).filter_map(|_| match follower.look(current) {
+            Followed::Nothing => None,
+            Followed::Newer(model) => panic!("{}", model.version()),
+            Followed::Broken(fault) => Some(fault.to_string()),
+        });
+        told.collect()
+    };
+    let first = follower.load().unwrap();
+    let mut told = faults(&mut follower, &first);
+    told.sort();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert!(told[0].contains("deltas/a is not applied") && told[1].contains("deltas/b is not applied"), "{told:?}");
+
+    // Damaged in another way, it is told again.
+    fs::remove_file(deltas.join("a/changed.parquet")).unwrap();
+    let told = faults(&mut follower, &first);
+    assert!(told.len() == 1 && told[0].contains("deltas/a is not applied"), "{told:?}");
+
+    fs::rename(&whole, deltas.join("1")).unwrap();
+    let second = (0..40).find_map(|_| look(&mut follower, &first)).unwrap();
+    let third = look(&mut follower, &second).unwrap();
+    assert_eq!(version_and_deltas(&third), (version(&days[2]), 2));
+    assert_eq!(faults(&mut follower, &third), Vec::<String>::new());
+}
+
 /// A bug: the server went back to the version of the folder, and served all versions after it again.
 #[test]
 fn a_folder_that_is_rolled_forward_is_taken_with_the_deltas_that_lead_on_from_it() {

@@ -426,7 +426,7 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
         assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 401, "{headers}");
     }
     // As a browser sends it: a name, a colon, and the token.
-    for headers in ["Authorization: Bearer open-sesame\r\n", "Authorization: Basic bWU6b3Blbi1zZXNhbWU=\r\n"] {
+    for headers in ["Authorization: bearer open-sesame\r\n", "Authorization: Basic bWU6b3Blbi1zZXNhbWU=\r\n"] {
         assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 200, "{headers}");
     }
     drop(server);

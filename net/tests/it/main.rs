@@ -7,6 +7,7 @@ mod common;
 mod compression;
 mod connections;
 mod health;
+mod http;
 mod refusals;
 mod request_streams;
 mod retry;

@@ -26,8 +26,10 @@ pub struct Follower {
     failed: Option<(SeenManifest, Failed)>,
     /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
     passed: HashSet<ModelVersion>,
-    /// Deltas that could not be applied, and when each is tried again.
-    broken: HashMap<PathBuf, Failed>,
+    /// Deltas from the current version that could not be applied: the version that each leads on from, and when it is tried again.
+    broken: HashMap<PathBuf, (ModelVersion, Failed)>,
+    /// What is wrong now and was told, so that it is told once, although it is found again.
+    told: HashSet<String>,
     /// Deltas that are left out, because their manifest cannot be read or they lead back. Each is reported once, and read again, because it
     /// may be on its way.
     left_out: HashSet<PathBuf>,
@@ -47,7 +49,7 @@ pub enum Followed {
     Nothing,
     /// A newer model.
     Newer(Box<ServingModel>),
-    /// Something that cannot be loaded: the current model stays.
+    /// Something that cannot be loaded, which no look has told before: the current model stays.
     Broken(Fault),
 }
 
@@ -64,6 +66,7 @@ impl Follower {
             failed: None,
             passed: HashSet::new(),
             broken: HashMap::new(),
+            told: HashSet::new(),
             left_out: HashSet::new(),
         }
     }
@@ -86,27 +89,29 @@ impl Follower {
     /// Looks for a version newer than `current`, and loads it. What cannot be loaded is tried again at later looks: a folder that is copied
     /// file by file is whole only at the end.
     pub fn look(&mut self, current: &ServingModel) -> Followed {
-        let broken = match self.look_at_folder(current) {
+        let of_folder = match self.look_at_folder(current) {
+            Ok(None) => None,
+            Ok(Some(model)) => {
+                self.told.clear();
+                return Followed::Newer(Box::new(model));
+            }
+            Err(fault) => Some(fault),
+        };
+        let of_deltas = match self.next_model(current) {
             Ok(None) => None,
             Ok(Some(model)) => return Followed::Newer(Box::new(model)),
             Err(fault) => Some(fault),
         };
-        match (self.look_at_deltas(current), broken) {
-            (Followed::Nothing, Some(fault)) => Followed::Broken(fault),
-            (followed, _) => followed,
-        }
+        let of_earlier_looks = self.broken.values().map(|(_, failed)| failed.fault.clone());
+        let wrong: Vec<Fault> = of_folder.into_iter().chain(of_deltas).chain(of_earlier_looks).collect();
+        self.untold(wrong).map_or(Followed::Nothing, Followed::Broken)
     }
 
-    fn look_at_deltas(&mut self, current: &ServingModel) -> Followed {
-        match self.next_model(current) {
-            Ok(Some(model)) => Followed::Newer(Box::new(model)),
-            Ok(None) => {
-                // Reported at each look, so that the caller knows that the failure persists.
-                let broken = self.broken.values().next();
-                broken.map_or(Followed::Nothing, |failed| Followed::Broken(failed.fault.clone()))
-            }
-            Err(fault) => Followed::Broken(fault),
-        }
+    /// One of the faults of a look that was not told yet. What is no longer wrong is told again if it comes back.
+    fn untold(&mut self, wrong: Vec<Fault>) -> Option<Fault> {
+        let texts: HashSet<String> = wrong.iter().map(Fault::to_string).collect();
+        self.told.retain(|text| texts.contains(text));
+        wrong.into_iter().find(|fault| self.told.insert(fault.to_string()))
     }
 
     /// A model that was just read from the folder, with the deltas that lead on from it; and why they end early, if they do.
@@ -123,7 +128,7 @@ impl Follower {
 
     /// The model with the next delta that leads on, if there is one. Later looks try a delta again that cannot be applied.
     fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
-        let Some(path) = self.next_delta(model.versions())? else { return Ok(None) };
+        let Some((path, from)) = self.next_delta(model.versions())? else { return Ok(None) };
         match self.apply(model, &path) {
             Ok(newer) => {
                 self.broken.remove(&path);
@@ -132,8 +137,8 @@ impl Follower {
             }
             Err(fault) => {
                 let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
-                let failed = Failed::new(fault.clone(), self.broken.get(&path));
-                self.broken.insert(path, failed);
+                let failed = Failed::new(fault.clone(), self.broken.get(&path).map(|(_, before)| before));
+                self.broken.insert(path, (from, failed));
                 Err(fault)
             }
         }
@@ -181,8 +186,8 @@ impl Follower {
         Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
-    /// A delta that leads on from a model of these versions.
-    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<PathBuf>, Fault> {
+    /// A delta that leads on from a model of these versions, and the one of them that it names.
+    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<(PathBuf, ModelVersion)>, Fault> {
         let Some(deltas) = &self.deltas else { return Ok(None) };
         let cannot =
             |e: std::io::Error| Fault::user(format!("cannot list the deltas in {}", deltas.display())).because(e);
@@ -196,12 +201,15 @@ impl Follower {
             }
         }
         folders.sort();
-        self.broken.retain(|path, _| folders.contains(path));
-        folders.retain(|path| self.broken.get_mut(path).is_none_or(Failed::is_due));
+        self.broken.retain(|path, (from, _)| folders.contains(path) && current.has(*from));
+        folders.retain(|path| self.broken.get_mut(path).is_none_or(|(_, failed)| failed.is_due()));
         for path in folders {
             match DeltaManifest::read(path.as_path(), &self.context) {
-                Ok(manifest) if !current.has(manifest.from) => {}
-                Ok(manifest) if !self.leads_back(&manifest, current) => return Ok(Some(path)),
+                Ok(manifest) if !current.has(manifest.from) => {
+                    // Another delta may have taken the place of one that could not be applied.
+                    self.broken.remove(&path);
+                }
+                Ok(manifest) if !self.leads_back(&manifest, current) => return Ok(Some((path, manifest.from))),
                 Ok(manifest) => {
                     let changes = manifest.to != current.version;
                     if changes && self.left_out.insert(path.clone()) {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
@@ -21,8 +20,8 @@ pub(super) enum JsonCell<'a> {
     List(Vec<JsonCell<'a>>),
 }
 
-/// The range of integers of 64 bits. Larger integers come as floating-point numbers.
-const FITS: Range<f64> = i64::MIN as f64..u64::MAX as f64;
+/// Integers that are not between these (-2^63 and 2^64) come as floating-point numbers, which may be rounded to one of the two.
+const BEYOND: (f64, f64) = (i64::MIN as f64, u64::MAX as f64);
 
 /// Floating-point numbers below this (2^53) have all digits of the integer that they were written as.
 const EXACT: f64 = (1_u64 << 53) as f64;
@@ -53,7 +52,10 @@ impl JsonCell<'_> {
             Self::Boolean(_) => "a boolean",
             Self::Integer(_) | Self::Unsigned(_) => "an integer",
             Self::Number(number) if is_minus_zero(*number) => "a minus zero (-0 or -0.0)",
-            Self::Number(number) if !FITS.contains(number) => "a number of more than 64 bits",
+            Self::Number(number) if *number <= BEYOND.0 || *number >= BEYOND.1 => "a number not between -2^63 and 2^64",
+            Self::Number(number) if number.fract() == 0.0 && number.abs() >= EXACT => {
+                "a number with a point or an exponent and a size of 2^53 or more"
+            }
             Self::Number(_) => "a number with a fraction or an exponent",
             Self::Text(_) => "a string",
             Self::List(_) => "a list",

@@ -91,7 +91,8 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
         }
         ColumnType::Integer | ColumnType::TextInteger => {
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
-                return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
+                let wanted = "an integer from 0, because another value of the column is above 2^63 - 1";
+                return Ok(Arc::new(convert::<u64, UInt64Array>(cells, wanted, |cell| match cell {
                     JsonCell::Unsigned(value) => Some(*value),
                     cell => cell.integer_or_boolean().and_then(|value| u64::try_from(value).ok()),
                 })?));

@@ -345,7 +345,17 @@ mod tests {
         assert_eq!(tags.value_offsets(), &[0, 3, 4]);
         for (name, value, words) in [
             // It may have been another integer before it became a floating-point number.
-            ("n", "9007199254740993.0", "is a number with a fraction or an exponent, expected an integer"),
+            (
+                "n",
+                "9007199254740993.0",
+                "is a number with a point or an exponent and a size of 2^53 or more, expected an integer",
+            ),
+            ("n", "-9007199254740992.0", "is a number with a point or an exponent and a size of 2^53 or more"),
+            ("n", "-9223372036854775809", "is a number not between -2^63 and 2^64, expected an integer"),
+            ("n", "18446744073709551616", "is a number not between -2^63 and 2^64, expected an integer"),
+            ("n", "-1e300", "is a number not between -2^63 and 2^64, expected an integer"),
+            ("n", "0.5", "is a number with a fraction or an exponent, expected an integer"),
+            ("tags", "[-1, 18446744073709551615]", "is an integer, expected an integer from 0, because another value"),
             ("flag", "2", "is an integer, expected true or false, or 1 or 0"),
             ("x", "\"1\"", "is a string, expected a number"),
         ] {

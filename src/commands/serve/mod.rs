@@ -140,12 +140,11 @@ impl Serve {
 /// Looks for newer versions for as long as the process runs.
 fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThreads>, metrics: &ServeMetrics) {
     let Some(scoring) = scoring.get() else { return };
-    let mut last = String::new();
     loop {
         std::thread::park_timeout(every);
         let current = scoring.model();
         match follower.look(&current) {
-            Followed::Nothing => last.clear(),
+            Followed::Nothing => {}
             Followed::Newer(model) => {
                 let (versions, deltas, rows) = (model.versions(), model.deltas(), model.table_rows());
                 let warning = other_columns(&current, &model);
@@ -161,16 +160,10 @@ fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThr
                 if let Some(warning) = warning {
                     tracing::warn!("{warning}");
                 }
-                last.clear();
             }
             Followed::Broken(fault) => {
-                let what = fault.to_string();
-                // The same failure is logged once, although the server retries.
-                if what != last {
-                    tracing::warn!("version {} stays: {what}", current.version());
-                    metrics.failed();
-                    last = what;
-                }
+                tracing::warn!("version {} stays: {fault}", current.version());
+                metrics.failed();
             }
         }
     }
