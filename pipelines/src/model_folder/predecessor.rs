@@ -10,7 +10,7 @@ use super::{Manifest, checked, dense_file, table_file};
 use crate::checkpoint::ModelState;
 use crate::context::Context;
 use crate::job_model::JobModel;
-use crate::trained_types::TrainedTypes;
+use crate::run_types::RowTypes;
 
 /// The model folder at `train.from`, whose manifest fits the job.
 pub(crate) struct Predecessor {
@@ -25,6 +25,21 @@ pub(crate) struct Predecessor {
 /// A user fault if it is not; an external fault of a store.
 pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
     Predecessor::open(job, context).map(drop)
+}
+
+/// The job for a process that reads rows and loads no model: columns that have nothing but nulls are read as in the training of the model at
+/// `train.from`. Such a process need not reach the model, so it goes on if it cannot be read.
+pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
+    let mut job = job.clone();
+    match Predecessor::open(&job, context) {
+        Ok(Some(predecessor)) => predecessor.types().tell_lists(&mut job.columns),
+        Ok(None) => {}
+        Err(fault) => tracing::warn!(
+            "this reader cannot read the model at train.from, so it does not know which columns of nothing but nulls had lists \
+             there: {fault}"
+        ),
+    }
+    job
 }
 
 /// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
@@ -109,8 +124,8 @@ impl Predecessor {
     }
 
     /// The types of the feature columns that it was trained on.
-    pub(crate) fn types(&self) -> TrainedTypes {
-        TrainedTypes::of(self.manifest.training.as_ref())
+    pub(crate) fn types(&self) -> RowTypes {
+        RowTypes::of_training(self.manifest.training.as_ref())
     }
 
     /// Puts its rows into the shards of `table` that this process holds.
