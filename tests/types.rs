@@ -6,6 +6,7 @@ mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, new_null_array};
@@ -290,6 +291,24 @@ fn a_column_of_lists_stays_one_after_a_day_of_nothing_but_nulls() {
         assert_eq!(rows(&next.model), rows(&first.model), "{day:?}");
         assert!(same(&scores(&next.model, &days[1]).unwrap(), &scores(&next.model, &days[3]).unwrap()), "{day:?}");
         scores(&next.model, &days[2]).unwrap();
+    }
+    // Readers parse the rows, and load no model.
+    let (to, file) = (dir.path().join("of-readers"), dir.path().join("job.toml"));
+    let more = [
+        format!("train.from={}", folder.display()),
+        format!("output.model={}", to.display()),
+        "placement.readers=1".to_owned(),
+        "placement.ps=1".to_owned(),
+    ];
+    for day in &days[1..] {
+        let settings: Vec<&str> = settings.into_iter().chain(more.iter().map(String::as_str)).collect();
+        fs::write(&file, common::job(day, &settings).to_toml()).unwrap();
+        let mut launch = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = launch.arg("launch").arg(&file).current_dir(dir.path()).output().unwrap();
+        let (code, said) = common::code_and_output(&output);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(rows(&Model::load(&to, 1).unwrap()), rows(&first.model), "{day:?}");
+        assert!(Manifest::read(&to).unwrap().training.unwrap().lists.contains("h"), "{day:?}");
     }
     // A column that had single values has no lists.
     run(&write("single.jsonl", &|i| line(i, "7")), None).unwrap().model.save(&folder).unwrap();
