@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use forebay::Model;
+use forebay::actors::{Domain, Fault};
 use forebay::connectors::staged::Folder;
+use forebay::{Model, Training};
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use object_store::memory::InMemory;
@@ -134,6 +135,39 @@ fn a_folder_that_is_replaced_while_it_is_read_gives_one_of_the_models() {
         }
         saves.join().unwrap();
     });
+}
+
+/// A bug: the run ended with the fault that a file of the model is damaged.
+#[test]
+fn a_model_that_is_replaced_while_a_training_begins_with_it_is_not_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let days = [0, 2000].map(|first| common::parquet(dir.path(), first, 2000));
+    let models = days.each_ref().map(|day| common::train(common::job(day, &["model.kind=lr"])).model);
+    let folder = dir.path().join("model");
+    models[0].save(&folder).unwrap();
+    let from = format!("train.from={}", folder.display());
+    let begin = || Training::new(common::job(&days[0], &["model.kind=lr", &from])).err();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let saves = scope.spawn(|| {
+            let result = (0..100).try_for_each(|at| models[at % 2].save(&folder).map(drop));
+            over.store(true, Ordering::SeqCst);
+            result.unwrap();
+        });
+        while !over.load(Ordering::SeqCst) {
+            // Where a save is much faster than a beginning.
+            let fits =
+                |fault: &Fault| fault.domain == Domain::External && fault.to_string().contains("was replaced 10 times");
+            begin().iter().for_each(|fault| assert!(fits(fault), "{fault}"));
+        }
+        saves.join().unwrap();
+    });
+    let dense = folder.join("dense.safetensors");
+    let mut bytes = fs::read(&dense).unwrap();
+    *bytes.last_mut().unwrap() ^= 0x40;
+    fs::write(&dense, bytes).unwrap();
+    let fault = begin().unwrap();
+    assert!(fault.domain == Domain::User && fault.to_string().contains("is damaged"), "{fault}");
 }
 
 /// A bug: in a chroot without `/proc`, every model folder was called none.

@@ -6,9 +6,10 @@ mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, new_null_array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type};
 use forebay::models::TowerSide;
@@ -244,6 +245,75 @@ fn a_run_goes_on_from_a_model_on_rows_of_the_same_meaning_alone() {
         let said = go_on(&[types]).err().unwrap();
         assert!(said.contains(words) && said.contains("the run cannot go on from the model"), "{said}");
     }
+}
+
+/// A bug: on such a day a row of the missing value was trained, and the model forgot that the column has lists.
+#[test]
+fn a_column_of_lists_stays_one_after_a_day_of_nothing_but_nulls() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["model.kind=lr", "columns.dense=[]", "columns.slots=['h']"];
+    let run = |data: &Path, from: Option<&Path>| {
+        let from = from.map(|from| format!("train.from={}", from.display()));
+        let settings: Vec<&str> = settings.into_iter().chain(from.as_deref()).collect();
+        Training::new(common::job(data, &settings)).and_then(Training::run).map_err(|fault| fault.to_string())
+    };
+    let line = |i: usize, value: &str| format!("{{\"label\": {}, \"h\": {value}}}\n", i % 2);
+    let list = |i: usize| line(i, &format!("[{}, {}]", i % 7, i % 5));
+    let write = |name: &str, lines: &dyn Fn(usize) -> String| {
+        let path = dir.path().join(name);
+        fs::write(&path, (0..6000).map(lines).collect::<String>()).unwrap();
+        path
+    };
+    let days = [
+        write("lists.jsonl", &list),
+        write("nulls.jsonl", &|i| line(i, "null")),
+        // Behind the first lines, which tell the types.
+        write("late.jsonl", &|i| if i < 5000 { line(i, "null") } else { list(i) }),
+        dir.path().join("nulls.parquet"),
+    ];
+    let label: ArrayRef = Arc::new(Int64Array::from_iter_values((0..6000).map(|i| i % 2)));
+    let columns = [("label", label), ("h", new_null_array(&DataType::Null, 6000))];
+    let rows = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(&days[3]).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    let rows = |model: &Model| block_on(model.table.stats()).unwrap().rows();
+    let first = run(&days[0], None).unwrap();
+    let folder = dir.path().join("model");
+    first.model.save(&folder).unwrap();
+    for day in &days {
+        let second = run(day, Some(folder.as_path())).unwrap();
+        assert_eq!(rows(&second.model), rows(&first.model), "{day:?}");
+        assert!(second.training.lists.contains("h"), "{day:?}");
+        let to = dir.path().join("next");
+        second.model.save(&to).unwrap();
+        let next = run(&days[3], Some(to.as_path())).unwrap();
+        assert_eq!(rows(&next.model), rows(&first.model), "{day:?}");
+        assert!(same(&scores(&next.model, &days[1]).unwrap(), &scores(&next.model, &days[3]).unwrap()), "{day:?}");
+        scores(&next.model, &days[2]).unwrap();
+    }
+    // Readers parse the rows, and load no model.
+    let (to, file) = (dir.path().join("of-readers"), dir.path().join("job.toml"));
+    let more = [
+        format!("train.from={}", folder.display()),
+        format!("output.model={}", to.display()),
+        "placement.readers=1".to_owned(),
+        "placement.ps=1".to_owned(),
+    ];
+    for day in &days[1..] {
+        let settings: Vec<&str> = settings.into_iter().chain(more.iter().map(String::as_str)).collect();
+        fs::write(&file, common::job(day, &settings).to_toml()).unwrap();
+        let mut launch = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let output = launch.arg("launch").arg(&file).current_dir(dir.path()).output().unwrap();
+        let (code, said) = common::code_and_output(&output);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(rows(&Model::load(&to, 1).unwrap()), rows(&first.model), "{day:?}");
+        assert!(Manifest::read(&to).unwrap().training.unwrap().lists.contains("h"), "{day:?}");
+    }
+    // A column that had single values has no lists.
+    run(&write("single.jsonl", &|i| line(i, "7")), None).unwrap().model.save(&folder).unwrap();
+    let said = run(&days[2], Some(folder.as_path())).err().unwrap();
+    assert!(said.contains("`h`") && said.contains("not one value"), "{said}");
 }
 
 #[test]

@@ -16,8 +16,37 @@ impl Job {
         names
             .into_iter()
             .filter(|name| there.get(*name) != here.get(*name))
-            .map(|name| format!("{name} is {} there and {} here", shown(there.get(name)), shown(here.get(name))))
+            .map(|name| {
+                let (there, here) = (shown(there.get(name)), shown(here.get(name)));
+                format!("{name} is {there} there and {here} here{}", origin(name, self, other))
+            })
             .collect()
+    }
+}
+
+/// What a default of an optimizer follows from that is not the same in both jobs, in parentheses.
+fn origin(name: &str, there: &Job, here: &Job) -> String {
+    let is_default = |job: &Job| {
+        (name.starts_with("train.optimizer.") && job.train.optimizer.is_none())
+            || (name.starts_with("table.embedding_optimizer.") && job.table.embedding_optimizer.is_none())
+            || (name.starts_with("table.linear_optimizer.") && job.table.linear_optimizer.is_none())
+    };
+    if !is_default(there) && !is_default(here) {
+        return String::new();
+    }
+    let origins = [
+        ("train.batch_rows", there.train.batch_rows, here.train.batch_rows),
+        ("train.staleness", there.train.staleness.batches, here.train.staleness.batches),
+        ("the number of trainers that take each step together", there.in_step(), here.in_step()),
+    ];
+    let differ = origins.into_iter().filter(|(_, there, here)| there != here);
+    let differ: Vec<String> =
+        differ.map(|(name, there, here)| format!("{name}, {there} there and {here} here")).collect();
+    match differ.is_empty() {
+        true => String::new(),
+        false => {
+            format!(" (it follows from {}: keep that, or write the optimizer into the job)", differ.join(", and from "))
+        }
     }
 }
 
@@ -50,6 +79,34 @@ fn fields(job: &Job) -> BTreeMap<String, Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_default_of_an_optimizer_names_what_it_follows_from() {
+        let job = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+            Job::from_toml("train.staleness = 0", &settings).unwrap()
+        };
+        let differ = |a: &[&str], b: &[&str]| job(a).differences(&job(b), |name| name.contains("optimizer"));
+        assert_eq!(
+            differ(&["train.batch_rows=256"], &["train.batch_rows=512"]),
+            [
+                "table.linear_optimizer.beta is 0.00390625 there and 0.001953125 here (it follows from train.batch_rows, 256 there and \
+              512 here: keep that, or write the optimizer into the job)"
+            ]
+        );
+        let of_staleness = differ(&["train.batch_rows=8192"], &["train.batch_rows=8192", "train.staleness=4"]);
+        assert!(of_staleness.iter().any(|said| said.starts_with("table.embedding_optimizer.lr")), "{of_staleness:?}");
+        for said in of_staleness {
+            assert!(said.contains("(it follows from train.staleness, 0 there and 4 here: keep that"), "{said}");
+        }
+        let beta = |beta: f64| format!("table.linear_optimizer={{ kind = 'ftrl', alpha = 0.5, beta = {beta} }}");
+        let (half, quarter) = (beta(0.5), beta(0.25));
+        assert_eq!(
+            differ(&[half.as_str(), "train.batch_rows=256"], &[quarter.as_str(), "train.batch_rows=512"]),
+            ["table.linear_optimizer.beta is 0.5 there and 0.25 here"],
+            "the jobs say it"
+        );
+    }
 
     #[test]
     fn a_default_of_the_kind_of_model_is_no_difference() {

@@ -1,5 +1,7 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
+use std::cell::Cell;
+
 use forebay_actors::{Fault, FaultKind, Source, Stage};
 use forebay_connectors::Rows;
 use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
@@ -121,16 +123,15 @@ impl TrainingBuilder {
     pub fn build(self) -> Result<Training, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         let mut resources = loop {
-            let mut resources = Resources::alone(self.job.clone(), self.context.clone())?;
+            let resources = Resources::alone(self.job.clone(), self.context.clone())?;
             let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
             let Some((folder, found)) = found else {
-                begin_with_model(&mut resources)?;
-                break resources;
+                break begin_with_model(resources)?;
             };
             let at = found.as_ref().map(|found| found.at);
-            match (begin_with_checkpoints(&mut resources, folder, found), at) {
-                (Ok(()), _) => break resources,
-                // Dropping the resources drops what was read so far.
+            // If that fails, the resources are dropped, with what was read so far.
+            match (begin_with_checkpoints(resources, folder, found), at) {
+                (Ok(resources), _) => break resources,
                 (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
                 (Err(fault), _) => return Err(fault),
             }
@@ -155,30 +156,42 @@ impl TrainingBuilder {
     }
 }
 
-/// Goes on from the model at `train.from`, if the job names one.
-fn begin_with_model(resources: &mut Resources) -> Result<(), Fault> {
-    match Predecessor::open(&resources.job, &resources.context)? {
-        Some(predecessor) => resources.go_on_from(&predecessor),
-        None => Ok(()),
+/// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
+/// nothing of the old model stays.
+fn begin_with_model(resources: Resources) -> Result<Resources, Fault> {
+    let (job, context) = (resources.job.clone(), resources.context.clone());
+    let unused = Cell::new(Some(resources));
+    let read = |predecessor: Predecessor| -> Result<Resources, Fault> {
+        let mut resources = match unused.take() {
+            Some(resources) => resources,
+            None => Resources::alone(job.clone(), context.clone())?,
+        };
+        resources.go_on_from(&predecessor)?;
+        Ok(resources)
+    };
+    match Predecessor::read_with(&job, &context, read)? {
+        Some(resources) => Ok(resources),
+        None => unused.take().ok_or_else(|| Fault::internal("a run without a model begins once")),
     }
 }
 
 /// Adds checkpoints in `folder` to the run, which goes on from the checkpoint that was found or begins at the start.
 fn begin_with_checkpoints(
-    resources: &mut Resources,
+    mut resources: Resources,
     folder: CheckpointFolder,
     found: Option<Found>,
-) -> Result<(), Fault> {
+) -> Result<Resources, Fault> {
     let restored = match found {
         Some(found) => {
             checkpoint::load_rows(&found.folder, &found.manifest, &resources.table)?;
             checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
         }
         None => {
-            begin_with_model(resources)?;
+            resources = begin_with_model(resources)?;
             resources.at_start()
         }
     };
     let shards = Shards::Here(resources.table.clone());
-    resources.add_checkpoints(folder, forebay_base::random_seed() | 1, restored, BatchOrder::Data, shards, None)
+    resources.add_checkpoints(folder, forebay_base::random_seed() | 1, restored, BatchOrder::Data, shards, None)?;
+    Ok(resources)
 }

@@ -134,7 +134,9 @@ impl Resources {
         }
         self.steps_before = predecessor.steps();
         self.trained_before = AllTrainers { rows: 0, steps: self.steps_before };
-        self.types.goes_on_from(predecessor.types());
+        let types = predecessor.types();
+        types.tell_lists(&mut self.job.columns);
+        self.types.goes_on_from(types);
         self.progress.goes_on_after(0, self.steps_before);
         if placement.is_one_process() {
             self.participation = Participation::alone_after(self.steps_before);
@@ -183,6 +185,9 @@ impl Resources {
         self.steps_before = position.steps_before;
         self.trained_before = AllTrainers { rows: position.rows, steps: position.steps };
         self.epochs_before = position.whole_epochs();
+        if let Some(types) = &row_types {
+            types.tell_lists(&mut self.job.columns);
+        }
         self.types_before = row_types;
         let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);

@@ -7,10 +7,11 @@ use std::sync::{Arc, OnceLock};
 use arrow::datatypes::Schema;
 use forebay_actors::Fault;
 use forebay_connectors::Format;
-use forebay_job::Job;
+use forebay_job::{Columns, Job};
 
 use crate::column_type::{ColumnType, list_columns};
 use crate::trained_types::TrainedTypes;
+use crate::training_summary::TrainingSummary;
 
 /// The types of one training run. Clones share them.
 #[derive(Clone, Default)]
@@ -20,7 +21,7 @@ pub(crate) struct RunTypes(Arc<Inner>);
 struct Inner {
     found: OnceLock<RowTypes>,
     /// The types of the model that the run goes on from.
-    before: OnceLock<TrainedTypes>,
+    before: OnceLock<RowTypes>,
     /// The types of the rows of `data.eval`.
     eval: OnceLock<FileTypes>,
 }
@@ -58,11 +59,22 @@ impl RowTypes {
         let columns = &job.columns;
         Self { types: TrainedTypes::in_rows(columns, schema), lists: list_columns(columns, schema) }
     }
+
+    /// Those of the training of a model.
+    pub(crate) fn of_training(training: Option<&TrainingSummary>) -> Self {
+        let lists = training.map(|training| training.lists.clone()).unwrap_or_default();
+        Self { types: TrainedTypes::of(training), lists }
+    }
+
+    /// Makes columns that have nothing but nulls be read as in these rows.
+    pub(crate) fn tell_lists(&self, columns: &mut Columns) {
+        self.types.tell_lists(&self.lists, columns);
+    }
 }
 
 impl RunTypes {
     /// The run goes on from a model of these types. Called before it starts.
-    pub(crate) fn goes_on_from(&self, before: TrainedTypes) {
+    pub(crate) fn goes_on_from(&self, before: RowTypes) {
         let _ = self.0.before.set(before);
     }
 
@@ -83,7 +95,7 @@ impl RunTypes {
         }
         if let (Some(before), Some(from)) = (self.0.before.get(), &job.train.from) {
             let cannot = |fault: Fault| fault.context(format!("the run cannot go on from the model {from}"));
-            before.check(columns, &rows.types).map_err(cannot)?;
+            before.types.check(columns, &rows.types).map_err(cannot)?;
         }
         if let Some(eval) = self.0.eval.get() {
             let pinned = rows.types.pinned(job).columns;
@@ -100,12 +112,40 @@ impl RunTypes {
         self.0.found.get_or_init(|| rows).types.check(columns, &types)
     }
 
-    /// The types of the first rows; for columns that these rows lack, the types of the model before. `None`: they are not known yet.
+    /// The types of the first rows; for columns that these rows lack, the types of the model before, and its lists. `None`: they are not
+    /// known yet.
     pub(crate) fn get(&self) -> Option<RowTypes> {
         let mut found = self.0.found.get()?.clone();
-        for (name, kind) in self.0.before.get().into_iter().flat_map(|before| &before.0) {
-            found.types.0.entry(name.clone()).or_insert(*kind);
+        if let Some(before) = self.0.before.get() {
+            for (name, kind) in &before.types.0 {
+                found.types.0.entry(name.clone()).or_insert(*kind);
+            }
+            found.lists.extend(before.lists.iter().cloned());
         }
         Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_of_lists_stays_one_after_a_day_without_its_values() {
+        let rows = |columns: &[(&str, ColumnType)], lists: &[&str]| RowTypes {
+            types: TrainedTypes(columns.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect()),
+            lists: lists.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let (known, types) = (ColumnType::Integer, RunTypes::default());
+        types.goes_on_from(rows(&[("a", known), ("b", known), ("c", known)], &["a", "b"]));
+        assert!(types.get().is_none());
+        types.add(&Job::default(), rows(&[("b", known), ("c", known), ("d", known)], &["d"])).unwrap();
+        let found = types.get().unwrap();
+        assert_eq!(found.types.0.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        assert_eq!(found.lists.iter().collect::<Vec<_>>(), ["a", "b", "d"]);
+        let mut columns = Columns::default();
+        found.tell_lists(&mut columns);
+        assert_eq!(columns.single, ["c"]);
+        assert_eq!(columns.lists, ["a", "b", "d"]);
     }
 }

@@ -4,7 +4,7 @@
 //! instance. A model has the types of its training, so rows of other types are read as those were, or refused; else their scores
 //! would be wrong without a word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::Schema;
 use forebay_actors::{Fault, FaultKind};
@@ -20,15 +20,21 @@ pub(crate) struct TrainedTypes(pub(crate) BTreeMap<String, ColumnType>);
 
 /// The job of a model, with columns that are read as in its training.
 pub(crate) fn job_as_trained(job: &Job, training: Option<&TrainingSummary>) -> Job {
-    let mut job = TrainedTypes::of(training).pinned(job);
-    let single = training.into_iter().flat_map(TrainingSummary::single_columns);
-    job.columns.single = single.cloned().collect();
+    let types = TrainedTypes::of(training);
+    let mut job = types.pinned(job);
+    types.tell_lists(training.map_or(&BTreeSet::new(), |training| &training.lists), &mut job.columns);
     job
 }
 
 impl TrainedTypes {
     pub(crate) fn of(training: Option<&TrainingSummary>) -> Self {
         Self(training.map(|training| training.types.clone()).unwrap_or_default())
+    }
+
+    /// Makes columns that have nothing but nulls be read as in training, where `lists` had lists and the others of these types had none.
+    pub(crate) fn tell_lists(&self, lists: &BTreeSet<String>, columns: &mut Columns) {
+        columns.single = self.0.keys().filter(|name| !lists.contains(*name)).cloned().collect();
+        columns.lists = lists.iter().cloned().collect();
     }
 
     /// The types that columns of this schema have.

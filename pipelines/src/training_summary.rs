@@ -68,11 +68,6 @@ impl TrainingSummary {
         Self { run: Some(position.run).filter(|run| *run != 0), ..summary }
     }
 
-    /// The feature columns whose values were not lists.
-    pub(crate) fn single_columns(&self) -> impl Iterator<Item = &String> {
-        self.types.keys().filter(|name| !self.lists.contains(*name))
-    }
-
     /// A summary without what only the source knows.
     fn new(rows: u64, steps: u64, epochs: u64, ended: RunEnd) -> Self {
         Self { rows, steps, epochs, ended, run: None, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }

@@ -38,7 +38,7 @@ use crate::stages::{
     Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
 };
 use crate::staleness::Staleness;
-use crate::trained_types::TrainedTypes;
+use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
 /// `train` is `upload -1→ train -1→ download`.
@@ -201,6 +201,7 @@ fn forward(
     read: Read,
 ) -> Result<Flow<ReadyBatch>, Fault> {
     let lookup = Lookup::read_only(&model.table);
+    let job = &job_as_trained(job, model.training.as_ref());
     let plan = BatchPlan { mark_window_ends: false, ..forward_plan(job) };
     let batches =
         batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;

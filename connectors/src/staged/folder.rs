@@ -206,6 +206,12 @@ impl OpenFolder {
         self.held.is_some()
     }
 
+    /// The folder that has the name now, if another one may have taken it from one that is [`held`](Self::held).
+    #[must_use]
+    pub fn by_name(&self) -> Self {
+        Self { held: None, ..self.clone() }
+    }
+
     /// Opens a file of a local folder.
     pub(super) fn open_to_read(&self, path: &LocalPath, file: &str) -> io::Result<File> {
         pass(&path.join(file), "before read").and_then(|()| open_file(&self.path_to_read(path, file)))

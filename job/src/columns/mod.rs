@@ -67,6 +67,9 @@ pub struct Columns {
     /// Feature columns that had no lists in the training of a model. A null in JSON lines is then a missing value there, and no list.
     #[serde(skip)]
     pub single: Vec<String>,
+    /// Feature columns that had lists in the training of a model. A column of nothing but nulls is then one of missing lists there.
+    #[serde(skip)]
+    pub lists: Vec<String>,
 }
 
 impl Default for Columns {
@@ -86,6 +89,7 @@ impl Default for Columns {
             extra: Vec::new(),
             tables: Vec::new(),
             single: Vec::new(),
+            lists: Vec::new(),
         }
     }
 }
@@ -183,7 +187,8 @@ impl Columns {
         let text = self.has_only_slots_of(SlotKind::String, &column.name);
         let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
         let integers = if keys { Integers::Wrapping } else { Integers::Signed };
-        let list = self.has_lists(&column.name) && !self.single.contains(&column.name);
+        let list =
+            self.lists.contains(&column.name) || self.has_lists(&column.name) && !self.single.contains(&column.name);
         let beside = self.beside(&column.name);
         column.optional(optional).folder_text(text).integers(integers).list(list).beside(beside)
     }
@@ -374,7 +379,7 @@ mod tests {
 
     #[test]
     fn columns_of_lists_are_those_whose_options_say_so() {
-        let columns: Columns = toml::from_str(
+        let mut columns: Columns = toml::from_str(
             r#"
             label = "y"
             dense = ["a", { column = "vector", length = 4 }]
@@ -382,9 +387,14 @@ mod tests {
             "#,
         )
         .unwrap();
-        let files = columns.in_files(Format::JsonLines).unwrap();
-        let lists: Vec<_> = files.iter().filter(|column| column.list).map(|column| column.name.as_str()).collect();
-        assert_eq!(lists, ["vector", "c", "d", "e", "f", "w"]);
+        let lists = |columns: &Columns| -> Vec<String> {
+            let files = columns.in_files(Format::JsonLines).unwrap();
+            files.into_iter().filter(|column| column.list).map(|column| column.name).collect()
+        };
+        assert_eq!(lists(&columns), ["vector", "c", "d", "e", "f", "w"]);
+        // As in the training of a model.
+        (columns.single, columns.lists) = (vec!["c".into(), "d".into(), "g".into()], vec!["b".into(), "e".into()]);
+        assert_eq!(lists(&columns), ["vector", "b", "e", "f", "w"]);
     }
 
     #[test]

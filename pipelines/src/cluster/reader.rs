@@ -20,6 +20,7 @@ use super::prediction_plan::PredictionPlan;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job_model::JobModel;
+use crate::model_folder::job_to_read;
 use crate::staleness::Staleness;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
@@ -57,6 +58,7 @@ impl Reader {
         let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
         let begun = Self::begin(job, &session, |send_queue, leases| {
             let table = Self::table(job, context, &session)?;
+            let job = &job_to_read(job, context);
             let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
             wiring::reading(job, context, send_queue, leases, table, read)
         });

@@ -5,15 +5,17 @@ use forebay_connectors::staged::{Folder, OpenFolder, is_in};
 use forebay_job::{Job, RunEnd};
 use forebay_ps::{TableClient, TableConfig};
 
+use super::replaced::{ModelIdentity, read_one};
 use super::{Manifest, checked, dense_file, table_file};
 use crate::checkpoint::ModelState;
 use crate::context::Context;
 use crate::job_model::JobModel;
-use crate::trained_types::TrainedTypes;
+use crate::run_types::RowTypes;
 
 /// The model folder at `train.from`, whose manifest fits the job.
 pub(crate) struct Predecessor {
     folder: OpenFolder,
+    identity: ModelIdentity,
     manifest: Manifest,
 }
 
@@ -23,6 +25,21 @@ pub(crate) struct Predecessor {
 /// A user fault if it is not; an external fault of a store.
 pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
     Predecessor::open(job, context).map(drop)
+}
+
+/// The job for a process that reads rows and loads no model: columns that have nothing but nulls are read as in the training of the model at
+/// `train.from`. Such a process need not reach the model, so it goes on if it cannot be read.
+pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
+    let mut job = job.clone();
+    match Predecessor::open(&job, context) {
+        Ok(Some(predecessor)) => predecessor.types().tell_lists(&mut job.columns),
+        Ok(None) => {}
+        Err(fault) => tracing::warn!(
+            "this reader cannot read the model at train.from, so it does not know which columns of nothing but nulls had lists \
+             there: {fault}"
+        ),
+    }
+    job
 }
 
 /// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
@@ -42,6 +59,19 @@ impl Predecessor {
     /// A user fault that names the folder: there is no model, it was trained on other columns, with another seed or another
     /// structure, or the job would replace it.
     pub(crate) fn open(job: &Job, context: &Context) -> Result<Option<Self>, Fault> {
+        Self::read_with(job, context, Ok)
+    }
+
+    /// What `read` makes of the model that `job` goes on from; `None` if it begins with a new one. If another model takes the place of the
+    /// folder meanwhile, `read` is called again, with the new one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and those of `read`; an external fault if the folder was replaced again and again.
+    pub(crate) fn read_with<T>(
+        job: &Job,
+        context: &Context,
+        read: impl Fn(Self) -> Result<T, Fault>,
+    ) -> Result<Option<T>, Fault> {
         let Some(from) = &job.train.from else { return Ok(None) };
         let mut places = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));
         if let Some(place) = places.find(|place| is_in(from, place)) {
@@ -51,6 +81,11 @@ impl Predecessor {
             )));
         }
         let folder = Folder::from(from.as_str()).with_stores(&context.stores).open()?;
+        read_one(folder, |folder| read(Self::in_folder(folder.clone(), job, context)?)).map(Some)
+    }
+
+    fn in_folder(folder: OpenFolder, job: &Job, context: &Context) -> Result<Self, Fault> {
+        let identity = ModelIdentity::of(&folder)?;
         let manifest = Manifest::read_in(&folder)?;
         let state = manifest.optimizer.is_some();
         let differences = manifest.job.differences(job, |name| is_bound(name, state));
@@ -60,10 +95,10 @@ impl Predecessor {
                 differences.join(", ")
             )));
         }
-        let this = Self { folder, manifest };
+        let this = Self { folder, identity, manifest };
         let config = JobModel::of(job, &context.registry)?.table_config(job);
         this.check_parts(&config)?;
-        Ok(Some(this))
+        Ok(this)
     }
 
     /// A custom model may have other row parts under the same name.
@@ -89,15 +124,20 @@ impl Predecessor {
     }
 
     /// The types of the feature columns that it was trained on.
-    pub(crate) fn types(&self) -> TrainedTypes {
-        TrainedTypes::of(self.manifest.training.as_ref())
+    pub(crate) fn types(&self) -> RowTypes {
+        RowTypes::of_training(self.manifest.training.as_ref())
     }
 
     /// Puts its rows into the shards of `table` that this process holds.
     ///
     /// # Errors
-    /// A user fault that names a file that is missing or damaged.
+    /// A user fault that names a file that is missing or damaged; an external one if that is because another model took the place of the
+    /// folder.
     pub(crate) fn load_rows(&self, table: &TableClient) -> Result<(), Fault> {
+        self.rows_into(table).map_err(|fault| self.identity.explain(&self.folder, fault))
+    }
+
+    fn rows_into(&self, table: &TableClient) -> Result<(), Fault> {
         let entry = self.manifest.table(&self.folder)?;
         for file in entry.all_files() {
             checked::verify(&self.folder, file)?;
@@ -118,7 +158,8 @@ impl Predecessor {
     pub(crate) fn dense(&self) -> Result<ModelState, Fault> {
         let mut state = Vec::new();
         for entry in std::iter::once(&self.manifest.dense).chain(&self.manifest.optimizer) {
-            state.extend(dense_file::read(&self.folder, entry)?);
+            let read = dense_file::read(&self.folder, entry);
+            state.extend(read.map_err(|fault| self.identity.explain(&self.folder, fault))?);
         }
         Ok(state)
     }

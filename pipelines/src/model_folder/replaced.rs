@@ -28,6 +28,30 @@ pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Resu
     Err(Fault::external(format!("{folder} was replaced {TRIES} times while it was read")))
 }
 
+/// What tells a model from another one that takes the place of its folder.
+pub(crate) struct ModelIdentity(Identity);
+
+impl ModelIdentity {
+    /// Of the model in a folder that is held, if it is a local one.
+    ///
+    /// # Errors
+    /// That of a store that cannot be read.
+    pub(crate) fn of(folder: &OpenFolder) -> Result<Self, Fault> {
+        identity(folder).map(Self)
+    }
+
+    /// The fault of a file that could not be read: an external one, which says so, if another model has the place of this one now, because
+    /// then no file is damaged.
+    pub(crate) fn explain(&self, folder: &OpenFolder, fault: Fault) -> Fault {
+        match identity(&folder.by_name()) {
+            Ok(now) if now != self.0 => {
+                Fault::external(format!("{folder} was replaced while it was read: start the run again")).because(fault)
+            }
+            _ => fault,
+        }
+    }
+}
+
 /// The inode of a local folder, the manifest of one in a store.
 type Identity = (Option<(u64, u64)>, Option<Vec<u8>>);
 

@@ -18,7 +18,7 @@ use crate::fault::model_fault;
 use crate::job_model::JobModel;
 use crate::model_folder::{Manifest, TableColumns, checked, dense_file, replaced, table_file};
 use crate::model_version::{ModelVersion, RowsHash};
-use crate::trained_types::TrainedTypes;
+use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// A model that scores rows for requests. It has no state of optimizers, and it never changes.
 pub struct ServingModel {
@@ -93,7 +93,7 @@ impl ServingModel {
         let this = Self {
             versions: ModelVersions { version, approximates },
             columns: Arc::new(ServingColumns::new(&job.columns, &types, &lists)),
-            as_trained: TrainedTypes(types.clone()).pinned(&job),
+            as_trained: job_as_trained(&job, trained),
             types: TrainedTypes(types),
             dense: Arc::new(dense),
             count: table.rows() as u64,

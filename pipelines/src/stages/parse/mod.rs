@@ -17,7 +17,7 @@ mod value_weights;
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow::compute::{cast, filter_record_batch};
 use arrow::datatypes::DataType;
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx, counted};
@@ -185,8 +185,9 @@ impl Parse {
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
-            let weights = spec.weights.as_ref().map(|name| column(&rows.batch, name)).transpose()?;
-            slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, weights, bad)?);
+            let of_slot = |name: &String| slot_column(&rows.batch, name, &self.columns);
+            let (values, weights) = (of_slot(&spec.column)?, spec.weights.as_ref().map(of_slot).transpose()?);
+            slots.push(parser.parse(&spec.column, &values, weights.as_ref(), bad)?);
         }
         for &slot in &self.single {
             let Some(offsets) = slots[slot].offsets() else { continue };
@@ -275,6 +276,15 @@ fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, 
         _ => DataType::Float64,
     };
     cast(array, &kind).map_err(|e| Fault::internal("integers of text are no numbers").because(e))
+}
+
+/// The column of a slot or of its weights. One of nothing but nulls is one of missing lists, if it had lists in the training of a model.
+fn slot_column(batch: &RecordBatch, name: &str, columns: &Columns) -> Result<ArrayRef, Fault> {
+    let array = column(batch, name)?;
+    match *array.data_type() == DataType::Null && columns.lists.iter().any(|list| list == name) {
+        true => Ok(new_null_array(&DataType::new_list(DataType::Null, true), array.len())),
+        false => Ok(Arc::clone(array)),
+    }
 }
 
 /// The key of a missing value in each slot, as [`Parse`] makes it; `None` for crosses, which are made of the keys of slots.
