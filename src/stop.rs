@@ -125,7 +125,11 @@ impl Stop {
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),
         })
-        .map_err(|e| Fault::internal("cannot listen to signals").because(e))?;
+        // It starts a thread, which a limit may forbid.
+        .map_err(|e| {
+            let limit = "the machine, or a limit of the process or container (`ulimit -u`, `ulimit -v`), may allow no more threads";
+            Fault::external(format!("cannot listen to signals: {limit}")).because(e)
+        })?;
         if ignores_hangup {
             // SAFETY: no handler runs, since the signal is ignored from here on; `nohup` had set the same before `exec`.
             unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };

@@ -38,13 +38,15 @@ impl Job {
 
     /// Parses TOML text, then applies settings. An empty text is the default job.
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
-        // The text is first parsed without the settings, so that an error in the file names its line.
-        let ReadJob(job) = toml::from_str(text).map_err(|e| explain(&e))?;
         let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
-        for setting in settings {
-            set(&mut table, setting)?;
+        check_tables(&table)?;
+        // The text is first parsed without the settings, so that an error in the file names its line.
+        let ReadJob(mut job) = toml::from_str(text).map_err(|e| explain(&e))?;
+        if !settings.is_empty() {
+            settings.iter().try_for_each(|setting| set(&mut table, setting))?;
+            check_tables(&table)?;
+            job = Self::deserialize_table(table.clone())?;
         }
-        let job = if settings.is_empty() { job } else { Self::deserialize_table(table.clone())? };
         if job.steps().complete_optimizers(&mut table) { Self::deserialize_table(table) } else { Ok(job) }
     }
 
@@ -89,14 +91,38 @@ fn on_lines(value: &Value) -> String {
     }
 }
 
+/// Fails if a list stands where a job has a table: serde would take its values for those of the fields, in their order.
+fn check_tables(table: &Table) -> Result<(), Fault> {
+    let mut section: Vec<&str> = Vec::new();
+    for line in include_str!("template.toml").lines() {
+        let path = match (line.strip_prefix('['), line.trim_start_matches('#').split_once(" = {")) {
+            (Some(path), _) => {
+                section = path.trim_end_matches(']').split('.').collect();
+                section.clone()
+            }
+            (None, Some((key, _))) => section.iter().copied().chain([key]).collect(),
+            (None, None) => continue,
+        };
+        let (first, rest) = path.split_first().expect("a name has a part");
+        let found = rest.iter().try_fold(table.get(*first), |at, key| at.map(|at| at.get(key)));
+        if let Some(Some(Value::Array(_))) = found {
+            return Err(Fault::user(format!("`{}` is a list, expected a table", path.join("."))));
+        }
+    }
+    Ok(())
+}
+
 /// Puts `a.b.c=value` into the table. A value that is not TOML is taken as text.
 fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
     let expected = || Fault::user(format!("setting {setting:?}: expected key=value, for instance train.staleness=2"));
     let (path, text) = setting.split_once('=').ok_or_else(expected)?;
-    let value = toml::from_str::<Table>(&format!("v = {text}"))
-        .ok()
-        .and_then(|mut t| t.remove("v"))
-        .unwrap_or_else(|| Value::String(text.to_owned()));
+    let mut parsed = toml::from_str::<Table>(&format!("v = {text}")).unwrap_or_default();
+    let value = parsed.remove("v").unwrap_or_else(|| Value::String(text.to_owned()));
+    if !parsed.is_empty() {
+        return Err(Fault::user(format!(
+            "setting {setting:?}: it has several lines, expected one setting for each --set"
+        )));
+    }
     let mut keys: Vec<&str> = path.trim().split('.').collect();
     let last = keys.pop().filter(|k| !k.is_empty()).ok_or_else(expected)?;
     let mut at = table;
@@ -132,6 +158,35 @@ fn nearest(message: &str) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::ModelKind;
+
+    /// A bug: the values of the list became those of the fields, in their order.
+    #[test]
+    fn a_list_in_the_place_of_a_table_is_refused() {
+        for (text, name) in [
+            ("data = ['a', 'b']", "data"),
+            ("[[data]]\ntrain = 'a'", "data"),
+            ("train = []", "train"),
+            ("[data]\ncsv = [';']", "data.csv"),
+            ("[table]\neviction = [1000]", "table.eviction"),
+            ("[train]\noptimizer = ['adam', 0.5]", "train.optimizer"),
+        ] {
+            let said = Job::from_toml(text, &[]).unwrap_err().to_string();
+            assert_eq!(said, format!("`{name}` is a list, expected a table"), "{text}");
+        }
+        let said = Job::from_toml("", &["data=['a', 'b']".to_owned()]).unwrap_err().to_string();
+        assert_eq!(said, "`data` is a list, expected a table");
+    }
+
+    /// A bug: all lines but the first were dropped.
+    #[test]
+    fn a_setting_of_several_lines_is_refused() {
+        for setting in ["seed=1\ndata.epochs=3", "data.epochs=9\n[train]\nstaleness=3"] {
+            let said = Job::from_toml("", &[setting.to_owned()]).unwrap_err().to_string();
+            assert!(said.contains("several lines"), "{said}");
+        }
+        let job = Job::from_toml("", &["columns.dense=[\n'a',\n'b',\n]\n".to_owned()]).unwrap();
+        assert_eq!(job.columns.dense.len(), 2);
+    }
 
     #[test]
     fn an_empty_file_is_the_default_job_and_the_default_job_reads_back() {
