@@ -107,7 +107,7 @@ fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
     let data = copies(&common::parquet(dir.path(), 4000, 20_000), 40);
-    let options = ["--keep", "C1,I1", "--set", "placement.lease_seconds=2"];
+    let options = ["--keep", "C1,I1", "--set", "placement.lease_seconds=10"];
     let (rows, _) = predict(&folder, &data, &options);
     let survived = (0..20).any(|_| {
         let mut running = Running::start(dir.path(), &folder, &data, &[&options[..], &["--readers", "2"]].concat());
@@ -132,7 +132,7 @@ fn a_reader_that_is_killed_is_started_again_and_no_row_is_lost_or_doubled() {
 
 #[test]
 fn readers_that_all_stand_still_are_killed_and_started_again() {
-    readers_survive(|readers| readers.iter().all(|&reader| signal(reader, "-STOP")), "hangs: no sign of life for 2s");
+    readers_survive(|readers| readers.iter().all(|&reader| signal(reader, "-STOP")), "hangs: no sign of life for 10s");
 }
 
 #[test]

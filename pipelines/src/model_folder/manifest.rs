@@ -224,7 +224,7 @@ mod tests {
         let closed = dir.path().join("closed");
         fs::create_dir(&closed).unwrap();
         fs::write(closed.join(MANIFEST), "{}").unwrap();
-        fs::set_permissions(&closed, Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, Permissions::from_mode(0o000)).unwrap();
         let mut unreadable = vec!["odd"];
         // `root` may read all.
         if fs::read_dir(&closed).is_err() {
