@@ -38,6 +38,7 @@ mod hdfs;
 mod identity;
 mod lease;
 mod names;
+mod nested;
 mod next_rows;
 mod options;
 mod partition_columns;

@@ -5,6 +5,7 @@ use std::ops::Range;
 use arrow::datatypes::{DataType, Fields, UnionMode};
 use arrow::ipc::{self, CompressionType, MetadataVersion};
 
+use crate::nested::fields_within;
 use crate::requests::coalesce;
 
 /// Rows of a batch, and elements of a column: columns without bytes (null, say) could claim any number.
@@ -134,22 +135,6 @@ impl Counts {
             }
             _ => 2,
         };
-        match kind {
-            DataType::List(item)
-            | DataType::LargeList(item)
-            | DataType::FixedSizeList(item, _)
-            | DataType::ListView(item)
-            | DataType::LargeListView(item)
-            | DataType::Map(item, _) => self.add(item.data_type(), version, views),
-            DataType::Struct(fields) => fields.iter().try_for_each(|field| self.add(field.data_type(), version, views)),
-            DataType::Union(fields, _) => {
-                fields.iter().try_for_each(|(_, field)| self.add(field.data_type(), version, views))
-            }
-            DataType::RunEndEncoded(ends, values) => {
-                self.add(ends.data_type(), version, views)?;
-                self.add(values.data_type(), version, views)
-            }
-            _ => Ok(()),
-        }
+        fields_within(kind).into_iter().try_for_each(|field| self.add(field.data_type(), version, views))
     }
 }

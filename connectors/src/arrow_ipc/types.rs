@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
 
+use crate::nested::fields_within;
+
 /// The type that batches have. Texts are `Utf8`, lists `List`, and dictionaries of texts stay dictionaries with 32-bit indices if
 /// `dictionaries` says so; other dictionaries and runs are the values that they stand for.
 pub(super) fn in_batches(kind: &DataType, dictionaries: bool) -> DataType {
@@ -80,15 +82,6 @@ pub(super) fn dictionaries(field: &Field, found: &mut Vec<(i64, DataType)>) {
 fn dictionaries_within(kind: &DataType, found: &mut Vec<(i64, DataType)>) {
     match kind {
         DataType::Dictionary(_, values) => dictionaries_within(values, found),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::Map(item, _)
-        | DataType::RunEndEncoded(_, item) => dictionaries(item, found),
-        DataType::Struct(fields) => fields.iter().for_each(|field| dictionaries(field, found)),
-        DataType::Union(fields, _) => fields.iter().for_each(|(_, field)| dictionaries(field, found)),
-        _ => {}
+        kind => fields_within(kind).into_iter().for_each(|field| dictionaries(field, found)),
     }
 }

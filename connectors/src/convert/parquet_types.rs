@@ -7,10 +7,11 @@ use arrow::array::{ArrayData, ArrayRef, AsArray, PrimitiveArray, make_array};
 use arrow::compute::{CastOptions, cast, cast_with_options};
 use arrow::datatypes::{DataType, Date32Type, Date64Type, Field, FieldRef, IntervalUnit, Schema, TimeUnit};
 use arrow::error::ArrowError;
+use arrow::temporal_conversions::MILLISECONDS_IN_DAY;
 use arrow::util::display::FormatOptions;
 use forebay_actors::Fault;
 
-const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
+use crate::nested::fields_within;
 
 /// The type that a column is written as: Parquet counts moments and times of day in milliseconds at the coarsest, and days in 32 bits.
 pub(super) fn written_as(kind: &DataType) -> DataType {
@@ -56,7 +57,7 @@ pub(super) fn as_written(column: ArrayRef) -> Result<ArrayRef, ArrowError> {
 /// The days of moments: before 1970 too the day that has begun.
 fn days(moments: &PrimitiveArray<Date64Type>) -> Result<ArrayRef, ArrowError> {
     let day = |moment: i64| {
-        i32::try_from(moment.div_euclid(MILLISECONDS_OF_A_DAY))
+        i32::try_from(moment.div_euclid(MILLISECONDS_IN_DAY))
             .map_err(|_| ArrowError::CastError(format!("{moment} milliseconds are beyond 32 bits of days")))
     };
     Ok(Arc::new(moments.try_unary::<_, Date32Type, _>(day)?))
@@ -83,16 +84,9 @@ fn is_writable(kind: &DataType) -> bool {
         | DataType::Decimal64(digits, scale)
         | DataType::Decimal128(digits, scale)
         | DataType::Decimal256(digits, scale) => u8::try_from(*scale).is_ok_and(|scale| scale <= *digits),
-        DataType::List(item)
-        | DataType::LargeList(item)
-        | DataType::FixedSizeList(item, _)
-        | DataType::ListView(item)
-        | DataType::LargeListView(item)
-        | DataType::Map(item, _)
-        | DataType::RunEndEncoded(_, item) => is_writable(item.data_type()),
-        DataType::Struct(fields) => !fields.is_empty() && fields.iter().all(|field| is_writable(field.data_type())),
+        DataType::Struct(fields) if fields.is_empty() => false,
         DataType::Dictionary(_, values) => !values.is_nested() && is_writable(values),
-        _ => true,
+        kind => fields_within(kind).into_iter().all(|field| is_writable(field.data_type())),
     }
 }
 

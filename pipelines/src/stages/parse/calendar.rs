@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
+use arrow::temporal_conversions::MILLISECONDS_IN_DAY;
 use arrow::util::display::array_value_to_string;
 use forebay_actors::Fault;
 
@@ -130,7 +131,7 @@ pub(super) fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
                 DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
                 DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),
                 DataType::Timestamp(TimeUnit::Nanosecond, _) => numbers.unary(|v| v.div_euclid(1000)),
-                DataType::Date64 => numbers.unary(|v| v.div_euclid(86_400_000)),
+                DataType::Date64 => numbers.unary(|v| v.div_euclid(MILLISECONDS_IN_DAY)),
                 _ => numbers.clone(),
             };
             Arc::new(micros)
