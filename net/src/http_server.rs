@@ -47,6 +47,19 @@ pub struct HttpRequest {
     pub body: Bytes,
 }
 
+impl HttpAnswer {
+    /// An answer with this body.
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { status, content_type, allow: None, body: body.into() }
+    }
+
+    /// Names the methods that the path has.
+    #[must_use]
+    pub fn allow(self, methods: &'static str) -> Self {
+        Self { allow: Some(methods), ..self }
+    }
+}
+
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
@@ -197,7 +210,7 @@ impl Entrance {
                 Ok(()) => (200, "ok\n".to_owned()),
                 Err(what) => (503, format!("waiting: {what}\n")),
             };
-            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", allow: None, body: text.into() };
+            return HttpAnswer::new(status, "text/plain; charset=utf-8", text);
         }
         // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
         if let Some(refused) = self.not_admitted(&request) {
@@ -219,7 +232,7 @@ impl Entrance {
         }
     }
 
-    /// Why the head of a request shows that it is not for this server, or not from somebody who may ask it.
+    /// The refusal of a request that names another host, or whose caller has no valid token.
     fn not_admitted(&self, request: &Request<Body>) -> Option<HttpAnswer> {
         if self.limits.local_names
             && let Some(host) = foreign_host(request)

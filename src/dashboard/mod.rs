@@ -136,7 +136,7 @@ impl Shared {
 
     fn answer(self: Arc<Self>, request: HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> {
         Box::pin(async move {
-            let ok = |content_type, body| HttpAnswer { status: 200, content_type, allow: None, body };
+            let ok = |content_type, body: Bytes| HttpAnswer::new(200, content_type, body);
             match (request.method.as_str(), request.path.as_str()) {
                 ("GET", "/") => ok("text/html; charset=utf-8", live_page().into()),
                 ("GET", "/run.json") => {
@@ -152,9 +152,7 @@ impl Shared {
                     let view = self.view().await;
                     ok(OPEN_METRICS, view.metrics.clone())
                 }
-                (_, "/" | "/run.json" | "/metrics") => {
-                    HttpAnswer { allow: Some("GET"), ..refusal(405, "GET this path") }
-                }
+                (_, "/" | "/run.json" | "/metrics") => refusal(405, "GET this path").allow("GET"),
                 _ => refusal(404, "unknown path: there are /, /run.json, /metrics and /healthz"),
             }
         })
@@ -174,5 +172,5 @@ impl Shared {
 }
 
 fn refusal(status: u16, error: &str) -> HttpAnswer {
-    HttpAnswer { status, content_type: TEXT, allow: None, body: format!("{error}\n").into() }
+    HttpAnswer::new(status, TEXT, format!("{error}\n"))
 }

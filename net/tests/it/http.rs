@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use forebay_net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, HttpService, Security};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -14,7 +13,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use crate::common::{Files, LONG, io};
 
 fn answer(status: u16, text: &str) -> HttpAnswer {
-    HttpAnswer { status, content_type: "text/plain", allow: None, body: Bytes::copy_from_slice(text.as_bytes()) }
+    HttpAnswer::new(status, "text/plain", text.to_owned())
 }
 
 fn handler(request: HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> {

@@ -29,15 +29,10 @@ pub(super) fn refusal(status: u16, error: &str) -> HttpAnswer {
 }
 
 fn answer(status: u16, value: &impl Serialize) -> HttpAnswer {
-    let (status, body) = match serde_json::to_vec(value) {
-        Ok(body) => (status, body.into()),
-        Err(_) => (500, (&b"{\"error\": \"no JSON\"}"[..]).into()),
-    };
-    HttpAnswer { status, content_type: JSON, allow: None, body }
-}
-
-fn wrong_method(allow: &'static str, error: &str) -> HttpAnswer {
-    HttpAnswer { allow: Some(allow), ..refusal(405, error) }
+    match serde_json::to_vec(value) {
+        Ok(body) => HttpAnswer::new(status, JSON, body),
+        Err(_) => HttpAnswer::new(500, JSON, &b"{\"error\": \"no JSON\"}"[..]),
+    }
 }
 
 impl Routes {
@@ -53,8 +48,8 @@ impl Routes {
                 ("POST", "/v1/score") => this.score(scoring, request).await,
                 ("GET", "/v1/model") => this.model(scoring),
                 ("GET", "/metrics") => this.metrics(scoring),
-                (_, "/v1/score") => wrong_method("POST", "POST rows to this path"),
-                (_, "/v1/model" | "/metrics") => wrong_method("GET", "GET this path"),
+                (_, "/v1/score") => refusal(405, "POST rows to this path").allow("POST"),
+                (_, "/v1/model" | "/metrics") => refusal(405, "GET this path").allow("GET"),
                 _ => {
                     refusal(404, "unknown path: there are POST /v1/score, GET /v1/model, GET /metrics and GET /healthz")
                 }
@@ -93,8 +88,7 @@ impl Routes {
     }
 
     fn metrics(&self, scoring: &ScoringThreads) -> HttpAnswer {
-        let body = self.metrics.text(&scoring.model()).into();
-        HttpAnswer { status: 200, content_type: OPEN_METRICS, allow: None, body }
+        HttpAnswer::new(200, OPEN_METRICS, self.metrics.text(&scoring.model()))
     }
 }
 
@@ -122,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_wrong_method_is_answered_with_the_right_one() {
-        let answer = wrong_method("POST", "POST rows to this path");
+        let answer = refusal(405, "POST rows to this path").allow("POST");
         assert_eq!((answer.status, answer.allow, answer.content_type), (405, Some("POST"), JSON));
         assert_eq!(&answer.body[..], br#"{"error":"POST rows to this path"}"#);
     }
