@@ -6,20 +6,20 @@ use std::path::Path;
 use arrow::array::RecordBatch;
 use arrow::ipc::reader::FileReader;
 
-use super::connection::Connection;
+use super::connection::{Connection, Target};
 use crate::Fault;
 use crate::actors::IoRuntime;
 use crate::net::{Dialer, Identity, Incoming, Limits, Message, OPENING, Outgoing, Security};
 
 /// One record batch, for any number of connections.
-pub(super) struct FlightLoad {
+pub(super) struct FlightTarget {
     address: String,
     batch: RecordBatch,
     io: IoRuntime,
     dialer: Dialer,
 }
 
-impl FlightLoad {
+impl FlightTarget {
     /// The request is the first record batch of a file of Arrow IPC.
     pub(super) fn new(address: &str, path: &Path) -> Result<Self, Fault> {
         let file = path.display();
@@ -33,8 +33,10 @@ impl FlightLoad {
         let dialer = Dialer::new(&io, &Security::none(), &identity, &Limits::default())?;
         Ok(Self { address: address.to_owned(), batch, io, dialer })
     }
+}
 
-    pub(super) fn connect(&self) -> Result<Box<dyn Connection>, Fault> {
+impl Target for FlightTarget {
+    fn connect(&self) -> Result<Box<dyn Connection>, Fault> {
         // Each peer has a TCP connection of its own, as each client has.
         let (peer, io) = (self.dialer.peer(&self.address)?, self.io.clone());
         let (outgoing, incoming) = io.block_on(peer.exchange(&["score"], OPENING))?;

@@ -4,16 +4,16 @@ use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
-use super::connection::Connection;
+use super::connection::{Connection, Target};
 use crate::Fault;
 
 /// One request, for any number of connections.
-pub(super) struct HttpLoad {
+pub(super) struct HttpTarget {
     address: String,
     request: Vec<u8>,
 }
 
-impl HttpLoad {
+impl HttpTarget {
     /// The request has the file `body` as its body.
     pub(super) fn new(address: &str, body: &Path) -> Result<Self, Fault> {
         let body =
@@ -24,8 +24,10 @@ impl HttpLoad {
         );
         Ok(Self { address: address.to_owned(), request: [head.as_bytes(), &body].concat() })
     }
+}
 
-    pub(super) fn connect(&self) -> Result<Box<dyn Connection>, Fault> {
+impl Target for HttpTarget {
+    fn connect(&self) -> Result<Box<dyn Connection>, Fault> {
         let (address, request) = (self.address.clone(), self.request.clone());
         let socket = TcpStream::connect(&address).map_err(|e| no_answer(&address, e))?;
         let _ = socket.set_nodelay(true);

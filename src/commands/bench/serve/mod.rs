@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use forebay_base::{SplitMix64, unit_f64};
 
-use self::connection::Connection;
-use self::flight::FlightLoad;
-use self::http::HttpLoad;
+use self::connection::Target;
+use self::flight::FlightTarget;
+use self::http::HttpTarget;
 use crate::Fault;
 use crate::actors::commas;
 use crate::out;
@@ -54,9 +54,6 @@ pub(crate) struct Serve {
 /// Seconds of load that are not counted.
 const WARM_UP: f64 = 2.0;
 
-/// Opens a connection. Called on the thread that uses it.
-type Connect<'a> = dyn Fn() -> Result<Box<dyn Connection>, Fault> + Sync + 'a;
-
 /// What is shared by the connections.
 struct Load {
     /// The moments of requests that have not begun, after `start`, in order.
@@ -70,13 +67,9 @@ impl Serve {
         if !(self.rate > 0.0 && self.rate.is_finite() && self.seconds > 0.0 && self.seconds.is_finite()) {
             return Err(Fault::user("--rate and --seconds are numbers above 0"));
         }
-        let (http, flight);
-        let connect: &Connect<'_> = if self.flight {
-            flight = FlightLoad::new(&self.address, &self.body)?;
-            &|| flight.connect()
-        } else {
-            http = HttpLoad::new(&self.address, &self.body)?;
-            &|| http.connect()
+        let target: Box<dyn Target> = match self.flight {
+            true => Box::new(FlightTarget::new(&self.address, &self.body)?),
+            false => Box::new(HttpTarget::new(&self.address, &self.body)?),
         };
         let (mut random, mut at, mut moments) = (SplitMix64::new(self.seed), 0.0, VecDeque::new());
         while at < WARM_UP + self.seconds {
@@ -89,7 +82,7 @@ impl Serve {
             start: Instant::now() + Duration::from_millis(50),
         };
         std::thread::scope(|scope| {
-            let ask = || load.ask(connect);
+            let ask = || load.ask(&*target);
             let start = |_| std::thread::Builder::new().spawn_scoped(scope, ask);
             let asking: std::io::Result<Vec<_>> = (0..self.connections.max(1)).map(start).collect();
             let asking = asking.map_err(|e| Fault::external("cannot start a thread for each connection").because(e))?;
@@ -118,8 +111,8 @@ impl Serve {
 impl Load {
     /// Sends requests over one connection until all have begun.
     #[allow(clippy::disallowed_methods, reason = "the thread of one connection may sleep: no stage runs on it")]
-    fn ask(&self, connect: &Connect<'_>) -> Result<(), Fault> {
-        let mut connection = connect()?;
+    fn ask(&self, target: &dyn Target) -> Result<(), Fault> {
+        let mut connection = target.connect()?;
         loop {
             let next = self.moments.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some(moment) = next else { return Ok(()) };
