@@ -136,6 +136,11 @@ pub enum PositiveRule {
     OneOf(Vec<String>),
 }
 
+/// Whether a text of digits is another integer than `number`, the nearest of 64-bit floating-point numbers.
+pub fn is_rounded(digits: &str, number: f64) -> bool {
+    digits.parse::<i128>().is_ok_and(|exact| exact != number as i128)
+}
+
 impl Positive {
     /// A value that comes a second time: the same text, or if all values are numbers the same number.
     fn twice(&self) -> Option<&str> {
@@ -306,7 +311,7 @@ impl<'de> Deserialize<'de> for Positive {
                 });
                 let (comparison, digits, limit) =
                     found.ok_or_else(|| E::invalid_value(de::Unexpected::Str(text), &self))?;
-                if digits.parse::<i128>().is_ok_and(|exact| exact != limit as i128) {
+                if is_rounded(digits, limit) {
                     return Err(E::custom(format!(
                         "positive = {text:?} has more digits than a 64-bit floating-point number, which is {limit}: write that"
                     )));

@@ -48,7 +48,7 @@ pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepMod
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use knob::Knob;
-pub use label_column::{Comparison, LabelColumn, Labels, Positive, PositiveRule};
+pub use label_column::{Comparison, LabelColumn, Labels, Positive, PositiveRule, is_rounded};
 pub use model::{HistoryAttention, ModelKind, ModelOptions};
 pub use network::NetworkOptions;
 pub use output::{OnDrain, OutputOptions};

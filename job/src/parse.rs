@@ -65,11 +65,9 @@ impl Job {
     /// The job as TOML with every field and a sentence about each. A field without a value is a comment with its default and an example.
     pub fn to_commented_toml(&self) -> String {
         let job = Value::Table(toml::from_str(&self.to_toml()).expect("the TOML of a job can be read"));
-        let (mut section, mut lines) = (&job, Vec::new());
-        for line in include_str!("template.toml").lines() {
-            if let Some(path) = line.strip_prefix('[') {
-                section = path.trim_end_matches(']').split('.').fold(&job, |at, key| &at[key]);
-            }
+        let mut lines = Vec::new();
+        for (section, line) in template() {
+            let section = section.iter().fold(&job, |at, key| &at[*key]);
             let key = line.trim_start_matches('#').split(" =").next().unwrap_or_default();
             lines.push(match section.get(key) {
                 Some(value) => format!("{key} = {}", on_lines(value)),
@@ -91,17 +89,24 @@ fn on_lines(value: &Value) -> String {
     }
 }
 
+/// The lines of the job with every field, each with the names of its section.
+fn template() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
+    let mut section = Vec::new();
+    include_str!("template.toml").lines().map(move |line| {
+        if let Some(path) = line.strip_prefix('[') {
+            section = path.trim_end_matches(']').split('.').collect();
+        }
+        (section.clone(), line)
+    })
+}
+
 /// Fails if a list stands where a job has a table: serde would take its values for those of the fields, in their order.
 fn check_tables(table: &Table) -> Result<(), Fault> {
-    let mut section: Vec<&str> = Vec::new();
-    for line in include_str!("template.toml").lines() {
-        let path = match (line.strip_prefix('['), line.trim_start_matches('#').split_once(" = {")) {
-            (Some(path), _) => {
-                section = path.trim_end_matches(']').split('.').collect();
-                section.clone()
-            }
-            (None, Some((key, _))) => section.iter().copied().chain([key]).collect(),
-            (None, None) => continue,
+    for (section, line) in template() {
+        let path = match line.trim_start_matches('#').split_once(" = {") {
+            _ if line.starts_with('[') => section,
+            Some((key, _)) => [section, vec![key]].concat(),
+            None => continue,
         };
         let (first, rest) = path.split_first().expect("a name has a part");
         let found = rest.iter().try_fold(table.get(*first), |at, key| at.map(|at| at.get(key)));

@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
-use forebay_job::{LabelColumn, Positive, PositiveRule};
+use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 
 use super::bad_rows::BadRows;
 use super::column::{shown, wrong_type};
@@ -215,11 +215,6 @@ fn difference(integer: i128, limit: f64) -> f64 {
 fn whole(text: &str) -> Option<i128> {
     let number = || text.parse::<f64>().ok().filter(|number| number.fract() == 0.0);
     text.parse().ok().or_else(|| number().map(|number| number as i128))
-}
-
-/// Whether a text of digits is another integer than `number`, its nearest.
-fn is_rounded(text: &str, number: f64) -> bool {
-    text.parse::<i128>().is_ok_and(|exact| exact != number as i128)
 }
 
 fn is_text(kind: &DataType) -> bool {
