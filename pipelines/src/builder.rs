@@ -1,7 +1,5 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
-use std::cell::Cell;
-
 use forebay_actors::{Fault, FaultKind, Source, Stage};
 use forebay_connectors::Rows;
 use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
@@ -160,7 +158,7 @@ impl TrainingBuilder {
 /// nothing of the old model stays.
 fn begin_with_model(resources: Resources) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
-    let unused = Cell::new(Some(resources));
+    let mut unused = Some(resources);
     let read = |predecessor: Predecessor| -> Result<Resources, Fault> {
         let mut resources = match unused.take() {
             Some(resources) => resources,
@@ -171,7 +169,7 @@ fn begin_with_model(resources: Resources) -> Result<Resources, Fault> {
     };
     match Predecessor::read_with(&job, &context, read)? {
         Some(resources) => Ok(resources),
-        None => unused.take().ok_or_else(|| Fault::internal("a run without a model begins once")),
+        None => unused.ok_or_else(|| Fault::internal("a run without a model begins once")),
     }
 }
 

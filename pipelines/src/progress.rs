@@ -130,10 +130,11 @@ impl Progress {
             slots.add(batch);
         }
         let seen = self.labels();
-        (0..count).for_each(|label| seen.add(label, &label_column(&batch.labels, label, count)));
         if count == 1 {
+            seen.add(0, &batch.labels);
             return self.first_label(batch.rows, output.loss, &output.logits, &batch.labels, weights);
         }
+        (0..count).for_each(|label| seen.add(label, &label_column(&batch.labels, label, count)));
         let LabelRows { logits, labels, weights, .. } = LabelRows::of(&output.logits, &batch.labels, weights, 0, count);
         let loss = loss_sum(&logits, &labels, weights.as_deref()) / labels.len().max(1) as f64;
         self.first_label(batch.rows, loss, &logits, &labels, weights.as_deref());

@@ -70,7 +70,7 @@ impl Predecessor {
     pub(crate) fn read_with<T>(
         job: &Job,
         context: &Context,
-        read: impl Fn(Self) -> Result<T, Fault>,
+        mut read: impl FnMut(Self) -> Result<T, Fault>,
     ) -> Result<Option<T>, Fault> {
         let Some(from) = &job.train.from else { return Ok(None) };
         let mut places = [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended));

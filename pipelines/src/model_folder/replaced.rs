@@ -13,7 +13,10 @@ const TRIES: usize = 10;
 ///
 /// # Errors
 /// Those of `read`; that of a store that cannot be read; an external fault if the folder was replaced at every try.
-pub(crate) fn read_one<T>(folder: OpenFolder, read: impl Fn(&OpenFolder) -> Result<T, Fault>) -> Result<T, Fault> {
+pub(crate) fn read_one<T>(
+    folder: OpenFolder,
+    mut read: impl FnMut(&OpenFolder) -> Result<T, Fault>,
+) -> Result<T, Fault> {
     for _ in 0..TRIES {
         // Held first: the inode of a folder that is not open goes to the next one that is made.
         let held = folder.clone().held();
@@ -69,7 +72,6 @@ fn identity(folder: &OpenFolder) -> Result<Identity, Fault> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
     use std::sync::Arc;
 
     use forebay_connectors::staged::Folder;
@@ -86,11 +88,11 @@ mod tests {
         std::os::unix::fs::symlink(MANIFEST, dir.path().join("model").join(MANIFEST)).unwrap();
         let store = Arc::new(LocalFileSystem::new_with_prefix(dir.path()).unwrap());
         let folder = Folder::in_store(store, "model".into()).open().unwrap();
-        let reads = Cell::new(0);
+        let mut reads = 0;
         let fault = read_one(folder, |_| {
-            reads.set(reads.get() + 1);
+            reads += 1;
             Ok(())
         });
-        assert_eq!((fault.unwrap_err().domain, reads.get()), (Domain::External, 0));
+        assert_eq!((fault.unwrap_err().domain, reads), (Domain::External, 0));
     }
 }

@@ -243,7 +243,7 @@ impl ReceiveQueue {
         self.state().channels.get(&batch.channel).map(|channel| channel.reader.clone())
     }
 
-    /// The reader that has to send next, as far as it is known: the only one of several of which no batch is here.
+    /// The reader whose batch the trainer needs next. Known only if the queue has batches of all readers but this one.
     pub(crate) fn awaited_reader(&self) -> Option<String> {
         let state = self.state();
         let mut without = state.channels.values().filter(|channel| channel.held + channel.urgent == 0);
