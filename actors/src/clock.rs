@@ -34,7 +34,7 @@ pub(crate) struct Clock {
     dials: [AtomicU64; ACTIVITIES],
 }
 
-/// Set in `since` during a change. Readers spin until it is cleared, two stores later.
+/// Set in `since` during a change. Readers spin until it is cleared, a reading of the time and two stores later.
 const CHANGING: u64 = 8;
 
 /// The bits of the activity in `since`.
@@ -56,9 +56,10 @@ impl Clock {
     }
 
     pub(crate) fn enter(&self, doing: Activity) {
-        let now = self.now();
         let word = self.since.load(Relaxed);
         self.since.store(word | CHANGING, SeqCst);
+        // After this store, so that no reader has counted a later moment for the activity that ends: its time would fall.
+        let now = self.now();
         let dial = &self.dials[(word & ACTIVITY) as usize];
         dial.store(dial.load(Relaxed) + (now - (word >> 4)), SeqCst);
         self.since.store(now << 4 | doing as u64, SeqCst);
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_see_every_interval_once_whatever_the_writer_does() {
+    fn readers_see_every_interval_once_and_no_time_falls_whatever_the_writer_does() {
         let clock = Clock::new();
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -148,12 +149,13 @@ mod tests {
                     clock.enter(if i % 2 == 0 { Activity::Busy } else { Activity::Starved });
                 }
             });
-            let mut last = Duration::ZERO;
+            let mut last = Times::default();
             while !writer.is_finished() {
-                let sum: Duration = clock.read().sum();
-                assert!(sum <= clock.base.elapsed(), "an interval was counted twice");
-                assert!(sum >= last, "an interval was not counted");
-                last = sum;
+                let times = clock.read();
+                assert!(times.sum() <= clock.base.elapsed(), "an interval was counted twice");
+                assert!(times.sum() >= last.sum(), "an interval was not counted");
+                assert!(times.busy >= last.busy && times.starved >= last.starved, "{times:?} after {last:?}");
+                last = times;
             }
         });
     }
