@@ -5,10 +5,10 @@ mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay::Fault;
-use forebay::actors::{Place, Sink, StageCx, Topology};
+use forebay::actors::{Place, Sink, Source, StageCx, Topology};
 use forebay::connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay::connectors::{ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource};
 
@@ -50,9 +50,16 @@ impl Sink for Slow {
     }
 }
 
+const MIB: usize = 1 << 20;
+
+/// One after the other, because the allocator counts for the whole program.
 #[test]
+fn memory_stays_within_the_budgets() {
+    a_file_larger_than_the_budget_streams_within_it();
+    batches_of_few_rows_count_with_all_that_they_take();
+}
+
 fn a_file_larger_than_the_budget_streams_within_it() {
-    const MIB: usize = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("rows");
     let what = Synthetic { rows: 300_000, cap: 5000, ..Synthetic::default() };
@@ -82,4 +89,39 @@ fn a_file_larger_than_the_budget_streams_within_it() {
     assert!(peak < 14 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
     // A peak below the budgets would mean that the allocator does not count.
     assert!(peak > 2 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
+}
+
+/// A bug: only the values counted, and 64 MiB of three values each took 1.4 GB.
+fn batches_of_few_rows_count_with_all_that_they_take() {
+    const MOST: usize = 8 * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("rows");
+    let mut source = SyntheticSource::new(Synthetic { rows: 3, ..Synthetic::default() }, ReadOptions::default());
+    let options = ParquetOptions::default();
+    block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).unwrap();
+    drop(source);
+
+    let before = HELD.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let read = ReadOptions {
+        epochs: 1_000_000,
+        read_ahead_bytes: MIB / 4,
+        decode_ahead_bytes: 2 * MIB,
+        ..ReadOptions::default()
+    };
+    let mut source = ParquetSource::new(folder, read).columns(["label"]);
+    let held = block_on(async {
+        source.open(&StageCx::detached("read")).await?;
+        source.next().await?;
+        // Memory grows until all is decoded that may be decoded while no one takes rows.
+        let (mut held, deadline) = (0, Instant::now() + Duration::from_secs(60));
+        while (held < MIB / 2 || PEAK.load(Relaxed) - before > held) && held < MOST && Instant::now() < deadline {
+            held = PEAK.load(Relaxed) - before;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        Ok::<_, Fault>(held)
+    });
+    let held = held.unwrap();
+    assert!(held < MOST, "{:.1} MiB were held at once", held as f64 / MIB as f64);
+    assert!(held > MIB / 2, "{:.1} MiB were held at once", held as f64 / MIB as f64);
 }

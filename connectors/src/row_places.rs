@@ -44,6 +44,14 @@ impl RowPlaces {
         Self { file: Arc::clone(file), unit, numbers: Numbers::Each(numbers) }
     }
 
+    /// Bytes of the numbers.
+    pub(crate) fn bytes(&self) -> usize {
+        match &self.numbers {
+            Numbers::From(_) => 0,
+            Numbers::Each(numbers) => size_of_val(numbers.as_slice()),
+        }
+    }
+
     /// The file, as messages print it.
     pub fn file(&self) -> &str {
         &self.file.name

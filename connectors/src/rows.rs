@@ -6,7 +6,14 @@ use arrow::datatypes::{DataType, Int32Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Batch, BatchName, Fault, Lineage, StageCx};
 
+use crate::nested::fields_within;
 use crate::row_places::RowPlaces;
+
+/// Memory of a batch that waits, beside its columns: its place in the queue, its schema, its lineage.
+pub(crate) const BYTES_OF_BATCH: usize = 1024;
+
+/// Memory of an array, beside its values.
+const BYTES_OF_ARRAY: usize = 200;
 
 /// The window that a batch belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +59,21 @@ impl Rows {
         }
         Ok(self)
     }
+
+    /// The memory that they take while they wait, if their values take `values` bytes. Batches of few rows take much more than their
+    /// values.
+    pub(crate) fn memory(&self, values: usize) -> usize {
+        let arrays: usize = self.batch.columns().iter().map(|column| arrays(column.data_type())).sum();
+        values + self.places.as_ref().map_or(0, RowPlaces::bytes) + BYTES_OF_BATCH + arrays * BYTES_OF_ARRAY
+    }
+}
+
+/// The arrays that an array of this type consists of.
+fn arrays(kind: &DataType) -> usize {
+    match kind {
+        DataType::Dictionary(_, values) => 1 + arrays(values),
+        kind => 1 + fields_within(kind).into_iter().map(|field| arrays(field.data_type())).sum::<usize>(),
+    }
 }
 
 impl Batch for Rows {
@@ -59,9 +81,10 @@ impl Batch for Rows {
         self.batch.num_rows()
     }
 
-    /// Bytes of the arrays' buffers. A dictionary that many batches share counts only as far as this batch can refer to it.
+    /// Bytes of the arrays and of what is around them. A dictionary that many batches share counts only as far as this batch can refer to
+    /// it.
     fn bytes(&self) -> usize {
-        batch_bytes(&self.batch)
+        self.memory(batch_bytes(&self.batch))
     }
 
     fn lineage(&self) -> &Lineage {
@@ -73,7 +96,7 @@ impl Batch for Rows {
     }
 }
 
-/// See [`Rows::bytes`].
+/// Bytes of the arrays' buffers; see [`Rows::bytes`].
 pub(crate) fn batch_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(column_bytes).sum()
 }
@@ -110,7 +133,9 @@ mod tests {
         let batch = RecordBatch::try_from_iter([("C1", column)]).unwrap();
         let rows =
             Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
-        assert!(rows.bytes() < 1_000, "{}", rows.bytes());
-        assert!(rows.bytes() >= 10 * (4 + 8));
+        let bytes = batch_bytes(&rows.batch);
+        assert!((10 * (4 + 8)..1_000).contains(&bytes), "{bytes}");
+        // Two arrays: the indices and the values.
+        assert_eq!(rows.bytes(), bytes + BYTES_OF_BATCH + 2 * BYTES_OF_ARRAY);
     }
 }

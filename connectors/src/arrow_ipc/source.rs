@@ -235,7 +235,9 @@ impl Decode {
             // One batch at a time, so that a converted column is only as large as the batch.
             let batch = self.file.found.in_order(&whole.slice(row as usize, n as usize))?;
             let places = Some(RowPlaces::rows_from(&self.file.file, self.before + row));
-            output.push(Rows { batch, lineage, window, rejected: 0, places }, bytes / rows * n as usize)?;
+            let cut = Rows { batch, lineage, window, rejected: 0, places };
+            let memory = cut.memory(bytes / rows * n as usize);
+            output.push(cut, memory)?;
             row += n;
         }
         Ok(())

@@ -274,7 +274,8 @@ impl Decode {
                 }
                 let places = Some(RowPlaces::rows_from(&self.footer.file, self.before + row));
                 let cut = Rows { batch: batch.slice(at, n as usize), lineage, window, rejected: 0, places };
-                output.push(cut, bytes * n as usize / rows)?;
+                let memory = cut.memory(bytes * n as usize / rows);
+                output.push(cut, memory)?;
                 (at, row) = (at + n as usize, row + n);
             }
         }

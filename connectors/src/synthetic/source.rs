@@ -8,7 +8,7 @@ use arrow::array::{ArrayRef, Int32Array, ListArray};
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Fault, Lineage, Source, StageCx};
+use forebay_actors::{Batch, Fault, Lineage, Source, StageCx};
 use futures::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ use crate::lease::{Leases, fingerprint};
 use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
-use crate::rows::{Rows, WindowMark, batch_bytes};
+use crate::rows::{Rows, WindowMark};
 use crate::window::Numbered;
 
 /// Which rows to make.
@@ -157,8 +157,9 @@ impl Source for SyntheticSource {
                         Categories::Int => batch,
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
-                    let bytes = batch_bytes(&batch);
-                    let done = output.push(Rows { batch, lineage, window, rejected: 0, places: None }, bytes);
+                    let rows = Rows { batch, lineage, window, rejected: 0, places: None };
+                    let bytes = rows.bytes();
+                    let done = output.push(rows, bytes);
                     drop(permit);
                     done
                 }])

@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
-use forebay_actors::Lineage;
+use forebay_actors::{Batch, Lineage};
 
 use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected};
 use super::format::LineParser;
 use crate::decode_pool::{JobOutput, Stop};
 use crate::file::DataFile;
 use crate::row_places::{RowPlaces, Unit};
-use crate::rows::{Rows, WindowMark, batch_bytes};
+use crate::rows::{BYTES_OF_BATCH, Rows, WindowMark};
 
 /// Rejected rows that are handed over at once, at most, in bytes and in number.
 const REJECTED_BYTES: usize = 1 << 20;
@@ -183,7 +183,7 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         } else {
             None
         };
-        let bytes = rows.as_ref().map_or(0, |rows| batch_bytes(&rows.batch))
+        let bytes = rows.as_ref().map_or(BYTES_OF_BATCH, Rows::bytes)
             + rejected.iter().map(|r| r.line.len() + size_of::<Rejected>()).sum::<usize>();
         self.output.push(self.parsed(rows, rejected, None), bytes)
     }
