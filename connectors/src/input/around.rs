@@ -7,9 +7,6 @@ use super::{Input, Location, glob};
 use crate::staged::below;
 use crate::text::bad_row::{OnBadRow, REJECTED};
 
-/// Files of bad rows: of sources of text, and of the first replica of the stage `parse`.
-const BAD_ROWS: [&str; 2] = [REJECTED, "parse-0.jsonl"];
-
 impl Input {
     /// The path of this input that is read with all below it, if a folder at `place`, a path or URL, would be read with it: the next program
     /// that reads the input would take the files there for rows. Follows the symbolic links of this machine.
@@ -24,7 +21,9 @@ impl Input {
     /// A user fault that names the folder, and the path of this input.
     pub fn check_apart_from(&self, bad_rows: &OnBadRow, option: &str) -> Result<(), Fault> {
         let OnBadRow::WriteTo(folder) = bad_rows else { return Ok(()) };
-        let files = BAD_ROWS.map(|name| folder.join(name).to_string_lossy().into_owned());
+        // Of sources of text, and of the first replica of the stage `parse`.
+        let files = [REJECTED.to_owned(), OnBadRow::file_of_stage("parse", 0)];
+        let files = files.map(|name| folder.join(name).to_string_lossy().into_owned());
         match self.paths().find(|path| files.iter().any(|file| reads(path, file))) {
             None => Ok(()),
             Some(path) => Err(Fault::user(format!(

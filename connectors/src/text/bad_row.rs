@@ -28,6 +28,13 @@ pub enum OnBadRow {
     WriteTo(PathBuf),
 }
 
+impl OnBadRow {
+    /// The name of the file in the folder of [`WriteTo`](Self::WriteTo) that has the bad rows of a replica of a stage, such as `parse`.
+    pub fn file_of_stage(stage: &str, replica: usize) -> String {
+        format!("{stage}-{replica}.jsonl")
+    }
+}
+
 /// Not derived, because the derived code would call a wrong value a `unit variant`.
 impl<'de> Deserialize<'de> for OnBadRow {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -91,7 +91,7 @@ impl Reject {
 
     pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         if let OnBadRow::WriteTo(dir) = &self.policy {
-            let path = dir.join(format!("{}-{}.jsonl", cx.name(), cx.replica()));
+            let path = dir.join(OnBadRow::file_of_stage(cx.name(), cx.replica()));
             std::fs::create_dir_all(dir).map_err(|e| cannot_write(&path, e))?;
             let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| cannot_write(&path, e))?;
             self.file = Some((path, BufWriter::new(file)));
