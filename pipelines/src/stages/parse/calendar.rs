@@ -10,7 +10,7 @@ use arrow::temporal_conversions::MILLISECONDS_IN_DAY;
 use arrow::util::display::array_value_to_string;
 use forebay_actors::Fault;
 
-use super::column::wrong_type;
+use super::column::{Wanted, wrong_type};
 
 const HOUR: i64 = 3_600_000_000;
 const DAY: i64 = 24 * HOUR;
@@ -114,7 +114,7 @@ fn microseconds(
             let plain = cast(array, value).map_err(cannot)?;
             microseconds(name, &plain, (expected, dates), wrong)?
         }
-        _ => return Err(wrong_type(name, array, expected)),
+        _ => return Err(wrong_type(name, array, Wanted::Moments(expected))),
     })
 }
 

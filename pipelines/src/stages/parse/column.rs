@@ -1,6 +1,6 @@
 //! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
-use std::fmt::{Display, LowerExp};
+use std::fmt::{self, Display, LowerExp};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
@@ -8,11 +8,30 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType};
 use forebay_actors::{Fault, FaultKind};
 
-/// What a dense feature may be.
-pub(super) const NUMBERS: &str = "integers, floating-point numbers, decimals or booleans for a dense feature";
+/// What a column should be, which also determines the advice for a column of the wrong type.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted<'a> {
+    /// A dense feature.
+    Dense,
+    /// A slot with quantiles.
+    Quantiles,
+    /// The moments that these words say.
+    Moments(&'a str),
+    /// A slot of the values that these words say.
+    Slot(&'a str),
+    /// Something else, in words.
+    Other(&'a str),
+}
 
-/// What a slot with quantiles may be.
-pub(super) const SLOT_NUMBERS: &str = "integers, floating-point numbers or decimals for a slot with quantiles";
+impl Display for Wanted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Self::Dense => "integers, floating-point numbers, decimals or booleans for a dense feature",
+            Self::Quantiles => "integers, floating-point numbers or decimals for a slot with quantiles",
+            Self::Moments(words) | Self::Slot(words) | Self::Other(words) => words,
+        })
+    }
+}
 
 pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
@@ -46,7 +65,7 @@ pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, F
     };
     let item = match item.data_type() {
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
-            return Err(wrong_type(name, array, "values or lists of values, and no lists of lists"));
+            return Err(wrong_type(name, array, Wanted::Other("values or lists of values, and no lists of lists")));
         }
         DataType::Dictionary(_, value) if value.is_numeric() => {
             Arc::new(item.as_ref().clone().with_data_type(value.as_ref().clone()))
@@ -63,33 +82,34 @@ pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, F
 }
 
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.
-pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
+pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault {
     wrong(name, "", array, expected)
 }
 
 /// The fault for a column of lists of the wrong type, given their items.
-pub(super) fn wrong_items(name: &str, items: &dyn Array, expected: &str) -> Fault {
+pub(super) fn wrong_items(name: &str, items: &dyn Array, expected: Wanted<'_>) -> Fault {
     wrong(name, "a list of ", items, expected)
 }
 
-fn wrong(name: &str, of: &str, array: &dyn Array, expected: &str) -> Fault {
-    let is_moment = expected.contains("timestamps, or text");
-    let advice = match array.data_type() {
-        kind if is_moment && kind.is_numeric() => ": write numbers such as unix seconds as timestamps",
-        kind if kind.is_floating() && !expected.contains("number") => {
+fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault {
+    let advice = match (array.data_type(), expected) {
+        (kind, Wanted::Moments(_)) if kind.is_numeric() => ": write numbers such as unix seconds as timestamps",
+        (kind, Wanted::Slot(_)) if kind.is_floating() => {
             ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
              quantiles = 10; or make it a dense feature"
         }
-        kind if kind.is_decimal() => ": cast it to bigint when it is written, or set kind to \"log_bucket\"",
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == NUMBERS => {
+        (kind, Wanted::Slot(_)) if kind.is_decimal() => {
+            ": cast it to bigint when it is written, or set kind to \"log_bucket\""
+        }
+        (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), Wanted::Dense) => {
             ": if it is a vector, say how many numbers it has: { column = ..., length = ... }"
         }
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == SLOT_NUMBERS => {
+        (DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..), Wanted::Quantiles) => {
             ": quantiles are those of single numbers, so give a slot of lists boundaries = [...]"
         }
-        DataType::Struct(_) => ": write the fields that matter as columns of their own",
-        DataType::Map(..) => ": write its keys or its values as a list column",
-        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
+        (DataType::Struct(_), _) => ": write the fields that matter as columns of their own",
+        (DataType::Map(..), _) => ": write its keys or its values as a list column",
+        (DataType::Timestamp(..) | DataType::Date32 | DataType::Date64, _) => {
             ": write what matters of it as a number (the hour, the days since something), or make it a slot"
         }
         _ => "",
@@ -121,14 +141,17 @@ mod tests {
     /// A bug: a decimal in place of a moment was advised to become a slot in buckets.
     #[test]
     fn advice_fits_what_is_expected() {
-        let moments = "timestamps, or text of them, for the hour";
+        let moments = Wanted::Moments("timestamps, or text of them, for the hour");
         for kind in [DataType::Decimal128(10, 2), DataType::Float64, DataType::Int64] {
             let said = wrong_type("t", &arrow::array::new_null_array(&kind, 1), moments).to_string();
             assert!(said.contains("as timestamps") && !said.contains("log_bucket"), "{said}");
         }
         let decimals = arrow::array::new_null_array(&DataType::Decimal128(10, 2), 1);
-        let said = wrong_type("x", &decimals, "integers, strings, booleans, dates or timestamps").to_string();
-        assert!(said.contains("bigint") && said.contains("log_bucket"), "{said}");
+        let said = |expected| wrong_type("x", &decimals, expected).to_string();
+        let of_slot = said(Wanted::Slot("integers, strings, booleans, dates or timestamps"));
+        assert!(of_slot.contains("bigint") && of_slot.contains("log_bucket"), "{of_slot}");
+        // A label was advised to become a slot.
+        assert!(said(Wanted::Other("text")).ends_with("expected text"));
     }
 
     #[test]

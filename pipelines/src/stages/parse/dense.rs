@@ -10,7 +10,7 @@ use forebay_actors::Fault;
 use forebay_job::{Columns, DenseColumn, Transform};
 
 use super::bad_rows::BadRows;
-use super::column::{NOT_FINITE, NUMBERS, SLOT_NUMBERS, number, shown, wrong_type};
+use super::column::{NOT_FINITE, Wanted, number, shown, wrong_type};
 use super::dense_options::OptionsParser;
 use super::dense_vector::VectorParser;
 use crate::nullable::extend_or;
@@ -37,7 +37,7 @@ impl DenseParser {
     /// The column is that of a slot, which is read as a number.
     pub(super) fn is_of_slot(&mut self) {
         if let Self::Options(options) = self {
-            options.expected = SLOT_NUMBERS;
+            options.expected = Wanted::Quantiles;
         }
     }
 
@@ -86,7 +86,7 @@ impl DenseParser {
                 let value = |v| if logs { wide_log1p(v) } else { v as f32 };
                 floats(name, number::<Float64Type>(name, array)?.as_primitive::<Float64Type>(), value, out, bad);
             }
-            _ => return Err(wrong_type(name, array, NUMBERS)),
+            _ => return Err(wrong_type(name, array, Wanted::Dense)),
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform}
 
 use super::bad_rows::BadRows;
 use super::calendar::{At, CalendarPart, NOT_A_TIME, age_in_days, not_a_time};
-use super::column::{NOT_FINITE, NUMBERS, number, shown, wrong_type};
+use super::column::{NOT_FINITE, Wanted, number, shown, wrong_type};
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
 
@@ -19,7 +19,7 @@ pub(super) struct OptionsParser {
     shift: f64,
     factor: f64,
     /// What the column may be, for faults.
-    pub(super) expected: &'static str,
+    pub(super) expected: Wanted<'static>,
     /// Whether two more inputs have what each value loses as `f32`, and what that loses: with them it is whole. Statistics need them, and a
     /// model does not.
     pub(super) rests: bool,
@@ -35,7 +35,7 @@ impl OptionsParser {
             Some(Scale::ZScore) => (mean, inverse(std)),
             Some(Scale::MinMax) => (min, inverse(max - min)),
         };
-        Self { column: column.clone(), shift, factor, expected: NUMBERS, rests: false }
+        Self { column: column.clone(), shift, factor, expected: Wanted::Dense, rests: false }
     }
 
     pub(super) fn parse(

@@ -8,7 +8,7 @@ use forebay_actors::{Fault, counted};
 use forebay_job::{Columns, DenseColumn};
 
 use super::bad_rows::BadRows;
-use super::column::{lists, wrong_type};
+use super::column::{Wanted, lists, wrong_type};
 use super::dense_options::OptionsParser;
 
 const WRONG_LENGTH: &str = "dense vector of another length";
@@ -57,7 +57,7 @@ impl VectorParser {
         if *array.data_type() == DataType::Null {
             return Ok(new_null_array(&DataType::Float64, rows * length));
         }
-        let expected = "lists of numbers, because its columns.dense.length is set";
+        let expected = Wanted::Other("lists of numbers, because its columns.dense.length is set");
         let lists = lists(name, array)?.ok_or_else(|| wrong_type(name, array, expected))?;
         let (ends, whole) = (lists.offsets(), lists.null_count() == 0);
         if whole && (0..rows).all(|row| lists.value_length(row) as usize == length) {

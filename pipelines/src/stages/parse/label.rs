@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 
 use super::bad_rows::BadRows;
-use super::column::{shown, wrong_type};
+use super::column::{Wanted, shown, wrong_type};
 
 const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";
@@ -161,7 +161,8 @@ fn one_of(
     if is_number(array.data_type()) {
         let wanted: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
         if wanted.len() < values.len() {
-            return Err(wrong_type(name, array, &format!("text, because columns.label.positive is {values:?}")));
+            let expected = format!("text, because columns.label.positive is {values:?}");
+            return Err(wrong_type(name, array, Wanted::Other(&expected)));
         }
         let numbers = numbers(name, array, "numbers")?;
         refuse(name, array, (&numbers, masked), |value| !value.is_nan(), NO_LABEL, "a value", bad);
@@ -181,9 +182,9 @@ fn one_of(
         return Ok(numbers.into_iter().map(|value| label(place(value))).collect());
     }
     if !is_text(array.data_type()) {
-        return Err(wrong_type(name, array, "text or numbers"));
+        return Err(wrong_type(name, array, Wanted::Other("text or numbers")));
     }
-    let text = cast(array, &DataType::Utf8).map_err(|_| wrong_type(name, array, "text"))?;
+    let text = cast(array, &DataType::Utf8).map_err(|_| wrong_type(name, array, Wanted::Other("text")))?;
     let mut labels = Vec::with_capacity(array.len());
     for (row, value) in text.as_string::<i32>().iter().enumerate() {
         if value.is_none() && !masked.has(row) {
@@ -228,7 +229,7 @@ fn is_number(kind: &DataType) -> bool {
 /// The values as numbers; a missing one is 0.
 pub(super) fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Vec<f64>, Fault> {
     if !is_number(array.data_type()) {
-        return Err(wrong_type(name, array, expected));
+        return Err(wrong_type(name, array, Wanted::Other(expected)));
     }
     let numbers = cast(array, &DataType::Float64)
         .map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))?;

@@ -14,7 +14,7 @@ use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
-use super::column::{lists, wrong_items, wrong_type};
+use super::column::{Wanted, lists, wrong_items, wrong_type};
 use super::value_weights;
 use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
 use crate::nullable::extend_or;
@@ -152,11 +152,11 @@ impl SlotParser {
     /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
     fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
         let expected = match self.slot.kind {
-            SlotKind::Auto => "integers, strings, booleans, dates or timestamps",
-            SlotKind::Int => "integers, booleans, dates or timestamps",
-            SlotKind::Hex => "hexadecimal strings or integers",
-            SlotKind::String => "strings",
-            SlotKind::LogBucket | SlotKind::Boundaries => "numbers",
+            SlotKind::Auto => Wanted::Slot("integers, strings, booleans, dates or timestamps"),
+            SlotKind::Int => Wanted::Slot("integers, booleans, dates or timestamps"),
+            SlotKind::Hex => Wanted::Slot("hexadecimal strings or integers"),
+            SlotKind::String => Wanted::Slot("strings"),
+            SlotKind::LogBucket | SlotKind::Boundaries => Wanted::Other("numbers"),
             SlotKind::Hour => return self.calendar(CalendarPart::Hour, name, array, wrong),
             SlotKind::Weekday => return self.calendar(CalendarPart::Weekday, name, array, wrong),
         };
