@@ -103,6 +103,17 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
     }
 }
 
+/// A bug: instead of the file the message had `epoch 0, split 0, row 0`.
+#[test]
+fn a_column_of_a_wrong_type_is_named_with_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    parquet(&path, &[&[0, 1]]);
+    let columns = ["columns.dense=['c']", "columns.slots=[{ column = 'x', kind = 'int' }]"];
+    let words = ["rows.parquet`: column `x` is Float64, expected integers", "(stage `parse`)"];
+    refused(path.to_str().unwrap(), &columns, &words);
+}
+
 #[test]
 fn a_folder_for_rejected_rows_without_a_name_is_refused() {
     refused("nowhere.parquet", &["data.on_bad_row={ write_to = '' }"], &["write_to is empty", "a local folder"]);

@@ -104,7 +104,7 @@ pub struct Fault {
     pub phase: Option<Phase>,
     /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
-    /// Whether the message says the row, so that the place of its batch is not printed.
+    /// Whether the message says the file and the row, so that the place of its batch is not printed.
     names_row: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -175,7 +175,8 @@ impl Fault {
         self
     }
 
-    /// The message names the file and the row in it. `Display` then leaves out the place of the batch, which counts rows in another way.
+    /// The message names the file, and the row in it unless it is about all rows. `Display` then leaves out the place of the batch, which
+    /// counts rows in another way.
     #[must_use]
     pub fn names_row(mut self) -> Self {
         self.names_row = true;

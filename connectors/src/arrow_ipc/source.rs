@@ -267,6 +267,6 @@ impl Decode {
             false => super::layout::damaged(&self.file.file.name, what),
         };
         fault.lineage = Some(self.part.cut(self.part.rows.start, 1).1);
-        fault
+        fault.names_row()
     }
 }

@@ -11,7 +11,7 @@ use arrow::array::{
 };
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Domain, Source};
+use forebay_actors::{Domain, Phase, Source};
 use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
@@ -520,8 +520,9 @@ async fn a_corrupt_page_is_a_fault_with_file_and_row_group() {
     bytes[4..24].fill(0xff);
     std::fs::write(&path, &bytes).unwrap();
     let said = refused(ParquetSource::new(&path, options())).await;
-    assert!(said.to_string().contains("bad.parquet`, row group 0"), "{said}");
     assert_eq!(said.domain, Domain::User);
+    let said = said.at("read", Phase::Batch, None).to_string();
+    assert!(said.contains("bad.parquet`, row group 0") && said.ends_with("(stage `read`)"), "{said}");
 }
 
 #[test]

@@ -262,6 +262,14 @@ impl Parse {
     }
 }
 
+/// The fault with the name of the file that the rows are from, if they are from one: their columns have a wrong type, or are missing.
+fn in_file(fault: Fault, rows: &Rows) -> Fault {
+    match &rows.places {
+        Some(places) => fault.context(format!("`{}`", places.file())).names_row(),
+        None => fault,
+    }
+}
+
 /// The column of a dense feature. Integers of text become the numbers that they are without a slot of the kind `int` on the same column,
 /// so that the transform `auto` takes no logarithm.
 fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
@@ -329,7 +337,7 @@ impl Stage for Parse {
 
     async fn on_batch(&mut self, rows: Rows, cx: &StageCx, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         let mut bad = BadRows::default();
-        let mut examples = self.examples(&rows, &mut bad)?;
+        let mut examples = self.examples(&rows, &mut bad).map_err(|fault| in_file(fault, &rows))?;
         self.reject.rows(&rows, &bad).await?;
         let good = self.negatives.as_ref().map(|_| bad.good(rows.batch.num_rows()));
         if let Some(keep) = &self.keep {
