@@ -20,7 +20,7 @@
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
-//! 5. `column_types`, `typed_columns`, `requests`: columns of files that have types, and which ranges are read.
+//! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
 //!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the
 //!    sources. `format`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
@@ -53,6 +53,7 @@ mod store_error;
 mod stores;
 mod text;
 mod typed_columns;
+mod typed_splits;
 mod window;
 
 pub mod arrow_ipc;

@@ -53,6 +53,11 @@ impl ReadOptions {
         Self { decode_threads: 2, ..Self::default() }
     }
 
+    /// Rows of a batch, at most. No window needs more, and a batch that is cut in two holds its memory twice.
+    pub(crate) fn most_batch_rows(&self) -> usize {
+        if self.window_rows > 0 { self.batch_rows.min(self.window_rows) } else { self.batch_rows }
+    }
+
     /// The same with no field at zero, where zero makes no sense.
     pub(crate) fn sane(mut self) -> Self {
         self.batch_rows = self.batch_rows.max(1);

@@ -39,9 +39,9 @@ pub(crate) struct BatchBlock {
 }
 
 impl IpcFile {
-    /// Rows of a record batch.
-    pub(crate) fn rows(&self, batch: usize) -> u64 {
-        self.batches[batch].block.rows
+    /// Rows of each record batch.
+    pub(super) fn rows_of_batches(&self) -> Vec<u64> {
+        self.batches.iter().map(|batch| batch.block.rows).collect()
     }
 
     /// The dictionaries of a record batch, without those that later ones replaced.

@@ -12,14 +12,14 @@ use super::dictionaries::{DictionaryCache, DictionarySet};
 use super::open::{self, IpcFile};
 use super::unpack::{self, FetchedBuffers};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
-use crate::identity;
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint};
+use crate::lease::Leases;
 use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::row_places::RowPlaces;
 use crate::rows::{Rows, batch_bytes};
+use crate::typed_splits::{self, FilePart, fingerprint_of};
 use crate::window::{Numbered, Part};
 
 /// Reads Arrow IPC files (file or stream format): a split is one record batch of one file. Only the buffers of the wanted columns are
@@ -33,8 +33,7 @@ pub struct ArrowSource {
     folders_of_text: Vec<String>,
     dictionaries: bool,
     files: Vec<Arc<IpcFile>>,
-    /// Of each split the file, the record batch, and the rows of the file before it.
-    splits: Vec<(u32, u32, u64)>,
+    splits: Vec<FilePart>,
     /// Rows of all splits.
     rows: u64,
     running: Option<(DecodePool<Rows>, Prefetch)>,
@@ -108,18 +107,8 @@ impl ArrowSource {
     }
 
     fn fingerprint(&self) -> u64 {
-        let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
-        fingerprint(|text| {
-            let columns =
-                self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
-            write!(text, "arrow {shuffle} {seed} {window_rows} {columns:?}")?;
-            let files: Vec<(&str, u64)> = self.files.iter().map(|f| (f.file.path.as_ref(), f.file.size)).collect();
-            identity::write(text, &files, |file| {
-                let file = &self.files[file];
-                let rows: Vec<u64> = (0..file.batches.len()).map(|batch| file.rows(batch)).collect();
-                format!("{rows:?}")
-            })
-        })
+        let files: Vec<_> = self.files.iter().map(|file| (&*file.file, file.rows_of_batches())).collect();
+        fingerprint_of("arrow", &self.options, self.schema(), &files)
     }
 
     /// The files; empty before `open`.
@@ -158,35 +147,21 @@ impl Source for ArrowSource {
         self.files =
             open::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
                 .await?;
-        self.splits = Vec::new();
-        for (number, file) in self.files.iter().enumerate() {
-            let mut before = 0;
-            for batch in 0..file.batches.len() {
-                if file.rows(batch) > 0 {
-                    self.splits.push((number as u32, batch as u32, before));
-                }
-                before += file.rows(batch);
-            }
-        }
-        if self.splits.is_empty() {
-            let files = counted(self.files.len(), "Arrow file");
-            return Err(Fault::user(format!("`{}` holds no rows: {files} without one", self.input)));
-        }
+        let rows = self.files.iter().map(|file| file.rows_of_batches());
+        self.splits = typed_splits::splits(rows, &self.input, "Arrow")?;
         self.seq = 0;
         let options = &self.options;
-        let rows: Vec<u64> =
-            self.splits.iter().map(|&(file, batch, _)| self.files[file as usize].rows(batch as usize)).collect();
+        let rows: Vec<u64> = self.splits.iter().map(|split| split.rows).collect();
         self.rows = rows.iter().sum();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (files, splits, cache) = (self.files.clone(), self.splits.clone(), DictionaryCache::default());
-        let batch_rows =
-            if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
+        let batch_rows = options.most_batch_rows();
         let splits_to_read = parts.map_ok(move |part| {
-            let (number, batch, before) = splits[part.split as usize];
-            let file = Arc::clone(&files[number as usize]);
-            let at = &file.batches[batch as usize];
+            let FilePart { file: number, part: batch, before, .. } = splits[part.split as usize];
+            let (file, batch) = (Arc::clone(&files[number as usize]), batch as usize);
+            let at = &file.batches[batch];
             let (cost, set) = (at.block.cost(), cache.get(number, at.before));
-            (cost, Decode { file, batch: batch as usize, before, set, part, batch_rows })
+            (cost, Decode { file, batch, before, set, part, batch_rows })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();

@@ -46,6 +46,11 @@ impl Footer {
         self.metadata.metadata().row_group(row_group).num_rows().max(0) as u64
     }
 
+    /// Rows of each row group.
+    pub(super) fn rows_of_groups(&self) -> Vec<u64> {
+        (0..self.selected.ranges.len()).map(|row_group| self.rows(row_group)).collect()
+    }
+
     /// Bytes that are held for a row group at most, when its wanted columns are fetched.
     pub(super) fn cost(&self, row_group: usize) -> u64 {
         coalesce(&self.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()

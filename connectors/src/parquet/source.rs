@@ -14,14 +14,14 @@ use super::encryption::encrypted_column;
 use super::fetch::{self, Fetched, FetchedRows};
 use super::footer::{self, Footer};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
-use crate::identity;
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint};
+use crate::lease::Leases;
 use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::row_places::RowPlaces;
 use crate::rows::{Rows, batch_bytes};
+use crate::typed_splits::{self, FilePart, fingerprint_of};
 use crate::window::{Numbered, Part};
 
 /// Reads Parquet files: a split is one row group of one file.
@@ -34,8 +34,7 @@ pub struct ParquetSource {
     folders_of_text: Vec<String>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
-    /// Of each split the file, the row group, and the rows of the file before it.
-    splits: Vec<(u32, u32, u64)>,
+    splits: Vec<FilePart>,
     /// Rows of all splits.
     rows: u64,
     running: Option<(DecodePool<Rows>, Prefetch)>,
@@ -111,19 +110,8 @@ impl ParquetSource {
     }
 
     fn fingerprint(&self) -> u64 {
-        let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
-        fingerprint(|text| {
-            let columns =
-                self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
-            write!(text, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
-            let paths: Vec<&str> = self.footers.iter().map(|footer| footer.file.path.as_ref()).collect();
-            let files: Vec<(&str, u64)> = paths.into_iter().zip(self.footers.iter().map(|f| f.file.size)).collect();
-            identity::write(text, &files, |file| {
-                let footer = &self.footers[file];
-                let rows: Vec<u64> = (0..footer.selected.ranges.len()).map(|group| footer.rows(group)).collect();
-                format!("{rows:?}")
-            })
-        })
+        let files: Vec<_> = self.footers.iter().map(|footer| (&*footer.file, footer.rows_of_groups())).collect();
+        fingerprint_of("parquet", &self.options, self.schema(), &files)
     }
 
     /// The footers, for reports on files; empty before `open`.
@@ -155,40 +143,22 @@ impl Source for ParquetSource {
         self.footers =
             footer::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
                 .await?;
-        self.splits = Vec::new();
-        for (file, footer) in self.footers.iter().enumerate() {
-            let mut before = 0;
-            for group in 0..footer.selected.ranges.len() {
-                if footer.rows(group) > 0 {
-                    self.splits.push((file as u32, group as u32, before));
-                }
-                before += footer.rows(group);
-            }
-        }
-        if self.splits.is_empty() {
-            return Err(Fault::user(format!(
-                "`{}` holds no rows: {} without one",
-                self.input,
-                counted(self.footers.len(), "Parquet file")
-            )));
-        }
+        let rows = self.footers.iter().map(|footer| footer.rows_of_groups());
+        self.splits = typed_splits::splits(rows, &self.input, "Parquet")?;
         self.seq = 0;
         let options = &self.options;
-        let rows: Vec<u64> =
-            self.splits.iter().map(|&(file, group, _)| self.footers[file as usize].rows(group as usize)).collect();
+        let rows: Vec<u64> = self.splits.iter().map(|split| split.rows).collect();
         self.rows = rows.iter().sum();
         let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
-        // No window needs more, and a batch that is cut in two holds its memory twice.
-        let batch_rows =
-            if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
+        let batch_rows = options.most_batch_rows();
         let cuts = Cuts::new(options, splits.len());
         let splits_to_read = parts.map_ok(move |part| {
-            let (file, group, before) = splits[part.split as usize];
-            let footer = Arc::clone(&footers[file as usize]);
-            let cost = footer.cost(group as usize);
+            let FilePart { file, part: group, before, .. } = splits[part.split as usize];
+            let (footer, group) = (Arc::clone(&footers[file as usize]), group as usize);
+            let cost = footer.cost(group);
             let pieces = cuts.of(cost, part.rows.end - part.rows.start);
-            (cost, Decode { footer, group: group as usize, before, part, batch_rows, pieces })
+            (cost, Decode { footer, group, before, part, batch_rows, pieces })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
         let cx = cx.clone();
