@@ -23,7 +23,7 @@ use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::from_hdfs;
 use super::explain::short;
-use super::retry::{Repeat, may_pass};
+use super::retry::{Repeat, lacks_ticket, may_pass};
 use super::silence::{Heard, warn_while_silent};
 
 /// Between questions whether a file is closed.
@@ -284,7 +284,8 @@ async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> 
     cluster.call(place, Repeat::Always, length).await
 }
 
-/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes.
+/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes, or the ticket
+/// that the file was begun with has expired.
 fn may_go_on(error: &HdfsError) -> bool {
     let said = match error {
         HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {
@@ -293,7 +294,7 @@ fn may_go_on(error: &HdfsError) -> bool {
         _ => "",
     };
     let waits = ["is not sufficiently replicated yet", "There are 0 datanode(s) running", "complete file in time"];
-    may_pass(error, Repeat::UntilAnswered) || waits.iter().any(|text| said.contains(text))
+    may_pass(error, Repeat::UntilAnswered) || lacks_ticket(error) || waits.iter().any(|text| said.contains(text))
 }
 
 #[cfg(test)]
@@ -310,6 +311,7 @@ mod tests {
             rpc("hdfs.server.namenode.SafeModeException", "Cannot complete file /a"),
             rpc("io.IOException", "append: lastBlock=blk_1 of src=/a is not sufficiently replicated yet."),
             HdfsError::OperationFailed("Failed to complete file in time".into()),
+            HdfsError::NoSASLMechanism,
         ] {
             assert!(may_go_on(&error), "{error}");
         }
