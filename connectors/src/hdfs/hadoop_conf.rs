@@ -109,7 +109,7 @@ impl HadoopConf {
         }
     }
 
-    fn is_mount_point(&self, url: &str) -> bool {
+    fn is_mount_link(&self, url: &str) -> bool {
         let Some((_, path)) = url.strip_prefix("viewfs://").and_then(|rest| rest.split_once('/')) else { return false };
         let links = format!("fs.viewfs.mounttable.{}.link.", self.or_default(authority(url)));
         let mut linked = self.0.keys().filter_map(|name| name.strip_prefix(&links));
@@ -141,8 +141,8 @@ pub(crate) fn one_name(authority: &str) -> String {
 }
 
 /// Whether a URL is a link of a mount table (`viewfs://`): it leads to another place than the folder above it.
-pub(crate) fn is_mount_point(url: &str) -> bool {
-    CONF.is_mount_point(url)
+pub(crate) fn is_mount_link(url: &str) -> bool {
+    CONF.is_mount_link(url)
 }
 
 /// `ns` of `hdfs://ns/path`.
@@ -231,10 +231,10 @@ mod tests {
             .unwrap();
         let conf = HadoopConf::read(dir.path()).unwrap();
         for url in ["viewfs://one/data", "viewfs:///data/", "viewfs://one//data/old"] {
-            assert!(conf.is_mount_point(url), "{url}");
+            assert!(conf.is_mount_link(url), "{url}");
         }
         for url in ["viewfs://one/data/new", "viewfs://one/", "viewfs://one", "viewfs://two/data", "hdfs://one/data"] {
-            assert!(!conf.is_mount_point(url), "{url}");
+            assert!(!conf.is_mount_link(url), "{url}");
         }
     }
 
