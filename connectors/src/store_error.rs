@@ -56,13 +56,16 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
 /// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
 const NUMBERED: &str = "Filenames containing trailing";
 
-/// Whether the system refuses the operation for ever; the local store reports this as a general error.
+/// Whether the system refuses the operation for ever; the local store and HDFS report this as a general error.
 pub(crate) fn may_not(error: &(dyn Error + 'static)) -> bool {
     let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
     let mut cause = Some(error);
     while let Some(error) = cause {
         if let Some(e) = error.downcast_ref::<std::io::Error>() {
             return for_ever.contains(&e.kind());
+        }
+        if let Some(explained) = error.downcast_ref::<Explained>() {
+            return explained.users;
         }
         cause = error.source();
     }

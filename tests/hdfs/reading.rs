@@ -86,3 +86,54 @@ fn damaged_files_are_named() {
     let (code, said) = common::run(&["train", "--set", &train, "--set", "model.kind=lr"]);
     assert!(code == Some(2) && said.contains("rows.txt`, line 1") && said.contains("expected 40 fields"), "{said}");
 }
+
+/// What is left out may be unreadable: another user's writer has it.
+#[test]
+fn a_folder_that_is_left_out_need_not_be_readable() {
+    let cluster = Cluster::shared();
+    let (rows, half) = (file(0, ROWS), b"half");
+    put(&cluster, &[("/reading/beside/part-0.parquet", &rows), ("/reading/beside/_temporary/0/part-1.parquet", half)]);
+    let inspected = || {
+        let mut command = common::forebay(&["data", "inspect", &cluster.at("/reading/beside")]);
+        common::code_and_output(&command.env("HADOOP_USER_NAME", "eve").output().unwrap())
+    };
+    cluster.fs(&["-chmod", "700", "/reading/beside/_temporary"]);
+    let (code, said) = inspected();
+    assert!(code == Some(0) && said.contains("1,000 rows"), "{said}");
+    // A folder that is not left out must be.
+    put(&cluster, &[("/reading/beside/day=1/part-1.parquet", &rows)]);
+    cluster.fs(&["-chmod", "700", "/reading/beside/day=1"]);
+    let (code, said) = inspected();
+    assert!(code == Some(2) && said.contains("permission denied") && said.contains("day=1"), "{said}");
+}
+
+#[test]
+fn any_name_that_hdfs_takes_is_read_and_written() {
+    let cluster = Cluster::shared();
+    let rows = file(0, ROWS);
+    for name in ["a b", "100%", "%20", "#1", "{a,b}", "[x]", "d\u{e4}ten", "\u{884c}", "a~b"] {
+        let from = format!("/reading/names/{name}/{name}.parquet");
+        put(&cluster, &[(&from, &rows)]);
+        whole(&cluster, &from, ROWS);
+        let (from, to) = (cluster.at(&from), cluster.at(&format!("/reading/names/{name}/to {name}")));
+        for replace in [None, Some("--replace")] {
+            let convert: Vec<&str> = ["data", "convert", &from, "--out", &to].into_iter().chain(replace).collect();
+            let (code, said) = common::run(&convert);
+            assert!(code == Some(0) && said.contains("1,000 rows"), "{said}");
+        }
+        whole(&cluster, &format!("/reading/names/{name}/to {name}"), ROWS);
+    }
+}
+
+#[test]
+fn rows_in_a_snapshot_are_read_and_nothing_is_written_there() {
+    let cluster = Cluster::shared();
+    put(&cluster, &[("/reading/snapped/part-0.parquet", &file(0, ROWS))]);
+    cluster.admin(&["-allowSnapshot", "/reading/snapped"]);
+    cluster.fs(&["-createSnapshot", "/reading/snapped", "s1"]);
+    cluster.fs(&["-rm", "-skipTrash", "/reading/snapped/part-0.parquet"]);
+    whole(&cluster, "/reading/snapped/.snapshot/s1", ROWS);
+    let out = cluster.at("/reading/snapped/.snapshot/s1/out");
+    let (code, said) = common::run(&["data", "synth", "--rows", "100", "--out", &out]);
+    assert!(code == Some(2) && said.contains("snapshot"), "{said}");
+}

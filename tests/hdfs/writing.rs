@@ -1,15 +1,17 @@
 //! Forebay writes rows and models to HDFS whole or not at all.
 
 use std::path::Path;
+use std::time::Duration;
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
 use forebay::Model;
 use forebay::actors::{Source, StageCx};
 use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
-use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
+use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Stores, Synthetic, SyntheticSource};
+use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, pattern};
 use super::common::{self, Background};
 
 const ROWS: u64 = 6000;
@@ -285,4 +287,35 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
     cluster.admin(&["-clrQuota", &dir(root)]);
     assert!(code == Some(2) && said.contains("dfsadmin -setQuota"), "{said}");
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
+}
+
+/// A bug: the hidden file of a write whose future was cancelled stayed for ever.
+#[test]
+fn a_write_that_is_cancelled_or_fails_leaves_no_hidden_file() {
+    let cluster = Cluster::shared();
+    let stores = Stores::default();
+    let (store, path) = stores.open(&cluster.at("/writing/cancelled/file")).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let there = || names(&cluster, "/writing/cancelled");
+    let write = || async {
+        let mut upload = store.put_multipart(&path).await.unwrap();
+        upload.put_part(pattern(3 << 20).into()).await.unwrap();
+        upload.complete().await.unwrap();
+    };
+    // At the creation, within the blocks, at the end: wherever it is by then.
+    for millis in [0, 1, 2, 4, 8, 16, 32, 64, 128] {
+        let _ = runtime.block_on(async { tokio::time::timeout(Duration::from_millis(millis), write()).await });
+        common::until("the hidden file is deleted", || there().iter().all(|name| name == "file"));
+    }
+    let mut upload = runtime.block_on(store.put_multipart(&path)).unwrap();
+    runtime.block_on(upload.put_part(pattern(3 << 20).into())).unwrap();
+    assert!(there().iter().any(|name| name.starts_with(".file.tmp.")));
+    drop(upload);
+    common::until("the hidden file is deleted", || there().iter().all(|name| name == "file"));
+
+    runtime.block_on(write());
+    let new = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+    let refused = runtime.block_on(store.put_opts(&path, "1".into(), new)).unwrap_err();
+    assert!(matches!(refused, Error::AlreadyExists { .. }), "{refused}");
+    assert_eq!(there(), ["file"]);
 }

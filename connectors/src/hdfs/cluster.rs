@@ -98,11 +98,13 @@ impl Cluster {
         Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes new connections, to the NameNodes in a random order: the first one may be silent for good.
+    /// Makes new connections, to the NameNodes of each name service in a random order: the first one may be silent for good.
     pub(super) fn reconnect(&self) {
-        let service = self.root.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
-        let random = format!("dfs.client.failover.random.order.{service}");
-        match Connection::new(&self.root, &self.settings, &self.shared.io, &[(&random, "true")]) {
+        // All services: the URL may name none, or a mount table with several.
+        let random = |service: &str| format!("dfs.client.failover.random.order.{service}");
+        let random: Vec<String> = self.settings.hadoop.services().map(random).collect();
+        let random: Vec<_> = random.iter().map(|setting| (setting.as_str(), "true")).collect();
+        match Connection::new(&self.root, &self.settings, &self.shared.io, &random) {
             Ok(new) => *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new),
             Err(e) => tracing::warn!(store = %self.root, error = %e, "cannot reconnect"),
         }
@@ -112,7 +114,11 @@ impl Cluster {
     pub(super) fn timeout(&self) -> Duration {
         const FIRST: Duration = Duration::from_secs(8);
         let timeout = self.settings.timeout;
-        if self.answered.load(Ordering::Relaxed) { timeout } else { timeout.min(FIRST) }
+        if self.has_answered() { timeout } else { timeout.min(FIRST) }
+    }
+
+    pub(super) fn has_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     pub(super) fn set_answered(&self) {
@@ -121,7 +127,7 @@ impl Cluster {
 
     /// Explains the error of a call. `waited`: it was made again until the timeout.
     pub(super) fn explain(&self, path: &str, error: Error, waited: bool) -> Error {
-        let answered = self.answered.load(Ordering::Relaxed);
+        let answered = self.has_answered();
         explain(&Asked { root: &self.root, namenodes: &self.namenodes, path, answered, waited }, error)
     }
 }

@@ -96,8 +96,8 @@ fn explanation(asked: &Asked<'_>, error: &HdfsError) -> Option<(bool, String)> {
                 ),
             ));
         }
-        HdfsError::UnsupportedFeature(_) => {
-            return Some((true, format!("`{path}` uses a feature of HDFS that cannot be read")));
+        HdfsError::UnsupportedFeature(_) | HdfsError::UnsupportedErasureCodingPolicy(_) => {
+            return Some((true, format!("`{path}` uses a feature of HDFS that cannot be read or written here")));
         }
         _ => return None,
     };
@@ -109,8 +109,10 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
     let is = |name: &str| exception.contains(name) || said.starts_with(name);
     let first_line = said.lines().next().unwrap_or_default();
     Some(
-        if is("AccessControlException")
-            && (said.contains("SIMPLE authentication is not enabled") || said.contains("TOKEN"))
+        if is("SaslException")
+            || is("GSSException")
+            || is("AccessControlException")
+                && (said.contains("SIMPLE authentication is not enabled") || said.contains("TOKEN"))
         {
             (true, kerberos(root))
         } else if is("AccessControlException") {
@@ -147,7 +149,7 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                      `hdfs dfsadmin {option}`"
                 ),
             )
-        } else if is("ParentNotDirectoryException") || is("InvalidPathException") {
+        } else if is("ParentNotDirectoryException") || is("InvalidPathException") || is("UnresolvedPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
             (false, format!("{root} refused: {}: {first_line}", exception.rsplit('.').next().unwrap_or(exception)))
@@ -273,6 +275,7 @@ mod tests {
                 "dfsadmin -setQuota",
             ),
             (HdfsError::NoSASLMechanism, true, "FOREBAY_KERBEROS_KEYTAB"),
+            (rpc("javax.security.sasl.SaslException", "GSS initiate failed"), true, "kinit"),
             (rpc("org.apache.hadoop.ipc.StandbyException", "Operation category READ"), false, "name the name service"),
         ] {
             let (found, text) = said(error);

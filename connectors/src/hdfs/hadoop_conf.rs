@@ -109,21 +109,40 @@ impl HadoopConf {
         }
     }
 
+    fn is_mount_link(&self, url: &str) -> bool {
+        let Some((_, path)) = url.strip_prefix("viewfs://").and_then(|rest| rest.split_once('/')) else { return false };
+        let links = format!("fs.viewfs.mounttable.{}.link.", self.or_default(authority(url)));
+        let mut linked = self.0.keys().filter_map(|name| name.strip_prefix(&links));
+        linked.any(|link| link.trim_matches('/') == path.trim_matches('/'))
+    }
+
+    /// The name services with several NameNodes.
+    pub(super) fn services(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().filter_map(|name| name.strip_prefix("dfs.ha.namenodes."))
+    }
+
     fn one_name(&self, named: &str) -> String {
         let named = self.or_default(named).rsplit('@').next().unwrap_or_default().to_ascii_lowercase();
-        let mut services = self.0.keys().filter_map(|name| name.strip_prefix("dfs.ha.namenodes."));
         let has_it = |address: &str| address.eq_ignore_ascii_case(&named);
+        let mut services = self.services();
         let service =
             services.find(|service| self.namenodes_of(service).iter().any(|(_, address)| address.is_some_and(has_it)));
         service.map_or_else(|| named.clone(), str::to_ascii_lowercase)
     }
 }
 
+/// What the environment names, read once. Without settings that can be read, none: who opens a cluster is told why.
+static CONF: LazyLock<HadoopConf> = LazyLock::new(|| HadoopConf::from_env().unwrap_or_default());
+
 /// One of the names that a cluster has in URLs, to be compared: the name service, for the address of one of its NameNodes too, or what the
-/// default file system is, for no name. Without settings that can be read, the name itself: who opens it is told why.
+/// default file system is, for no name.
 pub(crate) fn one_name(authority: &str) -> String {
-    static CONF: LazyLock<HadoopConf> = LazyLock::new(|| HadoopConf::from_env().unwrap_or_default());
     CONF.one_name(authority)
+}
+
+/// Whether a URL is a link of a mount table (`viewfs://`): it leads to another place than the folder above it.
+pub(crate) fn is_mount_link(url: &str) -> bool {
+    CONF.is_mount_link(url)
 }
 
 /// `ns` of `hdfs://ns/path`.
@@ -197,6 +216,26 @@ mod tests {
         }
         let none = HadoopConf::default();
         assert_eq!(["", "NS", "a:8020"].map(|named| none.one_name(named)), ["", "ns", "a:8020"]);
+    }
+
+    #[test]
+    fn links_of_a_mount_table_are_mount_points() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = [
+            property("fs.defaultFS", "viewfs://one"),
+            property("fs.viewfs.mounttable.one.link./data", "hdfs://ns/data"),
+            property("fs.viewfs.mounttable.one.link./data/old", "hdfs://other/old"),
+            property("fs.viewfs.mounttable.one.linkFallback", "hdfs://ns/"),
+        ];
+        fs::write(dir.path().join("core-site.xml"), format!("<configuration>{}</configuration>", all.concat()))
+            .unwrap();
+        let conf = HadoopConf::read(dir.path()).unwrap();
+        for url in ["viewfs://one/data", "viewfs:///data/", "viewfs://one//data/old"] {
+            assert!(conf.is_mount_link(url), "{url}");
+        }
+        for url in ["viewfs://one/data/new", "viewfs://one/", "viewfs://one", "viewfs://two/data", "hdfs://one/data"] {
+            assert!(!conf.is_mount_link(url), "{url}");
+        }
     }
 
     #[test]

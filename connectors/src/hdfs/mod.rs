@@ -1,7 +1,6 @@
 //! HDFS, read and written by `hdfs-native` without a JVM, as one `object_store`.
 //!
-//! `hdfs-native-object-store` lists, writes small files and renames. A training run over a large cluster needs more. Read in this
-//! order:
+//! `hdfs-native-object-store` renames and copies. A training run over a large cluster needs more. Read in this order:
 //!
 //! - `settings`, `hadoop_conf`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
 //! - `cluster`: what one process knows of a cluster and shares between its clusters.
@@ -27,5 +26,5 @@ mod store;
 mod upload;
 
 pub(crate) use self::cluster::Shared;
-pub(crate) use self::hadoop_conf::one_name;
+pub(crate) use self::hadoop_conf::{is_mount_link, one_name};
 pub(crate) use self::store::HdfsStore;

@@ -33,6 +33,7 @@ use super::connection::Connection;
 use super::errors::{from_hdfs, into_hdfs};
 use super::explain;
 use super::retry::Repeat;
+use crate::store_error::Explained;
 
 /// How often the locations of a block are asked for before a read of it is given up: about 15 s in all.
 const ROUNDS: u32 = 6;
@@ -200,6 +201,18 @@ async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Resu
     let client = if quick { &connection.quick } else { &connection.client };
     let reader = client.read(&format!("/{}", meta.location)).await.map_err(from_hdfs)?;
     let now = connection.head(&meta.location).await?;
+    // The NameNode counts the last block of a file that is being written in its length, and not among what can be read.
+    if now.e_tag == meta.e_tag && (reader.file_length() as u64) < meta.size {
+        let text = format!(
+            "`/{}` is still being written, {} of its {} bytes can be read: wait until its writer has closed it; if the writer has died, \
+             `hdfs debug recoverLease -path /{}` closes it",
+            meta.location,
+            reader.file_length(),
+            meta.size,
+            meta.location
+        );
+        return Err(Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: true, source: None }) });
+    }
     if now.e_tag != meta.e_tag || reader.file_length() as u64 != meta.size {
         return Err(Error::Precondition {
             path: meta.location.to_string(),

@@ -74,12 +74,15 @@ impl Cluster {
             if refused {
                 self.set_answered();
             }
-            let again = hdfs_error(&error).is_some_and(|e| may_pass(e, repeat));
+            let known = hdfs_error(&error);
+            // It had a ticket before: one that has expired may be renewed soon.
+            let no_ticket = self.has_answered() && known.is_some_and(lacks_ticket);
+            let again = no_ticket || known.is_some_and(|e| may_pass(e, repeat));
             let (wait, waited) = (backoff.next_wait(), since.elapsed());
             if !again || waited + wait > self.timeout() {
                 return Err(self.explain(path, error, again));
             }
-            match refused {
+            match refused || no_ticket {
                 true => {
                     let error = self.explain(path, error, again);
                     tracing::warn!(store = self.root(), path, ?waited, %error, "the NameNode refuses for now, asking it again");
@@ -97,8 +100,19 @@ impl Cluster {
 /// Whether a NameNode has answered so.
 fn is_answer(error: &Error) -> bool {
     match hdfs_error(error) {
-        Some(error) => matches!(error, HdfsError::RPCError(..) | HdfsError::FatalRPCError(..)),
+        Some(error) => matches!(error, HdfsError::RPCError(..) | HdfsError::FatalRPCError(..)) && !lacks_ticket(error),
         None => matches!(error, Error::NotFound { .. } | Error::AlreadyExists { .. } | Error::Precondition { .. }),
+    }
+}
+
+/// Whether a new connection was refused for want of a Kerberos ticket; the call was not made.
+pub(super) fn lacks_ticket(error: &HdfsError) -> bool {
+    match error {
+        HdfsError::GSSAPIError(..) | HdfsError::SASLError(_) | HdfsError::NoSASLMechanism => true,
+        HdfsError::RPCError(exception, _) | HdfsError::FatalRPCError(exception, _) => {
+            ["SaslException", "GSSException"].iter().any(|name| exception.ends_with(name))
+        }
+        _ => false,
     }
 }
 
@@ -143,10 +157,21 @@ mod tests {
             HdfsError::IOError(ErrorKind::ConnectionRefused.into()),
             HdfsError::IOError(ErrorKind::TimedOut.into()),
             HdfsError::NoSASLMechanism,
+            HdfsError::FatalRPCError("javax.security.sasl.SaslException".into(), "GSS initiate failed".into()),
         ] {
             let error = from_hdfs(error);
             assert!(!is_answer(&error), "{error}");
         }
+    }
+
+    #[test]
+    fn a_ticket_is_missing_only_where_a_login_failed() {
+        let rpc = |name: &str| HdfsError::FatalRPCError(name.into(), String::new());
+        let logins =
+            [HdfsError::NoSASLMechanism, HdfsError::SASLError("expired".into()), rpc("org.ietf.jgss.GSSException")];
+        assert!(logins.iter().all(lacks_ticket));
+        let others = [rpc("org.apache.hadoop.security.AccessControlException"), HdfsError::FileNotFound("/a".into())];
+        assert!(!others.iter().any(lacks_ticket));
     }
 
     #[test]

@@ -50,6 +50,9 @@ impl Settings {
     }
 }
 
+/// What hdfs-native says of a URL without a host where the default file system is of another kind.
+const NO_HOST: &str = "URL must contain a host";
+
 /// Why no client can be made for a URL, and what to set.
 pub(super) fn cannot_open(root: &str, error: HdfsError) -> Fault {
     let folder = match env::var("HADOOP_CONF_DIR") {
@@ -57,6 +60,10 @@ pub(super) fn cannot_open(root: &str, error: HdfsError) -> Fault {
         Err(_) => "HADOOP_CONF_DIR is not set".to_owned(),
     };
     let what = match &error {
+        HdfsError::InvalidArgument(text) if root.starts_with("viewfs://") && text != NO_HOST => format!(
+            "cannot open `{root}`: its mount table in core-site.xml ({folder}) cannot be used: every link must lead to hdfs:// and a \
+             cluster that the settings define, and one fs.viewfs.mounttable.NAME.linkFallback must say where all other paths lead"
+        ),
         HdfsError::InvalidArgument(text) if text.contains("No NameNode hosts") => {
             let name = root.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
             format!(
@@ -73,4 +80,19 @@ pub(super) fn cannot_open(root: &str, error: HdfsError) -> Fault {
         _ => format!("cannot open `{root}` ({folder})"),
     };
     Fault::user(what).because(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_table_that_cannot_be_used_is_not_a_missing_host() {
+        let said = |text: &str| cannot_open("viewfs://one/", HdfsError::InvalidArgument(text.into())).to_string();
+        for text in ["No viewfs fallback mount found", "No NameNode hosts found"] {
+            let said = said(text);
+            assert!(said.contains("linkFallback") && said.contains(text), "{said}");
+        }
+        assert!(said(NO_HOST).contains("it names no host"), "{}", said(NO_HOST));
+    }
 }

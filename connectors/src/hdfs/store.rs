@@ -12,8 +12,8 @@ use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{
-    CopyOptions, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
-    PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload, ObjectMeta, ObjectStore,
+    PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult, RenameOptions, Result,
 };
 
 use super::cluster::{Cluster, Shared};
@@ -63,6 +63,13 @@ impl HdfsStore {
         .await
     }
 
+    async fn begin(&self, path: &Path, replace: bool) -> Result<Upload> {
+        let (cluster, path) = (Arc::clone(&self.0), path.clone());
+        let io = cluster.shared.io.clone();
+        // Not `run`: a creation that is cancelled may be done after the hidden file was deleted.
+        io.spawn(async move { Upload::begin(cluster, &path, replace).await }).await?
+    }
+
     /// What is directly in a folder; nothing if it is not there.
     async fn list_folder(&self, folder: Path) -> Result<ListResult> {
         let cluster = Arc::clone(&self.0);
@@ -103,9 +110,9 @@ impl ObjectStore for HdfsStore {
         let range = match (options.head, &options.range) {
             (true, _) => 0..0,
             (false, None) => 0..meta.size,
-            (false, Some(range)) => range
-                .as_range(meta.size)
-                .map_err(|e| object_store::Error::Generic { store: "hdfs", source: Box::new(e) })?,
+            (false, Some(range)) => {
+                range.as_range(meta.size).map_err(|e| Error::Generic { store: "hdfs", source: Box::new(e) })?
+            }
         };
         let (cluster, file) = (Arc::clone(&self.0), meta.clone());
         let pieces = futures::stream::iter(pieces(range.clone()))
@@ -130,7 +137,7 @@ impl ObjectStore for HdfsStore {
             let store = store.clone();
             async move {
                 if level.is_empty() {
-                    return Ok::<_, object_store::Error>(None);
+                    return Ok::<_, Error>(None);
                 }
                 let lists = futures::stream::iter(level)
                     .map(|folder| {
@@ -155,22 +162,26 @@ impl ObjectStore for HdfsStore {
         self.list_folder(prefix.cloned().unwrap_or_default()).await
     }
 
-    /// With [`PutMode::Create`](object_store::PutMode), a file that is there already may be the one that this call has made, if the
-    /// NameNode went away before it said so.
     async fn put_opts(&self, location: &Path, payload: PutPayload, opts: PutOptions) -> Result<PutResult> {
-        let path = location.clone();
-        let put = move |connection: Arc<Connection>| {
-            let (path, payload, opts) = (path.clone(), payload.clone(), opts.clone());
-            async move { connection.store.put_opts(&path, payload, opts).await }
+        let replace = match opts.mode {
+            PutMode::Overwrite => true,
+            PutMode::Create => false,
+            PutMode::Update(_) => {
+                return Err(Error::NotImplemented {
+                    operation: "a conditional put".into(),
+                    implementer: self.to_string(),
+                });
+            }
         };
-        self.call(location, Repeat::UntilAnswered, put).await
+        let mut upload = self.begin(location, replace).await?;
+        let put = upload.put_part(payload).await;
+        // It deletes what there is if the bytes could not be written.
+        let completed = upload.complete().await;
+        put.and(completed)
     }
 
     async fn put_multipart_opts(&self, location: &Path, _: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
-        let (cluster, path) = (Arc::clone(&self.0), location.clone());
-        let io = cluster.shared.io.clone();
-        let upload = io.run(async move { Upload::begin(cluster, &path).await }).await??;
-        Ok(Box::new(upload))
+        Ok(Box::new(self.begin(location, true).await?))
     }
 
     /// Deletes files, and folders with all below them.

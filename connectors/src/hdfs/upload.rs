@@ -1,4 +1,4 @@
-//! A file that is being written; until it is complete, it has a hidden name.
+//! A file that is being written; until it is complete, it has a hidden name. If it is never complete, it is deleted.
 //!
 //! hdfs-native gives a file up when a call to the NameNode fails. Here, the file is then closed (the NameNode recovers its lease, and the
 //! DataNodes agree on its last block), and a new writer appends what is missing. DataNodes have acknowledged whole blocks before the next
@@ -16,14 +16,14 @@ use hdfs_native::{HdfsError, WriteOptions};
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::from_hdfs;
 use super::explain::short;
-use super::retry::{Repeat, may_pass};
+use super::retry::{Repeat, lacks_ticket, may_pass};
 use super::silence::{Heard, warn_while_silent};
 
 /// Between questions whether a file is closed.
@@ -37,35 +37,34 @@ type Part = (PutPayload, oneshot::Sender<Result<()>>);
 
 #[derive(Debug)]
 pub(super) struct Upload {
-    cluster: Arc<Cluster>,
     place: String,
-    hidden: String,
+    /// Whether the file replaces one of its name. If not, completing it next to one is an error, [`Error::AlreadyExists`].
+    replace: bool,
     /// Where parts go, and the task that writes them and returns their bytes. `None` once it has ended.
-    running: Option<(mpsc::UnboundedSender<Part>, JoinHandle<Result<u64>>)>,
+    running: Option<(mpsc::UnboundedSender<Part>, AbortOnDropHandle<Result<u64>>)>,
+    /// Below `running`, so that a drop ends the task first.
+    hidden: HiddenFile,
 }
 
 impl Upload {
     /// Makes the file under its hidden name, `.NAME.tmp.N`. To be called on the IO runtime.
-    pub(super) async fn begin(cluster: Arc<Cluster>, path: &Path) -> Result<Self> {
+    pub(super) async fn begin(cluster: Arc<Cluster>, path: &Path, replace: bool) -> Result<Self> {
         let (place, name) = (format!("/{path}"), path.filename().unwrap_or_default());
         let folder = place.strip_suffix(name).unwrap_or("/");
-        let hidden = format!("{folder}.{name}.tmp.{}", forebay_base::random_seed());
+        let at = format!("{folder}.{name}.tmp.{}", forebay_base::random_seed());
+        let mut hidden = HiddenFile { cluster: Arc::clone(&cluster), path: at.clone(), gone: false };
         let create = |connection: Arc<Connection>| {
-            let hidden = hidden.clone();
+            let at = at.clone();
             async move {
                 // An earlier call may have made it, if its answer was lost.
                 let options = WriteOptions::default().overwrite(true);
-                connection.client.create(&hidden, options).await.map_err(from_hdfs)
+                connection.client.create(&at, options).await.map_err(from_hdfs)
             }
         };
-        let writer = cluster.call(&place, Repeat::UntilAnswered, create).await?;
-        let mut file = GrowingFile {
-            cluster: Arc::clone(&cluster),
-            place: place.clone(),
-            hidden: hidden.clone(),
-            writer: Some(writer),
-            bytes: 0,
-        };
+        let created = cluster.call(&place, Repeat::UntilAnswered, create).await;
+        // Whoever may not make it may not delete it, either.
+        let writer = created.inspect_err(|_| hidden.gone = true)?;
+        let mut file = GrowingFile { cluster, place: place.clone(), hidden: at, writer: Some(writer), bytes: 0 };
         let (parts, mut received) = mpsc::unbounded_channel::<Part>();
         let task = tokio::spawn(async move {
             while let Some((part, done)) = received.recv().await {
@@ -80,7 +79,60 @@ impl Upload {
             file.advance(None).await?;
             Ok(file.bytes)
         });
-        Ok(Self { cluster, place, hidden, running: Some((parts, task)) })
+        Ok(Self { place, replace, running: Some((parts, AbortOnDropHandle::new(task))), hidden })
+    }
+
+    /// Waits until the file has all its bytes, and gives it its name.
+    async fn finish(&mut self) -> Result<()> {
+        let (parts, task) = self.running.take().ok_or_else(ended)?;
+        drop(parts);
+        let bytes = task.await??;
+        let (cluster, hidden) = (Arc::clone(&self.hidden.cluster), self.hidden.path.clone());
+        let (io, place, replace) = (cluster.shared.io.clone(), self.place.clone(), self.replace);
+        io.run(async move { rename(&cluster, &hidden, &place, replace, bytes).await }).await??;
+        self.hidden.gone = true;
+        Ok(())
+    }
+}
+
+/// The file under its hidden name. If it is not gone when this is dropped, because a future was cancelled or a call failed, a task
+/// deletes it. A process that ends before the task does leaves the file.
+#[derive(Debug)]
+struct HiddenFile {
+    cluster: Arc<Cluster>,
+    path: String,
+    /// It has got its name, or it was deleted.
+    gone: bool,
+}
+
+impl HiddenFile {
+    /// Asks once to delete it.
+    async fn delete(&mut self) -> Result<()> {
+        let (cluster, path) = (Arc::clone(&self.cluster), self.path.clone());
+        let io = cluster.shared.io.clone();
+        let delete = async move { cluster.connection().client.delete(&path, false).await };
+        let deleted = io.run(delete).await?;
+        deleted.map_err(|e| self.cluster.explain(&self.path, from_hdfs(e), false))?;
+        self.gone = true;
+        Ok(())
+    }
+}
+
+impl Drop for HiddenFile {
+    fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
+        let (cluster, path) = (Arc::clone(&self.cluster), std::mem::take(&mut self.path));
+        self.cluster.shared.io.spawn(async move {
+            let delete = |connection: Arc<Connection>| {
+                let path = path.clone();
+                async move { connection.client.delete(&path, false).await.map_err(from_hdfs) }
+            };
+            if let Err(e) = cluster.call(&path, Repeat::Always, delete).await {
+                tracing::warn!(path = %path, error = %e, "a hidden file that was not finished stays behind");
+            }
+        });
     }
 }
 
@@ -100,13 +152,13 @@ impl MultipartUpload for Upload {
     }
 
     async fn complete(&mut self) -> Result<PutResult> {
-        let (parts, task) = self.running.take().ok_or_else(ended)?;
-        drop(parts);
-        let bytes = task.await??;
-        let (cluster, place, hidden) = (Arc::clone(&self.cluster), self.place.clone(), self.hidden.clone());
-        let io = cluster.shared.io.clone();
-        io.run(async move { rename(&cluster, &hidden, &place, bytes).await }).await??;
-        Ok(PutResult { e_tag: None, version: None, extensions: Default::default() })
+        let finished = self.finish().await;
+        if finished.is_err()
+            && let Err(e) = self.hidden.delete().await
+        {
+            tracing::debug!(path = %self.hidden.path, error = %e, "cannot delete a hidden file at once");
+        }
+        finished.map(|()| PutResult { e_tag: None, version: None, extensions: Default::default() })
     }
 
     async fn abort(&mut self) -> Result<()> {
@@ -114,20 +166,16 @@ impl MultipartUpload for Upload {
         task.abort();
         // Its writer is dropped then.
         let _ = task.await;
-        let (cluster, hidden) = (Arc::clone(&self.cluster), self.hidden.clone());
-        let io = cluster.shared.io.clone();
-        let delete = async move { cluster.connection().client.delete(&hidden, false).await };
-        let deleted = io.run(delete).await?;
-        deleted.map(|_| ()).map_err(|e| self.cluster.explain(&self.place, from_hdfs(e), false))
+        self.hidden.delete().await
     }
 }
 
 /// Gives a file of so many bytes its name.
-async fn rename(cluster: &Cluster, hidden: &str, place: &str, bytes: u64) -> Result<()> {
+async fn rename(cluster: &Cluster, hidden: &str, place: &str, replace: bool, bytes: u64) -> Result<()> {
     let rename = |connection: Arc<Connection>| {
         let (hidden, place) = (hidden.to_owned(), place.to_owned());
         async move {
-            let renamed = connection.client.rename(&hidden, &place, true).await.map_err(from_hdfs);
+            let renamed = connection.client.rename(&hidden, &place, replace).await.map_err(from_hdfs);
             if !matches!(renamed, Err(Error::NotFound { .. })) {
                 return renamed;
             }
@@ -236,7 +284,8 @@ async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> 
     cluster.call(place, Repeat::Always, length).await
 }
 
-/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes.
+/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes, or the ticket
+/// that the file was begun with has expired.
 fn may_go_on(error: &HdfsError) -> bool {
     let said = match error {
         HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {
@@ -245,7 +294,7 @@ fn may_go_on(error: &HdfsError) -> bool {
         _ => "",
     };
     let waits = ["is not sufficiently replicated yet", "There are 0 datanode(s) running", "complete file in time"];
-    may_pass(error, Repeat::UntilAnswered) || waits.iter().any(|text| said.contains(text))
+    may_pass(error, Repeat::UntilAnswered) || lacks_ticket(error) || waits.iter().any(|text| said.contains(text))
 }
 
 #[cfg(test)]
@@ -262,6 +311,7 @@ mod tests {
             rpc("hdfs.server.namenode.SafeModeException", "Cannot complete file /a"),
             rpc("io.IOException", "append: lastBlock=blk_1 of src=/a is not sufficiently replicated yet."),
             HdfsError::OperationFailed("Failed to complete file in time".into()),
+            HdfsError::NoSASLMechanism,
         ] {
             assert!(may_go_on(&error), "{error}");
         }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_actors::Fault;
-use futures::StreamExt;
 use futures::executor::block_on;
+use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
@@ -24,8 +24,9 @@ use crate::store_error::store_fault;
 /// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
 const BUFFER: usize = 64 << 10;
 
-/// Pieces of a file that are fetched ahead of [`Read::read`]: 16 KiB to some MiB each, as the store gives them.
-const PIECES_AHEAD: usize = 16;
+/// Bytes that wait for [`Read::read`], beside what the store fetches by itself; one piece may be longer. Pieces have 16 KiB to 16 MiB, as
+/// the store gives them: a number of pieces would be too little for one store, and for another more memory than is ever used again.
+const BYTES_AHEAD: usize = 16 << 20;
 
 impl OpenFolder {
     /// Makes a file of this name; parents are made, too. [`FileWriter::finish`] returns when the file is on the disk or in the
@@ -151,21 +152,12 @@ impl OpenFolder {
             }
             Opened::Store(folder) => {
                 let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
-                let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
+                let (sender, pieces) = mpsc::unbounded_channel();
                 folder.stores.io().spawn(async move {
-                    let mut stream = match store.get(&at).await {
-                        Ok(found) => found.into_stream(),
-                        Err(e) => {
-                            let _ = sender.send(Err(store_fault(&format!("cannot read `{name}`"), e))).await;
-                            return;
-                        }
-                    };
-                    while let Some(piece) = stream.next().await {
-                        let piece = piece.map_err(|e| store_fault(&format!("cannot read `{name}`"), e));
-                        // The reader was dropped.
-                        if sender.send(piece).await.is_err() {
-                            return;
-                        }
+                    let cannot = |e| store_fault(&format!("cannot read `{name}`"), e);
+                    match store.get(&at).await {
+                        Ok(found) => send_pieces(found.into_stream().map_err(cannot), sender).await,
+                        Err(e) => drop(sender.send((Err(cannot(e)), None))),
                     }
                 });
                 Ok(Box::new(StoreReader { pieces, piece: Bytes::new(), _folder: folder.clone() }))
@@ -174,9 +166,24 @@ impl OpenFolder {
     }
 }
 
+/// A piece of a file, and its share of [`BYTES_AHEAD`].
+type Piece = (Result<Bytes, Fault>, Option<OwnedSemaphorePermit>);
+
+/// Sends the pieces of a file as fast as they are received, until the receiver is dropped.
+async fn send_pieces(mut pieces: impl Stream<Item = Result<Bytes, Fault>> + Unpin, to: mpsc::UnboundedSender<Piece>) {
+    let room = Arc::new(Semaphore::new(BYTES_AHEAD));
+    while let Some(piece) = pieces.next().await {
+        let bytes = piece.as_ref().map_or(0, |piece| piece.len().min(BYTES_AHEAD));
+        let share = Arc::clone(&room).acquire_many_owned(bytes as u32).await.ok();
+        if to.send((piece, share)).is_err() {
+            return;
+        }
+    }
+}
+
 /// The bytes of a file that a task fetches.
 struct StoreReader {
-    pieces: mpsc::Receiver<Result<Bytes, Fault>>,
+    pieces: mpsc::UnboundedReceiver<Piece>,
     piece: Bytes,
     /// The task runs on the threads of its stores.
     _folder: StoreFolder,
@@ -186,7 +193,7 @@ impl Read for StoreReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match block_on(self.pieces.recv()) {
-                Some(piece) => self.piece = piece.map_err(io::Error::other)?,
+                Some((piece, _)) => self.piece = piece.map_err(io::Error::other)?,
                 None => return Ok(0),
             }
         }
@@ -289,6 +296,8 @@ impl StoreFolder {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use object_store::memory::InMemory;
 
     use super::super::Folder;
@@ -341,6 +350,29 @@ mod tests {
         folder.remove_all().unwrap();
         assert!(!folder.holds_anything().unwrap());
         folder.remove_all().unwrap();
+    }
+
+    #[tokio::test]
+    async fn few_bytes_wait_for_a_slow_reader() {
+        const PIECES: usize = 40;
+        let given = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&given);
+        let pieces = futures::stream::iter(0..PIECES).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Ok(Bytes::from(vec![0; BYTES_AHEAD / 16]))
+        });
+        let (sender, mut received) = mpsc::unbounded_channel();
+        let task = tokio::spawn(send_pieces(pieces, sender));
+        for read in 0..PIECES {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            // 16 wait, and one waits for room.
+            assert_eq!(given.load(Ordering::Relaxed), PIECES.min(read + 17));
+            received.recv().await.unwrap().0.unwrap();
+        }
+        assert!(received.recv().await.is_none());
+        task.await.unwrap();
     }
 
     #[test]

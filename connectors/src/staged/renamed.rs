@@ -13,6 +13,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
 use super::folder::{OpenFolder, Opened, StoreFolder, holds};
+use crate::hdfs::is_mount_link;
 use crate::store_error::store_fault;
 
 /// The folder staged; dropping it before [`Self::publish`] removes it.
@@ -28,17 +29,25 @@ pub(super) struct Renamed {
 impl Renamed {
     /// Chooses the names; nothing is made yet.
     pub(super) fn begin(place: StoreFolder, replace: bool) -> Result<Self, Fault> {
-        let mut parts: Vec<_> = place.path.parts().collect();
-        let Some(name) = parts.pop() else {
+        let Some(name) = place.path.filename() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.name)));
         };
+        if place.url.as_deref().is_some_and(is_mount_link) {
+            return Err(Fault::user(format!(
+                "`{0}` is a mount point, which no folder can replace: name a folder in it, for instance `{0}/model`",
+                place.name
+            )));
+        }
         // Unlike on a local disk, writers on other machines may have the same process number.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
         let own = format!("{}-{now:x}", std::process::id());
-        let parent = Path::from_iter(parts);
-        // The leading dot makes readers skip the folder if the process is killed.
-        let staged = parent.clone().join(format!(".{}.partial-{own}", name.as_ref()));
-        let old = parent.join(format!(".{}.replaced-{own}", name.as_ref()));
+        let above = place.path.as_ref().strip_suffix(name).unwrap_or_default();
+        // Not `join`, which encodes some characters. The leading dot makes readers skip the folder if the process is killed.
+        let beside = |kind: &str| {
+            Path::parse(format!("{above}.{name}.{kind}-{own}"))
+                .map_err(|e| Fault::user(format!("`{}` is not a folder that can be made", place.name)).because(e))
+        };
+        let (staged, old) = (beside("partial")?, beside("replaced")?);
         let staged = StoreFolder { path: staged, ..place.clone() };
         Ok(Self { place, staged, old, replace, published: false })
     }
@@ -195,7 +204,25 @@ pub(super) async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_sto
 
 #[cfg(test)]
 mod tests {
+    use object_store::memory::InMemory;
+
+    use super::super::Folder;
     use super::*;
+
+    #[test]
+    fn hidden_names_have_the_characters_of_the_name() {
+        for name in ["rows", "d\u{e4}ten #1 {a}%20~", "\u{884c}"] {
+            for above in ["", "a b%/"] {
+                let path = Path::parse(format!("{above}{name}")).unwrap();
+                let folder = Folder::in_renaming_store(Arc::new(InMemory::new()), path).open().unwrap();
+                let Opened::Store(place) = folder.at else { panic!("it is in a store") };
+                let renamed = Renamed::begin(place, true).unwrap();
+                assert!(is_replaced(renamed.old.filename().unwrap(), name), "{}", renamed.old);
+                let staged = renamed.staged.path.as_ref();
+                assert!(staged.starts_with(&format!("{above}.{name}.partial-")), "{staged}");
+            }
+        }
+    }
 
     #[test]
     fn only_hidden_names_of_this_program_are_folders_that_were_replaced() {
