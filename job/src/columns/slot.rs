@@ -1,5 +1,6 @@
 //! A slot: a categorical column, and how its values become keys.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use forebay_actors::Fault;
@@ -118,7 +119,8 @@ impl Slot {
         std::iter::once(&self.column).chain(&self.weights)
     }
 
-    pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
+    /// `quantiles` has those of all slots, by column.
+    pub(super) fn check(&self, columns: &Columns, quantiles: &HashMap<&str, Vec<usize>>) -> Result<(), Fault> {
         let of = || format!("columns.slots: `{}`", self.column);
         for (name, count) in [("first", self.first), ("last", self.last)] {
             if count == Some(0) {
@@ -130,7 +132,7 @@ impl Slot {
         }
         check_buckets(self.buckets, of)?;
         self.check_weights(columns, of)?;
-        self.check_boundaries(columns, of)
+        self.check_boundaries(columns, quantiles, of)
     }
 
     fn check_weights(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
@@ -154,7 +156,12 @@ impl Slot {
         }
     }
 
-    fn check_boundaries(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
+    fn check_boundaries(
+        &self,
+        columns: &Columns,
+        all: &HashMap<&str, Vec<usize>>,
+        of: impl Fn() -> String,
+    ) -> Result<(), Fault> {
         let refuse = |what: &str| Err(Fault::user(format!("{}: {what}", of())));
         let given = self.boundaries.is_some() || self.quantiles.is_some();
         match (self.kind == SlotKind::Boundaries, given) {
@@ -177,14 +184,12 @@ impl Slot {
         if let Some(quantiles) = self.quantiles.filter(|quantiles| !(2..=MOST_QUANTILES).contains(quantiles)) {
             return refuse(&format!("quantiles is {quantiles}, expected 2 to {MOST_QUANTILES}"));
         }
-        let same = columns.slots.iter().filter(|other| other.column == self.column);
-        if let Some(other) = same
-            .filter_map(|other| other.quantiles)
-            .find(|&other| Some(other) != self.quantiles && self.quantiles.is_some())
+        let mut same = all.get(self.column.as_str()).into_iter().flatten();
+        if let Some(quantiles) = self.quantiles
+            && let Some(other) = same.find(|other| **other != quantiles)
         {
             return refuse(&format!(
-                "quantiles is {} here and {other} in another slot of this column, expected the same",
-                self.quantiles.unwrap_or_default()
+                "quantiles is {quantiles} here and {other} in another slot of this column, expected the same"
             ));
         }
         let (field, boundaries) = match (&self.boundaries, columns.quantiles_of(&self.column)) {
