@@ -19,7 +19,7 @@ pub struct DenseColumn {
     pub column: String,
     /// The column has a list of this many numbers in each row, for instance `64`: a vector that another model computed. Each number is an
     /// input of the model, and the options apply to each. A missing list counts as this many missing values. A row with a list of another
-    /// length is a bad row. Default: the column has one number.
+    /// length is a bad row. Default: the column has one number. From 1 to 16384.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
     /// Transform of its values.

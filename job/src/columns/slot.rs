@@ -30,17 +30,17 @@ pub struct Slot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundaries: Option<Vec<f64>>,
     /// The number of buckets between quantiles of the training rows, instead of `boundaries`, for instance `10` for deciles. `forebay data
-    /// stats JOB --write` computes the quantiles and writes them to `columns.quantiles`.
+    /// stats JOB --write` computes the quantiles and writes them to `columns.quantiles`. From 2 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<usize>,
     /// The number of buckets that values are hashed into, for instance `100_000`. A missing value has its own key. Default: each value has
-    /// its own key.
+    /// its own key. At least 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
-    /// How many values from the start of a list are used, for instance `50`. Default: all.
+    /// How many values from the start of a list are used, for instance `50`. Default: all. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<usize>,
-    /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all.
+    /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<usize>,
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
