@@ -46,7 +46,10 @@ fn the_report_of_a_training_has_all_that_a_plan_needs() {
     }
     let (code, text) = planned(&path, &["--rows", "1e9", "--deadline", "100h", "--machine", "cores=2,price=0.5"]);
     assert_eq!(code, Some(0), "{text}");
-    for word in ["machines: ", "limits (rows/s, how busy)", "links", "table: ", "checkpoint: ", "costs ", "assumed"] {
+    let dense = "each trainer: 14 dense parameters with 56 bytes of weights";
+    for word in
+        ["machines: ", "limits (rows/s, how busy)", "links", "table: ", dense, "checkpoint: ", "costs ", "assumed"]
+    {
         assert!(text.contains(word), "{word} is not in {text}");
     }
     let (code, text) = planned(&path, &["--json", "--set", "placement.readers=2", "--set", "placement.ps=1"]);
@@ -54,6 +57,28 @@ fn the_report_of_a_training_has_all_that_a_plan_needs() {
     let plan: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["machines"], json!({ "readers": 2, "ps": 1, "trainers": 1 }));
     assert_eq!(plan["rows"], 6000.0);
+    assert_eq!(plan["dense"]["parameters"], 14);
+}
+
+#[test]
+fn the_graph_of_a_job_comes_with_the_memory_of_its_dense_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = format!("data.train={}", common::parquet(dir.path(), 0, 10).display());
+    let wide = ["plan", "--set", &train, "--set", "model.kind=ctr_dnn", "--set", "model.hidden=[30000, 20000]"];
+    let (code, text) = run(&wide);
+    assert_eq!(code, Some(0), "{text}");
+    // 13 numbers and 26 embeddings of 16.
+    let parameters = 429 * 30_000 + 30_000 + 30_000 * 20_000 + 20_000 + 20_001_u64;
+    assert!(
+        text.contains("612,940,001 dense parameters with 2.5 GB of weights") && parameters == 612_940_001,
+        "{text}"
+    );
+    let (code, text) = run(&[&wide[..], &["--json"]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plan["dense"]["parameters"], parameters);
+    assert_eq!(plan["dense"]["gradients"], 9 * 4 * parameters);
+    assert!(plan["stages"].is_array(), "{plan}");
 }
 
 #[test]

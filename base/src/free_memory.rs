@@ -1,4 +1,4 @@
-//! Memory that this process may still take: what its cgroups allow (version 1 and 2) and what the machine has.
+//! Memory that this process may take: what its cgroups allow (version 1 and 2) and what the machine has.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,21 @@ const NO_LIMIT: u64 = 1 << 60;
 /// Bytes that this process may still take without swapping or being killed; `None` if that is not known. What other processes of the
 /// same cgroup and machine have counts as taken, cached files that can be dropped do not.
 pub fn free_memory() -> Option<u64> {
-    free_below(Path::new("/"))
+    least_below(Path::new("/"), free_in, "MemAvailable:")
 }
 
-fn free_below(root: &Path) -> Option<u64> {
+/// Bytes that this process may have at most without swapping or being killed, if no other takes any; `None` if that is not known.
+pub fn memory_limit() -> Option<u64> {
+    least_below(Path::new("/"), limit_of, "MemTotal:")
+}
+
+/// The least of what the cgroups say and of a number of the machine.
+fn least_below(root: &Path, of_group: fn(&Path, Names) -> Option<u64>, of_machine: &str) -> Option<u64> {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let limited =
-        cgroups.lines().flat_map(|line| folders(root, line)).filter_map(|(folder, names)| free_in(&folder, names));
+        cgroups.lines().flat_map(|line| folders(root, line)).filter_map(|(folder, names)| of_group(&folder, names));
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
-    let machine = field(&meminfo, "MemAvailable:").map(|kib| kib << 10);
+    let machine = field(&meminfo, of_machine).map(|kib| kib << 10);
     limited.chain(machine).min()
 }
 
@@ -40,12 +46,21 @@ fn folders(root: &Path, line: &str) -> Vec<(PathBuf, Names)> {
     path.ancestors().map(|path| (mount.join(path), names)).collect()
 }
 
+/// The number that a file of a group has.
+fn number(folder: &Path, name: &str) -> Option<u64> {
+    fs::read_to_string(folder.join(name)).ok()?.trim().parse().ok()
+}
+
+/// The limit of a group, if it has one.
+fn limit_of(folder: &Path, [limit, ..]: Names) -> Option<u64> {
+    number(folder, limit).filter(|limit| *limit < NO_LIMIT)
+}
+
 /// What a group may still take, if it has a limit.
-fn free_in(folder: &Path, [limit, used, cached]: Names) -> Option<u64> {
-    let number = |name: &str| fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
-    let limit = number(limit).filter(|limit| *limit < NO_LIMIT)?;
+fn free_in(folder: &Path, names @ [_, used, cached]: Names) -> Option<u64> {
+    let limit = limit_of(folder, names)?;
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
-    let used = number(used)?.saturating_sub(field(&stat, cached).unwrap_or(0));
+    let used = number(folder, used)?.saturating_sub(field(&stat, cached).unwrap_or(0));
     Some(limit.saturating_sub(used))
 }
 
@@ -82,6 +97,14 @@ mod tests {
         }
     }
 
+    fn free_below(root: &Path) -> Option<u64> {
+        least_below(root, free_in, "MemAvailable:")
+    }
+
+    fn limit_below(root: &Path) -> Option<u64> {
+        least_below(root, limit_of, "MemTotal:")
+    }
+
     #[test]
     fn the_tightest_group_around_the_process_counts_and_cached_files_are_free() {
         let two = Root::new(
@@ -101,6 +124,7 @@ mod tests {
             Some(30 * MIB),
             "the limit is 100 MiB; 80 MiB are used, and 10 MiB of them are cached files"
         );
+        assert_eq!(limit_below(&two.0), Some(100 * MIB));
         let one = Root::new(
             "one",
             &[
@@ -112,13 +136,14 @@ mod tests {
             ],
         );
         assert_eq!(free_below(&one.0), Some(0), "more is used than the group may have");
+        assert_eq!(limit_below(&one.0), Some(20 * MIB));
     }
 
     #[test]
     fn without_a_limit_it_is_what_the_machine_has() {
-        let free =
-            Root::new("free", &[("proc/self/cgroup", "0::/\nnonsense\n"), ("proc/meminfo", "MemAvailable: 2048 kB\n")]);
-        assert_eq!(free_below(&free.0), Some(2 * MIB));
+        let meminfo = "MemTotal: 4096 kB\nMemAvailable: 2048 kB\n";
+        let free = Root::new("free", &[("proc/self/cgroup", "0::/\nnonsense\n"), ("proc/meminfo", meminfo)]);
+        assert_eq!((free_below(&free.0), limit_below(&free.0)), (Some(2 * MIB), Some(4 * MIB)));
         assert_eq!(free_below(Path::new("/nowhere")), None);
         assert!(free_memory().is_some_and(|free| free > 0));
     }

@@ -4,7 +4,7 @@
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
-//! - [`resident_memory`], [`free_memory`]: memory that this process has, and what it may still take
+//! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
@@ -23,7 +23,7 @@ mod random;
 
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
-pub use free_memory::free_memory;
+pub use free_memory::{free_memory, memory_limit};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use memory::{ResidentMemory, resident_memory};

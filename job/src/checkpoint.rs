@@ -18,15 +18,15 @@ pub struct CheckpointOptions {
     /// `checkpoint.to` has none. `--resume-from` is short for this field. Default: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// The time between two checkpoints.
+    /// The time between two checkpoints. At least 100ms.
     pub every: Interval,
-    /// Also write a checkpoint after this many rows, for instance `5_000_000`. Default: only time counts.
+    /// Also write a checkpoint after this many rows, for instance `5_000_000`. Default: only time counts. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// How many checkpoints stay. Older ones are removed.
+    /// How many checkpoints stay. Older ones are removed. At least 1.
     pub keep: usize,
     /// Every n-th checkpoint is full: it has all rows of the tables. The others have only the rows that changed. 1 makes every checkpoint
-    /// full.
+    /// full. At least 1.
     pub full_every: usize,
 }
 

@@ -7,7 +7,7 @@ use std::thread::available_parallelism;
 
 use forebay_actors::counted;
 
-use super::Job;
+use super::{Job, MOST_THREADS};
 
 /// On this many cores or fewer there is nothing to tune: everything has one thread, as the stages already use all cores.
 const FEW_CORES: usize = 2;
@@ -26,9 +26,10 @@ pub enum BatchStage {
 }
 
 impl Job {
-    /// Cores that the run may use in this process: `pipeline.cores`, or those that the process's affinity and its cgroup allow.
+    /// Cores that the run may use in this process: `pipeline.cores`, or those that the process's affinity and its cgroup allow, at most
+    /// 1,024.
     pub fn cores(&self) -> usize {
-        self.pipeline.cores.or(available_parallelism().map_or(1, usize::from)).max(1)
+        self.pipeline.cores.or(available_parallelism().map_or(1, usize::from).min(MOST_THREADS)).max(1)
     }
 
     /// Threads that decode at first.

@@ -38,24 +38,24 @@ pub struct DataOptions {
     pub eval_format: Option<Format>,
     /// The form of CSV files.
     pub csv: CsvOptions,
-    /// Passes over the training rows.
+    /// Passes over the training rows. From 1 to 1000000000.
     pub epochs: usize,
     /// Shuffle the order of splits, anew in each epoch.
     pub shuffle: bool,
     /// Rows of a window, rounded up to whole batches; the rows of a window are shuffled together. 0 keeps the order of rows.
-    /// A batch never spans two windows, so if rows are rejected, the last batch of a window is short.
+    /// A batch never spans two windows, so if rows are rejected, the last batch of a window is short. At most 1048576.
     pub shuffle_rows: usize,
-    /// Rows of a record batch, the unit in which rows are read and parsed.
+    /// Rows of a record batch, the unit in which rows are read and parsed. From 1 to 1048576.
     pub read_rows: usize,
     /// Most bytes that are fetched ahead of decoding.
     pub read_ahead: ByteSize,
     /// Most bytes that are decoded ahead of parsing.
     pub decode_ahead: ByteSize,
     /// Threads that decode. "auto": at first a quarter of `pipeline.cores`, at least 1 and at most 16; more, up to all cores, while
-    /// the run waits for decoding.
+    /// the run waits for decoding. A number is 1 to 1024.
     pub decode_threads: Knob,
     /// Share of the negative rows (label 0) that are trained on, anew in each epoch. Predictions are corrected for it, so that they
-    /// are as high as with all rows (He et al., ADKDD 2014). 1 keeps all rows.
+    /// are as high as with all rows (He et al., ADKDD 2014). 1 keeps all rows. Above 0 and at most 1.
     pub negatives: f64,
     /// What happens to a row that cannot be parsed.
     pub on_bad_row: OnBadRow,

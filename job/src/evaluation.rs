@@ -26,10 +26,10 @@ pub struct EvaluationOptions {
     /// The metric that compares evaluations.
     pub metric: EvaluationMetric,
     /// Stop the training after this many evaluations in a row without an improvement of the metric, for instance `3`. The report counts
-    /// rows that were read but not trained on. Default: train on all rows.
+    /// rows that were read but not trained on. Default: train on all rows. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
-    /// For `patience`: the least difference to the metric of the last improvement that counts as an improvement.
+    /// For `patience`: the least difference to the metric of the last improvement that counts as an improvement. At least 0.
     pub min_delta: f64,
     /// The model that goes to `output.model`. Until the run ends, the best model so far is beside it, with the suffix `.best-0` or
     /// `.best-1`. Default: "best" with `patience`, else "last".

@@ -5,6 +5,7 @@ use forebay_base::nearest;
 use forebay_models::{FeatureGates, FinalMlp, ModelSpec};
 
 use super::{Job, ModelKind, ModelOptions};
+use crate::columns::by_column;
 
 /// By default: FuxiCTR's defaults.
 const HEADS: usize = 1;
@@ -42,17 +43,17 @@ impl Job {
     fn context(&self, field: &str) -> Result<Vec<usize>, Fault> {
         let names = if field == "first_context" { &self.model.first_context } else { &self.model.second_context };
         let slots = &self.columns.slots;
-        let mut context = Vec::new();
+        let of_columns = by_column(slots.iter().enumerate().map(|(at, slot)| (&slot.column, at)));
+        let mut context: Vec<usize> = Vec::new();
         for name in names {
-            let before = context.len();
-            context.extend((0..slots.len()).filter(|&slot| slots[slot].column == *name));
-            if context.len() == before {
+            let Some(named) = of_columns.get(name.as_str()) else {
                 let near = nearest(name, slots.iter().map(|slot| slot.column.as_str()));
                 let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
                 return Err(Fault::user(format!(
                     "model.{field} has `{name}`, which is not a column of columns.slots{near}"
                 )));
-            }
+            };
+            context.extend(named);
         }
         let all = context.len();
         context.sort_unstable();

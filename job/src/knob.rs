@@ -106,11 +106,45 @@ mod tests {
 
     #[test]
     fn more_threads_than_a_machine_starts_are_refused() {
-        for name in ["data.decode_threads", "pipeline.parse_replicas", "pipeline.batch_replicas", "train.threads"] {
+        for name in [
+            "pipeline.cores",
+            "data.decode_threads",
+            "pipeline.parse_replicas",
+            "pipeline.batch_replicas",
+            "train.threads",
+            "table.shards",
+        ] {
             let of = |n: usize| Job::from_toml("", &[format!("{name}={n}")]).unwrap().check();
             let said = of(1025).unwrap_err().to_string();
-            assert_eq!(said, format!("{name} is 1025, expected at most 1024"));
+            assert!(said.starts_with(&format!("{name} is 1025, expected at most 1024")), "{said}");
             assert!(of(1024).is_ok());
+        }
+    }
+
+    #[test]
+    fn numbers_that_would_overflow_are_refused_by_their_field() {
+        let check = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+            Job::from_toml("", &settings).unwrap().check().map_err(|fault| fault.to_string())
+        };
+        for (field, most) in [
+            ("data.epochs", 1_000_000_000_u64),
+            ("data.read_rows", 1 << 20),
+            ("train.staleness", 65_536),
+            ("pipeline.links.parse", 65_536),
+            ("pipeline.links.push", 65_536),
+            ("placement.in_flight", 65_536),
+        ] {
+            check(&[&format!("{field}={most}")]).unwrap();
+            let said = check(&[&format!("{field}={}", most + 1)]).unwrap_err();
+            assert_eq!(said, format!("{field} is {}, expected at most {most}", most + 1));
+        }
+        check(&["table.shards=512", "placement.ps=2"]).unwrap();
+        let said = check(&["table.shards=512", "placement.ps=3"]).unwrap_err();
+        assert_eq!(said, "table.shards is 512 for each of 3 ps, expected at most 1024 in all ps together");
+        for field in ["placement.lease_seconds", "placement.timeout_seconds"] {
+            let said = check(&[&format!("{field}=1e300")]).unwrap_err();
+            assert!(said.contains(field) && said.contains("above 0, at most 1000000000"), "{said}");
         }
     }
 

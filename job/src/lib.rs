@@ -36,6 +36,7 @@ mod train;
 mod two_towers;
 
 use forebay_actors::Fault;
+use forebay_ps::MAX_SHARDS;
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
@@ -106,6 +107,7 @@ impl Job {
         self.check_paths()?;
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
+        self.check_limits()?;
         self.check_saved()?;
         self.check_sizes(&self.model_spec()?)?;
         self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
@@ -147,8 +149,36 @@ impl Job {
         )))
     }
 
+    /// Refuses numbers so large that they overflow or take absurd memory.
+    fn check_limits(&self) -> Result<(), Fault> {
+        let Links { parse, batch, lookup, train, push, .. } = self.pipeline.links;
+        for (name, value, most) in [
+            ("data.epochs", self.data.epochs, MOST_EPOCHS),
+            ("data.read_rows", self.data.read_rows, MOST_WINDOW_ROWS),
+            ("train.staleness", self.train.staleness.batches, MOST_BATCHES),
+            ("pipeline.links.parse", parse, MOST_BATCHES),
+            ("pipeline.links.batch", batch, MOST_BATCHES),
+            ("pipeline.links.lookup", lookup, MOST_BATCHES),
+            ("pipeline.links.train", train, MOST_BATCHES),
+            ("pipeline.links.push", push, MOST_BATCHES),
+            ("placement.in_flight", self.placement.in_flight, MOST_BATCHES),
+        ] {
+            if value > most {
+                return Err(Fault::user(format!("{name} is {value}, expected at most {most}")));
+            }
+        }
+        let (shards, ps) = (self.table.shards.or(1), self.placement.ps.max(1));
+        if shards.saturating_mul(ps) > MAX_SHARDS {
+            let of_each = if ps > 1 { format!(" for each of {ps} ps") } else { String::new() };
+            return Err(Fault::user(format!(
+                "table.shards is {shards}{of_each}, expected at most {MAX_SHARDS} in all ps together"
+            )));
+        }
+        Ok(())
+    }
+
     /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read,
-    /// and the same column twice.
+    /// the same column twice, and larger numbers.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -176,6 +206,7 @@ impl Job {
             }
         }
         for (name, threads) in [
+            ("pipeline.cores", self.pipeline.cores),
             ("data.decode_threads", self.data.decode_threads),
             ("pipeline.parse_replicas", self.pipeline.parse_replicas),
             ("pipeline.batch_replicas", self.pipeline.batch_replicas),
@@ -253,6 +284,12 @@ impl Job {
 
 /// Most threads or replicas of one kind: more is taken for a typing error, and no machine starts a million threads.
 const MOST_THREADS: usize = 1024;
+
+/// Most passes over the rows: epochs are counted in 32 bits.
+const MOST_EPOCHS: usize = 1_000_000_000;
+
+/// Most batches in a link, or under way: more is taken for a typing error.
+const MOST_BATCHES: usize = 65_536;
 
 /// Most rows of a window or a batch: offsets within it are 32-bit numbers, and a row may have 4,096 values.
 const MOST_WINDOW_ROWS: usize = 1 << 20;

@@ -89,13 +89,13 @@ pub struct ModelOptions {
     /// What the item tower of "two_towers" reads, for instance `{ slots = ["item_id", "brand"], hidden = [128] }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<TowerColumns>,
-    /// Length of the vectors of "two_towers", for instance `32`. Default: 64.
+    /// Length of the vectors of "two_towers", for instance `32`. Default: 64. From 1 to 1048576.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vector_dim: Option<usize>,
     /// How "two_towers" compare the vector of a user with that of an item.
     pub similarity: Similarity,
     /// The divisor of the similarity of "two_towers", for instance `0.1`. Default: for the cosine 0.05 with in-batch softmax and 0.2
-    /// without, for the inner product 1.
+    /// without, for the inner product 1. A number above 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// The loss of "two_towers".

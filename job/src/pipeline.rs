@@ -11,17 +11,17 @@ use crate::string_or_table::{Named, list};
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineOptions {
     /// Cores that the run may use in each process. "auto": the cores that affinity and cgroup allow; `forebay launch` gives each process
-    /// its share. All other "auto" fields follow from this number.
+    /// its share. All other "auto" fields follow from this number. A number is 1 to 1024.
     pub cores: Knob,
     /// The memory limit of the process for "auto", for instance `8GiB`: "auto" adds no replica that would need more. Default: the free
     /// memory of the cgroup and the machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<ByteSize>,
     /// Replicas of the parse stage. "auto": a training begins with one, and changes the number during the run. The order of rows does not
-    /// depend on it.
+    /// depend on it. A number is 1 to 1024.
     pub parse_replicas: Knob,
     /// Replicas of the batch stage. "auto": as for the parse stage; on one or two cores one. The batches and their order do not depend on
-    /// it. Each replica holds the rows of a window (`data.shuffle_rows`) and the batches made of them.
+    /// it. Each replica holds the rows of a window (`data.shuffle_rows`) and the batches made of them. A number is 1 to 1024.
     pub batch_replicas: Knob,
     /// Capacity of the link in front of each stage.
     pub links: Links,
@@ -77,15 +77,15 @@ impl Default for PipelineOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Links {
-    /// Batches that may wait between the source and the parse stage.
+    /// Batches that may wait between the source and the parse stage. From 1 to 65536.
     pub parse: usize,
-    /// Batches that may wait between the parse stage and the batch stage.
+    /// Batches that may wait between the parse stage and the batch stage. From 1 to 65536.
     pub batch: usize,
-    /// Batches that may wait between the batch stage and the lookup stage.
+    /// Batches that may wait between the batch stage and the lookup stage. From 1 to 65536.
     pub lookup: usize,
-    /// Batches that may wait between the lookup stage and the train (or evaluate) stage.
+    /// Batches that may wait between the lookup stage and the train (or evaluate) stage. From 1 to 65536.
     pub train: usize,
-    /// Batches that may wait between the train stage and the push stage.
+    /// Batches that may wait between the train stage and the push stage. From 1 to 65536.
     pub push: usize,
     /// Bytes that may wait in each of these links. A larger batch waits alone.
     pub bytes: ByteSize,

@@ -13,11 +13,11 @@ use super::{ByteSize, Job};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
-    /// Reader processes, which read, parse and batch. With 0, each trainer reads. More readers may join during the run.
+    /// Reader processes, which read, parse and batch. With 0, each trainer reads. More readers may join during the run. At most 1024.
     pub readers: usize,
-    /// Ps processes, each with `table.shards` shards. With 0, the only trainer holds the shards.
+    /// Ps processes, each with `table.shards` shards. With 0, the only trainer holds the shards. At most 1024.
     pub ps: usize,
-    /// Trainer processes, which compute.
+    /// Trainer processes, which compute. From 1 to 1024.
     pub trainers: usize,
     /// The role that looks up the table rows of a batch. If it is "reader", rows travel with the batch, trainers only push,
     /// and the readers share the tickets of `train.staleness`.
@@ -26,13 +26,13 @@ pub struct Placement {
     /// "ps", a new trainer can replace one that died.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<DenseAt>,
-    /// Batches that a reader may have sent to a trainer and the trainer has not taken yet.
+    /// Batches that a reader may have sent to a trainer and the trainer has not taken yet. From 1 to 65536.
     pub in_flight: usize,
     /// Bytes that a reader may have sent to a trainer and the trainer has not taken yet. A batch larger than this is sent
-    /// alone.
+    /// alone. At least 1.
     pub in_flight_bytes: ByteSize,
     /// Connections from a reader to a trainer, which share the credits, for instance `4`. Default: one for each 12.5 ms of the
-    /// round trip, at most 8.
+    /// round trip, at most 8. From 1 to 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<usize>,
     /// The number format of rows and gradients between trainers and ps.
@@ -41,11 +41,11 @@ pub struct Placement {
     /// and more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compression>,
-    /// Rows of a lease, rounded to whole windows.
+    /// Rows of a lease, rounded to whole windows. At least 1.
     pub lease_rows: usize,
-    /// Seconds after the last heartbeat of a reader until its leases go to another reader.
+    /// Seconds after the last heartbeat of a reader until its leases go to another reader. Above 0 and at most 1e9.
     pub lease_seconds: f64,
-    /// Seconds to wait for a peer that does not answer, at the start and later.
+    /// Seconds to wait for a peer that does not answer, at the start and later. Above 0 and at most 1e9.
     pub timeout_seconds: f64,
 }
 
@@ -144,8 +144,10 @@ impl Placement {
         for (name, value) in
             [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
         {
-            if !(value.is_finite() && value > 0.0) {
-                return refuse(format!("{name} is {value}, expected a number of seconds above 0"));
+            if !(value > 0.0 && value <= MOST_SECONDS) {
+                return refuse(format!(
+                    "{name} is {value}, expected a number of seconds above 0, at most {MOST_SECONDS}"
+                ));
             }
         }
         let streams = self.streams.unwrap_or(1);
@@ -235,6 +237,9 @@ impl Placement {
 
 /// Most processes of a role: more is taken for a typing error.
 const MOST_PROCESSES: usize = 1024;
+
+/// Most seconds of a wait: a moment that is much later overflows.
+const MOST_SECONDS: f64 = 1e9;
 
 /// Most connections from a reader to a trainer: more is taken for a typing error.
 const MOST_STREAMS: usize = 64;

@@ -20,6 +20,7 @@ pub(super) const TABLE: &str = "embedding";
 pub struct TableOptions {
     /// Shards per ps process, each with its own thread. "auto": 1 with ps processes, which must agree on the number; else a quarter
     /// of `pipeline.cores`, at least 1 and at most 16. The trained model does not depend on this number.
+    /// A number is at least 1, and at most 1024 in all ps together.
     pub shards: Knob,
     /// The number format of the weights in memory.
     pub storage: Storage,
@@ -51,7 +52,7 @@ pub struct AdmissionOptions {
     /// Counts for `count` in a counting Bloom filter, in memory of a fixed size, for instance `{ keys = 100_000_000 }`: a share of keys gets
     /// a row too early.
     pub bloom: Option<BloomOptions>,
-    /// The probability that a key gets a row in a batch that has the key, for instance `0.1`. Not together with `count`.
+    /// The probability that a key gets a row in a batch that has the key, for instance `0.1`. Not together with `count`. Between 0 and 1.
     pub probability: Option<f64>,
 }
 
@@ -60,6 +61,7 @@ pub struct AdmissionOptions {
 #[serde(deny_unknown_fields)]
 pub struct BloomOptions {
     /// The most keys that wait at a time, over all shards and processes. If more wait, the counts of some begin anew.
+    /// From 1 to 68719476736.
     pub keys: u64,
     /// The share of keys that may get a row too early, at most 0.5. Default 0.01.
     #[serde(default = "one_percent")]
@@ -75,7 +77,7 @@ fn one_percent() -> f64 {
 #[serde(deny_unknown_fields, default)]
 pub struct EvictionOptions {
     /// Removes rows whose key was in none of the last n rows of data, counted in batches, for instance `50000000`. The removal is up to
-    /// some 2,700 batches late.
+    /// some 2,700 batches late. At least 1.
     pub unseen_rows: Option<u64>,
     /// The most rows of the whole table; at least 65536, for instance `100000000`. When a cell of the table is full, it removes the
     /// sixteenth of its rows that was unseen for longest.
@@ -85,9 +87,9 @@ pub struct EvictionOptions {
     /// ([why](troubleshooting.md#out-of-memory)).
     pub max_bytes: Option<ByteSize>,
     /// Gives each row a score: every batch that has the key adds 1, and this many rows of data halve the score, for instance `10000000`.
-    /// When a cell of the table is full, it removes the rows with the lowest score.
+    /// When a cell of the table is full, it removes the rows with the lowest score. At least 1.
     pub half_life_rows: Option<u64>,
-    /// Removes rows with a lower score, at the same pace as `unseen_rows`, for instance `0.1`.
+    /// Removes rows with a lower score, at the same pace as `unseen_rows`, for instance `0.1`. A number above 0.
     pub min_score: Option<f32>,
 }
 

@@ -15,19 +15,20 @@ pub struct TrainOptions {
     /// too; otherwise they begin anew. Default: a new model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Rows of a batch.
+    /// Rows of a batch. From 1 to 1048576.
     pub batch_rows: usize,
     /// Leave out the last batch of a window if it is short.
     pub drop_last: bool,
     /// How many earlier batches may be unapplied when a batch is looked up. 0 is sequential training, and gives the same model, bit for
     /// bit, in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip. With `{ exactly = 4 }` the look-up of
     /// batch n sees the pushes of all batches before n - 4 and of no other, so every run also gives the same model, bit for bit. Look-ups
-    /// and pushes then run beside dense compute, but not beside each other.
+    /// and pushes then run beside dense compute, but not beside each other. At most 65536.
     pub staleness: StalenessRule,
     /// With staleness 0 and tables in other processes, how many batches ahead the trainer pulls rows. It keeps copies of the rows that
     /// batches under way change, and applies their gradients to the copies. So no batch waits for a round trip, and the model is the same,
     /// bit for bit, for any value. "auto": 8 if the round trip to a ps takes 2 ms or more; else 0, which switches look-ahead off. It needs
     /// one trainer that looks up rows and holds the dense parameters, one table for all slots, and no admission or eviction.
+    /// A number is 0 to 64.
     pub look_ahead: Knob,
     /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
     /// `placement.trainers` times `batch_rows` rows.
@@ -41,10 +42,10 @@ pub struct TrainOptions {
     /// and `device` here, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Threads of dense compute. "auto" and 0 mean `pipeline.cores`.
+    /// Threads of dense compute. "auto" and 0 mean `pipeline.cores`. A number is at most 1024.
     pub threads: Knob,
     /// The largest norm of the gradients of a batch, dense parameters and table rows together, for instance `10.0`. Larger gradients are
-    /// scaled down. Default: no limit. Not with `sync`.
+    /// scaled down. Default: no limit. Not with `sync`. A number above 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, and with more than 4,096 rows in a step with `lr = 0.001

@@ -6,7 +6,7 @@ use forebay_models::{ModelSpec, Similarity, TowerInputs, TowerSide};
 use forebay_ps::Storage;
 
 use super::{Job, ModelKind, TowerLoss};
-use crate::columns::SlotCross;
+use crate::columns::{SlotCross, by_column};
 
 /// By default: see `docs/quality.md`.
 pub(super) const VECTOR_DIM: usize = 64;
@@ -103,31 +103,30 @@ impl Job {
             let near = nearest(name, names).map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
             Fault::user(format!("model.{side}.{field} has `{name}`, which is not a column of columns.{field}{near}"))
         };
+        let of_columns = by_column(columns.slots.iter().enumerate().map(|(at, slot)| (&slot.column, at)));
         let mut slots: Vec<usize> = Vec::new();
         for name in &of.slots {
-            let before = slots.len();
-            slots.extend((0..columns.slots.len()).filter(|&slot| columns.slots[slot].column == *name));
-            if slots.len() == before {
+            let Some(named) = of_columns.get(name.as_str()) else {
                 return Err(unknown("slots", name, columns.slots.iter().map(|slot| slot.column.as_str()).collect()));
-            }
+            };
+            slots.extend(named);
         }
         let crosses = columns.crosses.iter().enumerate();
         let own = crosses.filter(|(_, cross)| cross.slots(columns).iter().all(|slot| slots.contains(slot)));
         let own: Vec<usize> = own.map(|(at, _)| columns.slots.len() + at).collect();
         slots.extend(own);
+        let mut input = 0;
+        let of_columns = by_column(columns.dense.iter().map(|dense| {
+            let first = input;
+            input += dense.inputs();
+            (&dense.column, first..input)
+        }));
         let mut dense: Vec<usize> = Vec::new();
         for name in &of.dense {
-            let before = dense.len();
-            let mut input = 0;
-            for column in &columns.dense {
-                if column.column == *name {
-                    dense.extend(input..input + column.inputs());
-                }
-                input += column.inputs();
-            }
-            if dense.len() == before {
+            let Some(named) = of_columns.get(name.as_str()) else {
                 return Err(unknown("dense", name, columns.dense.iter().map(|dense| dense.column.as_str()).collect()));
-            }
+            };
+            dense.extend(named.iter().cloned().flatten());
         }
         for (field, numbers) in [("slots", &mut slots), ("dense", &mut dense)] {
             let all = numbers.len();
@@ -191,10 +190,10 @@ impl Job {
         let Some(two) = &spec.two_towers else { return job };
         let inputs = two.inputs(side);
         let (columns, slots) = (&self.columns, self.columns.slots.len());
-        let own = |first: usize, at: usize| inputs.slots.contains(&(first + at));
+        let own = |first: usize, at: usize| inputs.slots.binary_search(&(first + at)).is_ok();
         let (mut input, mut dense) = (0, Vec::new());
         for column in &columns.dense {
-            if inputs.dense.contains(&input) {
+            if inputs.dense.binary_search(&input).is_ok() {
                 dense.push(column.clone());
             }
             input += column.inputs();
@@ -209,10 +208,10 @@ impl Job {
     }
 }
 
-/// Fails unless each of the columns `names` is in one of the towers.
+/// Fails unless each of the columns `names` is in one of the towers, whose numbers ascend.
 fn each_in_one(field: &str, names: &[&str], user: &[usize], item: &[usize]) -> Result<(), Fault> {
     for (at, name) in names.iter().enumerate() {
-        match (user.contains(&at), item.contains(&at)) {
+        match (user.binary_search(&at).is_ok(), item.binary_search(&at).is_ok()) {
             (true, true) => {
                 return Err(Fault::user(format!(
                     "`{name}` is in model.user.{field} and in model.item.{field}, expected one of them"

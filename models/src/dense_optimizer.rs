@@ -192,6 +192,11 @@ impl DenseOptimizer {
         own.and(at_least_0("l2", self.l2()))
     }
 
+    /// How many numbers of state each parameter has, at most two.
+    pub fn state_buffers(&self) -> usize {
+        self.state_names().len()
+    }
+
     /// Names of the state buffers, at most two. Each is as long as the parameters. Saved state has these names.
     pub(crate) fn state_names(&self) -> &'static [&'static str] {
         match self {

@@ -193,6 +193,13 @@ impl ModelSpec {
     pub fn dense_len(&self) -> usize {
         total(&layout(self))
     }
+
+    /// The name and the shape of the dense parameter with the most values, for a spec that is [valid](Self::validate); `None` without
+    /// dense parameters.
+    pub fn largest_parameter(&self) -> Option<(String, Vec<usize>)> {
+        let largest = layout(self).into_iter().max_by_key(|param| param.range.len())?;
+        Some((largest.name, largest.shape))
+    }
 }
 
 /// First values of all parameters, from the seed and each parameter's name alone.

@@ -148,7 +148,7 @@ impl TwoTowers {
                 }
             }
             for at in 0..count {
-                match (of[0].contains(&at), of[1].contains(&at)) {
+                match (of[0].binary_search(&at).is_ok(), of[1].binary_search(&at).is_ok()) {
                     (true, true) => return refuse(format!("two_towers: {what} {at} is in both towers, expected one")),
                     (false, false) => return refuse(format!("two_towers: {what} {at} is in no tower, expected one")),
                     _ => {}

@@ -1,6 +1,6 @@
 //! What the values of a feature column were in training. A manifest has it, so that rows without types (JSON) are read alike.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
@@ -96,7 +96,9 @@ pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<Strin
 
 /// The name and the field of each feature column that the schema has.
 fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c Field)> {
+    let fields: HashMap<&str, &Field> =
+        schema.fields().iter().rev().map(|field| (field.name().as_str(), &**field)).collect();
     let dense = columns.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
     let names = dense.chain(columns.slots.iter().flat_map(Slot::columns));
-    names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?)))
+    names.filter_map(move |name| Some((name, *fields.get(name.as_str())?)))
 }

@@ -36,6 +36,7 @@ mod context;
 mod dedup;
 mod delta;
 mod dense;
+mod dense_memory;
 mod drained;
 mod embedding;
 mod evaluation;
@@ -98,6 +99,7 @@ pub use checkpoint::{
 pub use column_type::ColumnType;
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest, ModelVersions};
+pub use dense_memory::DenseMemory;
 pub use drained::DrainedTraining;
 pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};

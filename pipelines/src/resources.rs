@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, ProcessWait, Report};
+use forebay_base::memory_limit;
 use forebay_connectors::Format;
 use forebay_job::{DenseAt, Job, RunEnd};
 use forebay_models::NamedTensor;
@@ -16,6 +17,7 @@ use crate::checkpoint::{
 };
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::context::Context;
+use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::job_model::JobModel;
@@ -198,6 +200,14 @@ impl Resources {
         self.checkpoints =
             Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types });
         Ok(())
+    }
+
+    /// Fails if the dense parameters take more memory than this process may have.
+    pub(crate) fn check_memory(&self) -> Result<(), Fault> {
+        match (&self.model.spec, memory_limit()) {
+            (Some(spec), Some(limit)) => DenseMemory::of(&self.job, spec).check(&self.job, spec, limit),
+            _ => Ok(()),
+        }
     }
 
     /// The checks of the process that saves the model. Blocks on the stores.

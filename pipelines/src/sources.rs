@@ -1,5 +1,6 @@
 //! The source of a job: files, or a custom source.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
@@ -158,7 +159,8 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
 /// The columns of the job, and those that its evaluation groups rows by.
 pub(crate) fn with_groups(job: &Job) -> Vec<String> {
     let mut names = job.columns.names();
-    names.extend(job.evaluation.columns().into_iter().filter(|column| !job.columns.names().contains(column)));
+    let more: Vec<String> = job.evaluation.columns().into_iter().filter(|column| !names.contains(column)).collect();
+    names.extend(more);
     names
 }
 
@@ -229,10 +231,11 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) 
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
         Format::Parquet | Format::Arrow | Format::Criteo => job.columns.in_typed_files(),
     };
-    let is_number =
-        |name: &str| job.columns.dense.iter().any(|dense| dense.column == name && dense.transform == Transform::Auto);
-    let column = |name: String| match known.iter().find(|column| column.name == name) {
-        Some(known) if known.kind == ValueKind::Integer && is_number(&name) => {
+    let known: HashMap<&str, &FileColumn> = known.iter().map(|column| (column.name.as_str(), column)).collect();
+    let numbers = job.columns.dense.iter().filter(|dense| dense.transform == Transform::Auto);
+    let numbers: HashSet<&str> = numbers.map(|dense| dense.column.as_str()).collect();
+    let column = |name: String| match known.get(name.as_str()).copied() {
+        Some(known) if known.kind == ValueKind::Integer && numbers.contains(name.as_str()) => {
             known.clone().integers(Integers::AlsoNumbers)
         }
         Some(known) if kept.contains(&name) => match known.kind {

@@ -1,6 +1,6 @@
 //! Statistics of the columns of a job's training rows, in one pass: what `scale` and `quantiles` need.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_base::mix64;
@@ -74,20 +74,17 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
 
 /// The slots with quantiles, one for each column.
 fn cut_slots(columns: &Columns) -> Vec<&Slot> {
-    let mut slots: Vec<&Slot> = Vec::new();
-    for slot in columns.slots.iter().filter(|slot| slot.quantiles.is_some()) {
-        if !slots.iter().any(|other| other.column == slot.column) {
-            slots.push(slot);
-        }
-    }
-    slots
+    let mut seen = HashSet::new();
+    columns.slots.iter().filter(|slot| slot.quantiles.is_some() && seen.insert(&slot.column)).collect()
 }
 
 /// The dense features, one for each column: that with a scale if there are several.
 fn features(columns: &Columns) -> Vec<&DenseColumn> {
     let mut features: Vec<&DenseColumn> = Vec::new();
+    let mut places: HashMap<&String, usize> = HashMap::new();
     for feature in columns.dense.iter().filter(|feature| feature.length.is_none()) {
-        match features.iter_mut().find(|other| other.column == feature.column) {
+        let place = *places.entry(&feature.column).or_insert(features.len());
+        match features.get_mut(place) {
             None => features.push(feature),
             Some(other) if other.scale.is_none() => *other = feature,
             Some(_) => {}
@@ -153,7 +150,7 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
         extra,
         ..columns.clone()
     };
-    let names = measured.names();
+    let names: HashSet<String> = measured.names().into_iter().collect();
     measured.optional.retain(|column| names.contains(column));
     measured
 }

@@ -11,6 +11,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::checkpoint::{Checkpointer, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus};
+use crate::dense_memory::DenseMemory;
 use crate::drained::DrainedTraining;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
@@ -53,16 +54,22 @@ impl Training {
         &self.resources.job
     }
 
+    /// The memory that the dense parameters will take; `None` for an own model, which may have any.
+    pub fn dense_memory(&self) -> Option<DenseMemory> {
+        self.resources.model.spec.as_ref().map(|spec| DenseMemory::of(&self.resources.job, spec))
+    }
+
     /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::preflight).
     ///
     /// # Errors
-    /// A fault of [`preflight`](crate::preflight). In a cluster, all members end with it.
+    /// A user fault if the memory that this process may have is too small for the dense parameters. A fault of
+    /// [`preflight`](crate::preflight). In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
-        let started = match &resources.session {
+        let started = resources.check_memory().and_then(|()| match &resources.session {
             Some(session) if session.member.id().rank != 0 => pipeline.start(),
             _ => resources.check_before_start().and_then(|()| pipeline.start()),
-        };
+        });
         let running = match &resources.session {
             None => started?,
             Some(session) => {

@@ -65,7 +65,8 @@ impl TrainingSummary {
         let position = &manifest.position;
         let (rows, epochs) = (manifest.rows_trained(), position.whole_epochs());
         let summary = Self::new(rows, position.steps, epochs, RunEnd::StoppedEarly);
-        Self { run: Some(position.run).filter(|run| *run != 0), ..summary }
+        let (types, lists) = (manifest.types.clone(), manifest.lists.clone());
+        Self { run: Some(position.run).filter(|run| *run != 0), types, lists, ..summary }
     }
 
     /// A summary without what only the source knows.
@@ -80,6 +81,15 @@ mod tests {
 
     use super::*;
     use crate::checkpoint::{TrainPosition, TrainedBatches};
+
+    #[test]
+    fn the_types_of_a_checkpoint_are_those_of_its_manifest() {
+        let mut manifest = CheckpointManifest::new(1, Job::default(), TrainPosition::default(), Vec::new(), Vec::new());
+        manifest.types = BTreeMap::from([("items".to_owned(), ColumnType::Integer)]);
+        manifest.lists = BTreeSet::from(["items".to_owned()]);
+        let summary = TrainingSummary::at_checkpoint(&manifest);
+        assert_eq!((summary.types, summary.lists), (manifest.types, manifest.lists));
+    }
 
     #[test]
     fn the_epochs_of_a_checkpoint_are_those_that_are_done() {

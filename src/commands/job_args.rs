@@ -33,7 +33,8 @@ impl JobArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     job: JobArgs,
-    /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json.
+    /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json. Folders
+    /// that are not there are made.
     #[arg(long, value_name = "PATH")]
     pub(crate) report: Option<PathBuf>,
     /// Serve a live page of all processes of the run, and /metrics for Prometheus, at this address, for instance 127.0.0.1:9600. The first

@@ -9,8 +9,8 @@ use clap::Args;
 use super::job_args::JobArgs;
 use crate::out;
 
-/// Print the graph of a job: capacities of links, replicas and places; or, with the report of a smaller run, how many machines a run needs.
-/// Reads no rows
+/// Print the graph of a job (capacities of links, replicas and places) and the memory of its dense parameters; or, with the report of a
+/// smaller run, how many machines a run needs. Reads no rows
 #[derive(Args)]
 pub(crate) struct Plan {
     #[command(flatten)]
@@ -65,11 +65,16 @@ impl Plan {
         let (placement, evaluation) = (job.placement.clone(), job.evaluation_plan());
         let defaults: Vec<_> = job.default_optimizers().into_iter().chain(job.auto_values()).collect();
         let training = Training::builder(job).context(context).build()?;
-        let plan = training.plan();
+        let (plan, dense) = (training.plan(), training.dense_memory());
         if self.json {
-            return out::print(serde_json::json!(plan));
+            let mut plan = serde_json::json!(plan);
+            plan["dense"] = serde_json::json!(dense);
+            return out::print(plan);
         }
         out::print(plan)?;
+        if let Some(dense) = dense {
+            out::print(dense)?;
+        }
         for line in defaults {
             out::print(line)?;
         }

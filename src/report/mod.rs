@@ -32,8 +32,8 @@ pub(crate) struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder, which is made. Checks that all
-    /// can be written, before the training.
+    /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Makes the folder of the files, and
+    /// checks that all can be written, before the training.
     ///
     /// # Errors
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report.
@@ -48,6 +48,8 @@ impl ReportFiles {
         }
         let is_file = !path.is_dir() && (path.exists() || is_json);
         let files = if is_file {
+            let folder = path.parent().filter(|folder| !folder.exists());
+            folder.map_or(Ok(()), fs::create_dir_all).map_err(|e| cannot_write(&path, e))?;
             Self { json: Some(path), html: None, trace: None }
         } else {
             fs::create_dir_all(&path).map_err(|e| cannot_write(&path, e))?;

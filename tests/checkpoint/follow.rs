@@ -88,6 +88,26 @@ fn the_checkpoints_of_a_cluster_are_evaluated() {
     assert!((auc - of_model).abs() < 0.01 && auc > 0.6, "{auc} {of_model}");
 }
 
+/// The checkpoint has the types of the columns.
+#[test]
+fn a_checkpoint_is_evaluated_without_the_files_that_its_run_read() {
+    let train = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(rows("parquet")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), train.path().join(file.file_name())).unwrap();
+    }
+    let job = Job::new("parquet", &[&format!("data.train={}", train.path().display())]);
+    job.kill_after(3, &[]);
+    train.close().unwrap();
+    let mut follower = follow(&job, &[]);
+    while evaluations(&follower.said()).is_empty() {
+        follower.check_runs();
+    }
+    assert_eq!(evaluations(&follower.said())[0]["checkpoint"], job.newest());
+    follower.signal(Signal::TERM);
+    assert_eq!(follower.end().code, Some(0));
+}
+
 #[test]
 fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint() {
     let job = Job::new("parquet", &[]);

@@ -130,7 +130,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     let (model, setting) = output(dir.path());
     fs::write(dir.path().join("file"), "dear").unwrap();
     for (path, words) in
-        [("nowhere/report.json", "No such file"), ("file/report.json", "Not a dir"), ("file/report", "Not a dir")]
+        [("file/report.json", "Not a dir"), ("file/new/report.json", "Not a dir"), ("file/report", "Not a dir")]
     {
         let report = dir.path().join(path);
         for command in ["train", "launch"] {
@@ -168,6 +168,11 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
             train(dir.path(), &[]).arg("--report").arg(&again).output().unwrap().status.success(),
             "a report, whatever its name"
         );
+    }
+    for path in ["new/report.json", "other/new"] {
+        let report = dir.path().join(path);
+        let run = train(dir.path(), &[]).arg("--report").arg(&report).output().unwrap();
+        assert!(run.status.success() && report.exists(), "its folder is made: {path}: {run:?}");
     }
     // A report that is there is replaced at the end and not before.
     let old = dir.path().join("old.json");

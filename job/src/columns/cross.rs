@@ -14,6 +14,7 @@ pub struct SlotCross {
     /// The columns of two or three slots, such as `["user", "category"]`; their order counts.
     pub columns: Vec<String>,
     /// The number of buckets that combinations are hashed into, for instance `1_000_000`. Default: each combination has its own key.
+    /// At least 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
     /// The table of `[tables]` that has its rows, for instance `wide`. Default: `[table]`.

@@ -1,5 +1,7 @@
 //! A dense feature: a column, what stands for a missing value, and what becomes of the others.
 
+use std::collections::HashMap;
+
 use forebay_actors::Fault;
 use forebay_connectors::ValueKind;
 use serde::{Deserialize, Serialize};
@@ -17,7 +19,7 @@ pub struct DenseColumn {
     pub column: String,
     /// The column has a list of this many numbers in each row, for instance `64`: a vector that another model computed. Each number is an
     /// input of the model, and the options apply to each. A missing list counts as this many missing values. A row with a list of another
-    /// length is a bad row. Default: the column has one number.
+    /// length is a bad row. Default: the column has one number. From 1 to 16384.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
     /// Transform of its values.
@@ -162,8 +164,8 @@ impl DenseColumn {
         plain && !self.takes_nan() && self.clip.is_none() && self.scale.is_none()
     }
 
-    /// The fault names the column and the option.
-    pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
+    /// The fault names the column and the option. `scaled` has the features with a scale, by column.
+    pub(super) fn check(&self, columns: &Columns, scaled: &HashMap<&str, Vec<&Self>>) -> Result<(), Fault> {
         let name = &self.column;
         let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{name}`: {what}")));
         match &self.at {
@@ -220,13 +222,13 @@ impl DenseColumn {
         }
         match self.scale {
             None => Ok(()),
-            Some(_) => self.check_shared_statistics(columns).and_then(|()| self.check_statistics(columns)),
+            Some(_) => self.check_shared_statistics(scaled).and_then(|()| self.check_statistics(columns)),
         }
     }
 
     /// A column has one entry in `columns.statistics`, so all of its features with a scale must have the same values before it.
-    fn check_shared_statistics(&self, columns: &Columns) -> Result<(), Fault> {
-        let mut scaled = columns.dense.iter().filter(|other| other.column == self.column && other.scale.is_some());
+    fn check_shared_statistics(&self, scaled: &HashMap<&str, Vec<&Self>>) -> Result<(), Fault> {
+        let mut scaled = scaled.get(self.column.as_str()).into_iter().flatten();
         match scaled.find(|other| other.before_scale() != self.before_scale()) {
             None => Ok(()),
             Some(other) => Err(Fault::user(format!(

@@ -1,6 +1,9 @@
 //! Refuses slots that share a key space but hash their values in different ways: they would share no row, or rows of values that have
 //! nothing to do with each other.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+
 use forebay_actors::Fault;
 
 use super::{Columns, Slot, SlotCross, SlotKind};
@@ -29,52 +32,82 @@ fn hashed(kind: SlotKind) -> Option<Hashed> {
     })
 }
 
+/// The earlier slots of a key space, which are alike.
+struct Space<'a> {
+    first: &'a Slot,
+    /// The first whose kind is not `auto`.
+    first_of_kind: Option<&'a Slot>,
+}
+
 /// `kind` gives the kind of a slot; slots of the kind `auto` are not compared.
 ///
 /// # Errors
 /// A user fault that names two slots and their key space.
 pub fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKind) -> Result<(), Fault> {
-    for (at, slot) in columns.slots.iter().enumerate() {
-        for other in columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space()) {
-            let kinds = (kind(other), kind(slot));
-            let differ = hashed(kinds.0).zip(hashed(kinds.1)).is_some_and(|(a, b)| a != b);
-            let cuts = columns.boundaries_of(other) != columns.boundaries_of(slot);
-            if differ || cuts || other.buckets != slot.buckets {
-                let what = match (differ, cuts) {
-                    (true, _) => "kinds",
-                    (_, true) => "boundaries",
-                    _ => "numbers of buckets",
-                };
-                return Err(Fault::user(format!(
-                    "columns.slots: {} and {} share the key space `{}` with different {what}, so equal values would not share \
-                     rows, and others would: give one of them another key_space",
-                    shown(other, kinds.0),
-                    shown(slot, kinds.1),
-                    slot.key_space()
-                )));
+    let crosses: HashSet<String> = columns.crosses.iter().map(SlotCross::key_space).collect();
+    let mut spaces: HashMap<&str, Space> = HashMap::new();
+    for slot in &columns.slots {
+        let of_kind = hashed(kind(slot)).map(|_| slot);
+        match spaces.entry(slot.key_space()) {
+            Entry::Vacant(space) => {
+                space.insert(Space { first: slot, first_of_kind: of_kind });
+            }
+            Entry::Occupied(mut space) => {
+                let space = space.get_mut();
+                check_hashes(columns, space.first, slot, &kind)?;
+                space.first_of_kind.map_or(Ok(()), |other| check_hashes(columns, other, slot, &kind))?;
+                check_table(space.first, slot)?;
+                space.first_of_kind = space.first_of_kind.or(of_kind);
             }
         }
-        let others = columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space());
-        if let Some(other) = others.into_iter().find(|other| other.table != slot.table) {
-            let table = |slot: &Slot| slot.table.as_ref().map_or("[table]".into(), |name| format!("[tables.{name}]"));
+        if crosses.contains(slot.key_space()) {
             return Err(Fault::user(format!(
-                "columns.slots: `{}` and `{}` share the key space `{}`, and so their rows, but the tables are {} and {}: give them one \
-                 table, or one of them another key_space",
-                other.column,
+                "columns.slots: `{}` has the key space `{}`, which is that of a cross: give it another key_space",
                 slot.column,
-                slot.key_space(),
-                table(other),
-                table(slot)
-            )));
-        }
-        if let Some(cross) = columns.crosses.iter().map(SlotCross::key_space).find(|cross| cross == slot.key_space()) {
-            return Err(Fault::user(format!(
-                "columns.slots: `{}` has the key space `{cross}`, which is that of a cross: give it another key_space",
-                slot.column
+                slot.key_space()
             )));
         }
     }
     Ok(())
+}
+
+/// Refuses two slots of one key space that hash their values in different ways.
+fn check_hashes(columns: &Columns, other: &Slot, slot: &Slot, kind: impl Fn(&Slot) -> SlotKind) -> Result<(), Fault> {
+    let kinds = (kind(other), kind(slot));
+    let differ = hashed(kinds.0).zip(hashed(kinds.1)).is_some_and(|(a, b)| a != b);
+    let cuts = columns.boundaries_of(other) != columns.boundaries_of(slot);
+    if !differ && !cuts && other.buckets == slot.buckets {
+        return Ok(());
+    }
+    let what = match (differ, cuts) {
+        (true, _) => "kinds",
+        (_, true) => "boundaries",
+        _ => "numbers of buckets",
+    };
+    Err(Fault::user(format!(
+        "columns.slots: {} and {} share the key space `{}` with different {what}, so equal values would not share rows, and \
+         others would: give one of them another key_space",
+        shown(other, kinds.0),
+        shown(slot, kinds.1),
+        slot.key_space()
+    )))
+}
+
+/// Refuses two slots of one key space whose tables differ.
+fn check_table(other: &Slot, slot: &Slot) -> Result<(), Fault> {
+    if other.table == slot.table {
+        return Ok(());
+    }
+    let table = |slot: &Slot| slot.table.as_ref().map_or("[table]".into(), |name| format!("[tables.{name}]"));
+    Err(Fault::user(format!(
+        "columns.slots: `{}` and `{}` share the key space `{}`, and so their rows, but the tables are {} and {}: give them one \
+         table, or one of them another key_space",
+        other.column,
+        slot.column,
+        slot.key_space(),
+        table(other),
+        table(slot)
+    )))
 }
 
 fn shown(slot: &Slot, kind: SlotKind) -> String {
@@ -102,6 +135,10 @@ mod tests {
                 "`a` (hex) and `b` (string)",
             ),
             ("{ column = 'a', kind = 'int' }, { column = 'a', kind = 'log_bucket' }", "the key space `a`"),
+            (
+                "'a', { column = 'b', kind = 'int', key_space = 'a' }, { column = 'c', kind = 'string', key_space = 'a' }",
+                "`b` (int) and `c` (string)",
+            ),
             ("{ column = 'a', kind = 'hour' }, { column = 'a', kind = 'weekday' }", "different kinds"),
             ("'a', { column = 'b', buckets = 9, key_space = 'a' }", "different numbers of buckets"),
             (

@@ -1,6 +1,7 @@
 //! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
 //! needed, because keys are hashes of (slot, value).
 
+mod column_uses;
 mod cross;
 mod dense_column;
 mod key_spaces;
@@ -8,16 +9,18 @@ mod slot;
 mod slot_tables;
 mod twice;
 
-use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_actors::{Fault, counted};
 use forebay_base::nearest;
-use forebay_connectors::{FileColumn, Format, Integers, ValueKind};
+use forebay_connectors::{FileColumn, Format, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::label_column::Labels;
 use crate::string_or_table::{Named, list};
 
+use column_uses::ColumnUses;
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
 pub use key_spaces::check_key_spaces;
@@ -104,13 +107,9 @@ impl Columns {
 
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub fn names_with(&self, first: &[String]) -> Vec<String> {
-        let mut names: Vec<String> = Vec::new();
-        for column in first.iter().chain(self.features()).chain(&self.extra) {
-            if !names.contains(column) {
-                names.push(column.clone());
-            }
-        }
-        names
+        let mut seen = HashSet::new();
+        let all = first.iter().chain(self.features()).chain(&self.extra);
+        all.filter(|column| seen.insert(*column)).cloned().collect()
     }
 
     /// The columns of the features, as often as they are used.
@@ -140,6 +139,7 @@ impl Columns {
             )));
         }
         let mut columns: Vec<FileColumn> = Vec::new();
+        let mut places: HashMap<&String, usize> = HashMap::new();
         let labels = self.label.iter().map(|label| (&label.column, label.in_text()));
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
         let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
@@ -147,9 +147,13 @@ impl Columns {
         let at = self.dense.iter().filter_map(|dense| Some((dense.at_column()?, ValueKind::Text)));
         let weights = self.slots.iter().filter_map(|slot| Some((slot.weights.as_ref()?, ValueKind::Number)));
         for (name, kind) in labels.chain(weight).chain(dense).chain(at).chain(slots).chain(weights) {
-            let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
-                columns.push(FileColumn::new(name, kind));
-                continue;
+            let there = match places.entry(name) {
+                Entry::Occupied(place) => &mut columns[*place.get()],
+                Entry::Vacant(place) => {
+                    place.insert(columns.len());
+                    columns.push(FileColumn::new(name, kind));
+                    continue;
+                }
             };
             there.kind = match (there.kind, kind) {
                 (a, b) if a == b => a,
@@ -163,11 +167,13 @@ impl Columns {
             };
         }
         for name in &self.extra {
-            if !columns.iter().any(|column| column.name == *name) {
+            if let Entry::Vacant(place) = places.entry(name) {
+                place.insert(columns.len());
                 columns.push(FileColumn::new(name, ValueKind::Text));
             }
         }
-        Ok(columns.into_iter().map(|column| self.as_read(column)).collect())
+        let uses = ColumnUses::of(self);
+        Ok(columns.into_iter().map(|column| uses.as_read(column)).collect())
     }
 
     /// Dense features and slots whose type in the file decides how they are read.
@@ -179,63 +185,24 @@ impl Columns {
 
     /// Every column that is read, without repetition, for files that know the types of their columns.
     pub fn in_typed_files(&self) -> Vec<FileColumn> {
-        self.names().into_iter().map(|name| self.as_read(FileColumn::new(name, ValueKind::Text))).collect()
-    }
-
-    fn as_read(&self, column: FileColumn) -> FileColumn {
-        let optional = self.optional.contains(&column.name);
-        let text = self.has_only_slots_of(SlotKind::String, &column.name);
-        let keys = self.has_only_slots_of(SlotKind::Int, &column.name);
-        let integers = if keys { Integers::Wrapping } else { Integers::Signed };
-        let list =
-            self.lists.contains(&column.name) || self.has_lists(&column.name) && !self.single.contains(&column.name);
-        let beside = self.beside(&column.name);
-        column.optional(optional).folder_text(text).integers(integers).list(list).beside(beside)
-    }
-
-    /// The column of the weights of a slot's values, for a slot's column, and the other way round.
-    fn beside(&self, name: &str) -> Option<String> {
-        self.slots.iter().find_map(|slot| match &slot.weights {
-            Some(weights) if slot.column == name => Some(weights.clone()),
-            Some(weights) if weights == name => Some(slot.column.clone()),
-            _ => None,
-        })
-    }
-
-    /// Whether an option of a feature says that a column holds lists.
-    fn has_lists(&self, name: &str) -> bool {
-        let vectors = self.dense.iter().any(|dense| dense.column == name && dense.length.is_some());
-        let of_lists = |slot: &Slot| [slot.first, slot.last].iter().any(Option::is_some) || slot.pooling.is_some();
-        let bags = self.slots.iter().any(|slot| match &slot.weights {
-            Some(weights) => slot.column == name || weights == name,
-            None => slot.column == name && of_lists(slot),
-        });
-        vectors || bags
-    }
-
-    /// Whether a column is read only as slots of this kind, and perhaps for custom stages.
-    fn has_only_slots_of(&self, kind: SlotKind, column: &str) -> bool {
-        let mut slots = self.slots.iter().filter(|slot| slot.column == column).peekable();
-        let labels = self.label.iter().map(|label| label.column.as_str()).chain(self.weight.as_deref());
-        let dense = self
-            .dense
-            .iter()
-            .flat_map(|dense| std::iter::once(dense.column.as_str()).chain(dense.at_column().map(String::as_str)));
-        let weights = self.slots.iter().filter_map(|slot| slot.weights.as_deref());
-        slots.peek().is_some()
-            && slots.all(|slot| slot.kind == kind)
-            && labels.chain(dense).chain(weights).all(|name| name != column)
+        let uses = ColumnUses::of(self);
+        self.names().into_iter().map(|name| uses.as_read(FileColumn::new(name, ValueKind::Text))).collect()
     }
 
     /// Checks the columns and their options; the fault names the field.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
-        self.dense.iter().try_for_each(|dense| dense.check(self))?;
-        self.slots.iter().try_for_each(|slot| slot.check(self))?;
+        let scaled = self.dense.iter().filter(|dense| dense.scale.is_some());
+        let scaled = by_column(scaled.map(|dense| (&dense.column, dense)));
+        self.dense.iter().try_for_each(|dense| dense.check(self, &scaled))?;
+        let quantiles = self.slots.iter().filter_map(|slot| Some((&slot.column, slot.quantiles?)));
+        let quantiles = by_column(quantiles);
+        self.slots.iter().try_for_each(|slot| slot.check(self, &quantiles))?;
         self.crosses.iter().try_for_each(|cross| cross.check(self))?;
         check_key_spaces(self, |slot| slot.kind)?;
         let names = self.names();
-        match self.optional.iter().find(|column| !names.contains(column)) {
+        let known: HashSet<&String> = names.iter().collect();
+        match self.optional.iter().find(|column| !known.contains(column)) {
             None => Ok(()),
             Some(unknown) => {
                 let near = nearest(unknown, names.iter().map(String::as_str));
@@ -287,14 +254,20 @@ impl Columns {
         let tables = self.slot_tables();
         let mut order: Vec<usize> = (0..spaces.len()).collect();
         order.sort_by_key(|&slot| tables[slot]);
-        let mut names: Vec<&str> = Vec::new();
+        let mut numbers: HashMap<&String, usize> = HashMap::new();
         for slot in order {
-            if !names.contains(&spaces[slot].as_str()) {
-                names.push(&spaces[slot]);
-            }
+            let next = numbers.len();
+            numbers.entry(&spaces[slot]).or_insert(next);
         }
-        spaces.iter().map(|space| names.iter().position(|name| name == space).unwrap_or_default()).collect()
+        spaces.iter().map(|space| numbers[space]).collect()
     }
+}
+
+/// The entries of each column, in their order.
+pub(crate) fn by_column<'a, T>(entries: impl Iterator<Item = (&'a String, T)>) -> HashMap<&'a str, Vec<T>> {
+    let mut all: HashMap<&str, Vec<T>> = HashMap::new();
+    entries.for_each(|(column, entry)| all.entry(column).or_default().push(entry));
+    all
 }
 
 /// `C1..C26` stands for the 26 names, `s01..s26` for 26 with two digits each; any other text for itself.
@@ -359,6 +332,8 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
 
 #[cfg(test)]
 mod tests {
+    use forebay_connectors::Integers;
+
     use super::*;
 
     #[test]
@@ -432,6 +407,29 @@ mod tests {
         assert_eq!(of("b"), (Integers::Signed, false), "a dense feature may not wrap");
         assert_eq!((of("c"), of("d")), ((Integers::Signed, true), (Integers::Signed, false)));
         assert!(columns.in_typed_files().iter().any(|column| column.name == "c" && column.folder_text));
+    }
+
+    /// Takes minutes if a loop over the columns goes through all of them for each.
+    #[test]
+    fn tens_of_thousands_of_columns_are_checked_and_found_by_name() {
+        let columns: Columns = toml::from_str(
+            r#"
+            dense = ["d1..d50000"]
+            slots = ["s1..s50000", { column = "t1..t50000", key_space = "t", kind = "int" }, { column = "s7", kind = "int", key_space = "n" }]
+            optional = ["t1..t50000"]
+            "#,
+        )
+        .unwrap();
+        columns.check_twice().unwrap();
+        columns.check().unwrap();
+        assert_eq!(columns.in_typed_files().len(), 150_001);
+        let spaces = columns.key_spaces();
+        assert_eq!(
+            [0, 49_999, 50_000, 99_999, 100_000].map(|slot: usize| spaces[slot]),
+            [0, 49_999, 50_000, 50_000, 50_001]
+        );
+        let said = columns.in_files(Format::Csv).unwrap_err().to_string();
+        assert!(said.contains("`s7` of text is read both as text and as integers"), "{said}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A slot: a categorical column, and how its values become keys.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
 use forebay_actors::Fault;
@@ -29,17 +30,17 @@ pub struct Slot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundaries: Option<Vec<f64>>,
     /// The number of buckets between quantiles of the training rows, instead of `boundaries`, for instance `10` for deciles. `forebay data
-    /// stats JOB --write` computes the quantiles and writes them to `columns.quantiles`.
+    /// stats JOB --write` computes the quantiles and writes them to `columns.quantiles`. From 2 to 1000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<usize>,
     /// The number of buckets that values are hashed into, for instance `100_000`. A missing value has its own key. Default: each value has
-    /// its own key.
+    /// its own key. At least 2.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
-    /// How many values from the start of a list are used, for instance `50`. Default: all.
+    /// How many values from the start of a list are used, for instance `50`. Default: all. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<usize>,
-    /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all.
+    /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<usize>,
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
@@ -118,7 +119,8 @@ impl Slot {
         std::iter::once(&self.column).chain(&self.weights)
     }
 
-    pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
+    /// `quantiles` has those of all slots, by column.
+    pub(super) fn check(&self, columns: &Columns, quantiles: &HashMap<&str, Vec<usize>>) -> Result<(), Fault> {
         let of = || format!("columns.slots: `{}`", self.column);
         for (name, count) in [("first", self.first), ("last", self.last)] {
             if count == Some(0) {
@@ -130,7 +132,7 @@ impl Slot {
         }
         check_buckets(self.buckets, of)?;
         self.check_weights(columns, of)?;
-        self.check_boundaries(columns, of)
+        self.check_boundaries(columns, quantiles, of)
     }
 
     fn check_weights(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
@@ -154,7 +156,12 @@ impl Slot {
         }
     }
 
-    fn check_boundaries(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
+    fn check_boundaries(
+        &self,
+        columns: &Columns,
+        all: &HashMap<&str, Vec<usize>>,
+        of: impl Fn() -> String,
+    ) -> Result<(), Fault> {
         let refuse = |what: &str| Err(Fault::user(format!("{}: {what}", of())));
         let given = self.boundaries.is_some() || self.quantiles.is_some();
         match (self.kind == SlotKind::Boundaries, given) {
@@ -177,14 +184,12 @@ impl Slot {
         if let Some(quantiles) = self.quantiles.filter(|quantiles| !(2..=MOST_QUANTILES).contains(quantiles)) {
             return refuse(&format!("quantiles is {quantiles}, expected 2 to {MOST_QUANTILES}"));
         }
-        let same = columns.slots.iter().filter(|other| other.column == self.column);
-        if let Some(other) = same
-            .filter_map(|other| other.quantiles)
-            .find(|&other| Some(other) != self.quantiles && self.quantiles.is_some())
+        let mut same = all.get(self.column.as_str()).into_iter().flatten();
+        if let Some(quantiles) = self.quantiles
+            && let Some(other) = same.find(|other| **other != quantiles)
         {
             return refuse(&format!(
-                "quantiles is {} here and {other} in another slot of this column, expected the same",
-                self.quantiles.unwrap_or_default()
+                "quantiles is {quantiles} here and {other} in another slot of this column, expected the same"
             ));
         }
         let (field, boundaries) = match (&self.boundaries, columns.quantiles_of(&self.column)) {

@@ -1,5 +1,7 @@
 //! Which table each slot has its rows in.
 
+use std::collections::{HashMap, HashSet};
+
 use super::Columns;
 
 impl Columns {
@@ -10,22 +12,16 @@ impl Columns {
             return self.tables.iter().map(String::as_str).collect();
         }
         let of_slots = self.slots.iter().map(|slot| slot.table.as_deref());
-        let mut names: Vec<&str> = Vec::new();
-        for name in of_slots.chain(self.crosses.iter().map(|cross| cross.table.as_deref())).flatten() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        names
+        let all = of_slots.chain(self.crosses.iter().map(|cross| cross.table.as_deref())).flatten();
+        let mut seen = HashSet::new();
+        all.filter(|name| seen.insert(*name)).collect()
     }
 
     /// For each slot the number of its table, the crosses last.
     pub fn slot_tables(&self) -> Vec<usize> {
-        let names = self.named_tables();
-        let number = |name: &Option<String>| {
-            let at = name.as_deref().and_then(|name| names.iter().position(|other| *other == name));
-            at.map_or(0, |at| at + 1)
-        };
+        let numbers: HashMap<&str, usize> = self.named_tables().into_iter().zip(1..).collect();
+        let number =
+            |name: &Option<String>| name.as_deref().and_then(|name| numbers.get(name).copied()).unwrap_or_default();
         let of_slots = self.slots.iter().map(|slot| number(&slot.table));
         of_slots.chain(self.crosses.iter().map(|cross| number(&cross.table))).collect()
     }

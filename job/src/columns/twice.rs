@@ -1,5 +1,7 @@
 //! Refuses a dense feature or a slot that stands in the job twice: a slip, which would only double its weight.
 
+use std::collections::HashMap;
+
 use forebay_actors::Fault;
 
 use super::Columns;
@@ -7,15 +9,13 @@ use super::Columns;
 impl Columns {
     /// Refuses an entry that is the same as an earlier one. One column with other options, such as another transform, is another feature.
     pub(crate) fn check_twice(&self) -> Result<(), Fault> {
-        let dense = self.dense.iter().enumerate();
-        if let Some((_, twice)) = dense.clone().find(|(at, dense)| self.dense[..*at].contains(dense)) {
+        if let Some(twice) = first_twice(&self.dense, |dense| &dense.column) {
             return Err(Fault::user(format!(
                 "columns.dense has `{}` twice: leave one out, or give one another transform",
                 twice.column
             )));
         }
-        let slots = self.slots.iter().enumerate();
-        if let Some((_, twice)) = slots.clone().find(|(at, slot)| self.slots[..*at].contains(slot)) {
+        if let Some(twice) = first_twice(&self.slots, |slot| &slot.column) {
             return Err(Fault::user(format!(
                 "columns.slots has `{}` twice: leave one out, or give one a key_space of its own for other keys",
                 twice.column
@@ -23,6 +23,17 @@ impl Columns {
         }
         Ok(())
     }
+}
+
+/// The first entry that is the same as an earlier one.
+fn first_twice<'a, T: PartialEq>(entries: &'a [T], column: impl Fn(&'a T) -> &'a String) -> Option<&'a T> {
+    let mut earlier: HashMap<&String, Vec<&T>> = HashMap::new();
+    entries.iter().find(|entry| {
+        let of_column = earlier.entry(column(entry)).or_default();
+        let is_there = of_column.contains(entry);
+        of_column.push(entry);
+        is_there
+    })
 }
 
 #[cfg(test)]

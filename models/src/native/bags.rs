@@ -35,10 +35,12 @@ pub(super) struct SlotPlace {
 impl SlotPlace {
     /// The place of each slot of `spec`; empty if all embeddings have one width.
     pub(super) fn of_slots(spec: &ModelSpec) -> Vec<SlotPlace> {
-        match spec.slot_dims.is_empty() {
-            true => Vec::new(),
-            false => (0..spec.slots).map(|slot| SlotPlace { at: spec.slot_at(slot), dim: spec.dim_of(slot) }).collect(),
-        }
+        let mut end = 0;
+        let of_dim = |&dim: &usize| {
+            end += dim;
+            SlotPlace { at: end - dim, dim }
+        };
+        spec.slot_dims.iter().map(of_dim).collect()
     }
 }
 

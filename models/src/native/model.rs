@@ -92,6 +92,12 @@ impl NativeModel {
         })
     }
 
+    /// How many buffers of gradients, each as long as the `parameters` dense parameters, training on batches of `rows` rows keeps: one
+    /// for each micro-batch, and one for their sum.
+    pub fn gradient_buffers(parameters: usize, rows: usize) -> usize {
+        micro_batches(parameters, rows) + 1
+    }
+
     fn shape(&self) -> BatchShape {
         BatchShape {
             slots: self.net.spec.slots,
@@ -109,8 +115,7 @@ impl NativeModel {
         if let Run::Vectors { .. } = run {
             self.vectors.iter_mut().for_each(|vectors| vectors.resize(n * vector_dim, 0.0));
         }
-        let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
-        let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
+        let count = micro_batches(self.net.len(), n);
         let histories: Vec<usize> = self.net.attention.iter().map(|unit| unit.pair.history).collect();
         let values = |rows: Range<usize>| -> Vec<usize> {
             let bags = self.net.bags(batch, rows.start);
@@ -254,6 +259,12 @@ impl NativeModel {
         });
         Err(ModelError::NonFinite(what))
     }
+}
+
+/// Micro-batches of a batch of `rows` rows, for a model with so many parameters.
+fn micro_batches(parameters: usize, rows: usize) -> usize {
+    let most = if parameters <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
+    (rows / MICRO_BATCH_ROWS).clamp(1, most)
 }
 
 /// How many threads share each matrix product of `count` micro-batches that run side by side. Without sharing, each micro-batch

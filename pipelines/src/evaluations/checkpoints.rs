@@ -39,6 +39,7 @@ pub struct CheckpointEvaluations {
     damaged: DamagedCheckpoints,
     /// Whether there are checkpoints and none is whole.
     waits_for_whole: bool,
+    /// The types of the columns in the files that the run reads, for checkpoints that do not have them.
     types: Option<RowTypes>,
     points: Vec<EvaluationPoint>,
 }
@@ -235,8 +236,12 @@ impl CheckpointEvaluations {
         Ok(())
     }
 
-    /// The types of the columns in training, so that the rows are read alike. They are those of the files that the run reads.
+    /// Adds the types of the columns in training, so that the rows are read alike, to the model of a checkpoint that does not have them:
+    /// an earlier program wrote it, or no process could tell. They are those of the files that the run reads.
     fn add_types(&mut self, model: &mut Model) -> Result<(), Fault> {
+        if model.training.as_ref().is_none_or(|training| !training.types.is_empty()) {
+            return Ok(());
+        }
         if self.types.is_none() {
             let files = match &model.job.data.train {
                 Some(train) => sources::check(&model.job, &self.context, train)

@@ -17,6 +17,7 @@ use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
 use super::search::{MOST, cheapest, cheapest_run};
 use super::tables;
+use crate::dense_memory::DenseMemory;
 use crate::job_model::JobModel;
 use crate::registry::Registry;
 
@@ -43,6 +44,8 @@ pub struct RunPlan {
     pub links: Vec<PlannedLink>,
     /// The table and its checkpoint.
     pub table: PlannedTable,
+    /// The dense parameters, and the memory of a trainer that they take. `None` for an own model.
+    pub dense: Option<DenseMemory>,
     /// All that was measured once and taken to hold, or not measured at all.
     pub assumptions: Vec<Assumption>,
 }
@@ -187,6 +190,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
         links,
         bounds,
         table,
+        dense: model.spec.as_ref().map(|spec| DenseMemory::of(&job, spec)),
         assumptions,
     })
 }
@@ -565,6 +569,9 @@ impl fmt::Display for RunPlan {
             size(shard_bytes as u64),
             size(machine_bytes as u64)
         )?;
+        if let Some(dense) = &self.dense {
+            writeln!(f, "each trainer: {dense}")?;
+        }
         writeln!(
             f,
             "checkpoint: {}, {}; model folder: {}, {}",

@@ -1,10 +1,10 @@
 //! The columns that a request must have: their names, and the types that they had in training.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_base::nearest;
-use forebay_job::{Columns, SlotKind};
+use forebay_job::{Columns, Slot, SlotKind};
 
 use crate::column_type::ColumnType;
 
@@ -36,19 +36,22 @@ pub(super) struct ServingColumn {
 impl ServingColumns {
     /// `types` and `lists` as in [`TrainingSummary`](crate::TrainingSummary).
     pub(super) fn new(columns: &Columns, types: &BTreeMap<String, ColumnType>, lists: &BTreeSet<String>) -> Self {
+        let hex = columns.slots.iter().filter(|slot| slot.kind == SlotKind::Hex);
+        let hex: HashSet<&String> = hex.map(|slot| &slot.column).collect();
+        let cut = columns.slots.iter().filter(|slot| slot.first.or(slot.last).is_some());
+        let cut: HashSet<&String> = cut.flat_map(Slot::columns).collect();
+        let optional: HashSet<&String> = columns.optional.iter().collect();
         let mut found: Vec<ServingColumn> = Vec::new();
         for name in columns.names_with(&[]) {
             if columns.extra.contains(&name) {
                 continue;
             }
-            let mut slots = columns.slots.iter().filter(|slot| slot.column == name);
-            let is_hex = slots.any(|slot| slot.kind == SlotKind::Hex);
-            let mut read = columns.slots.iter().filter(|slot| slot.columns().any(|column| *column == name));
-            let lists = lists.contains(&name) || read.any(|slot| slot.first.or(slot.last).is_some());
+            let is_hex = hex.contains(&name);
+            let lists = lists.contains(&name) || cut.contains(&name);
             // Hexadecimal strings and the integers that they stand for have the same keys.
             let trained = types.get(&name).copied();
             let (kind, told) = (trained.filter(|_| !is_hex), trained.or(is_hex.then_some(ColumnType::Text)));
-            found.push(ServingColumn { optional: columns.optional.contains(&name), kind, told, lists, name });
+            found.push(ServingColumn { optional: optional.contains(&name), kind, told, lists, name });
         }
         Self {
             by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),

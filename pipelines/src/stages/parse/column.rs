@@ -1,11 +1,12 @@
 //! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
+use std::collections::HashMap;
 use std::fmt::{self, Display, LowerExp};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{ArrowPrimitiveType, DataType};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field};
 use forebay_actors::{Fault, FaultKind};
 
 /// What a column should be, which also determines the advice for a column of the wrong type.
@@ -35,11 +36,34 @@ impl Display for Wanted<'_> {
 
 pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
-pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
-    batch.column_by_name(name).ok_or_else(|| {
-        let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
-        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", "))).kind(FaultKind::BadData)
-    })
+/// The columns of a batch by name. A batch may have tens of thousands, and `column_by_name` of Arrow goes through all of them.
+pub(super) struct BatchColumns<'a> {
+    batch: &'a RecordBatch,
+    places: HashMap<&'a str, usize>,
+}
+
+impl<'a> BatchColumns<'a> {
+    pub(super) fn of(batch: &'a RecordBatch) -> Self {
+        let fields = batch.schema_ref().fields().iter().enumerate();
+        // Of several columns of one name the first.
+        let places = fields.rev().map(|(at, field)| (field.name().as_str(), at)).collect();
+        Self { batch, places }
+    }
+
+    fn place(&self, name: &str) -> Result<usize, Fault> {
+        self.places.get(name).copied().ok_or_else(|| {
+            let there: Vec<&str> = self.batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
+            Fault::user(format!("no column `{name}`: the rows have {}", there.join(", "))).kind(FaultKind::BadData)
+        })
+    }
+
+    pub(super) fn column(&self, name: &str) -> Result<&'a ArrayRef, Fault> {
+        Ok(self.batch.column(self.place(name)?))
+    }
+
+    pub(super) fn field(&self, name: &str) -> Result<&'a Field, Fault> {
+        Ok(self.batch.schema_ref().field(self.place(name)?))
+    }
 }
 
 /// A column as numbers of one type.

@@ -15,6 +15,7 @@ mod slot;
 mod type_check;
 mod value_weights;
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
@@ -29,7 +30,7 @@ use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows};
 use crate::labels_seen::LabelsSeen;
 use bad_rows::{BadRows, Reject};
-use column::column;
+use column::BatchColumns;
 use cross::CrossParser;
 use dense::DenseParser;
 use negatives::NegativeSample;
@@ -133,11 +134,14 @@ impl Parse {
     /// false.
     #[must_use]
     pub fn hashing_late(mut self, late: bool) -> Self {
-        let crossed: Vec<usize> = self.columns.crosses.iter().flat_map(|cross| cross.slots(&self.columns)).collect();
+        let crossed: HashSet<usize> =
+            self.columns.crosses.iter().flat_map(|cross| cross.slots(&self.columns)).collect();
         let spaces = self.columns.key_spaces();
-        let is_alone = |slot: usize| spaces.iter().filter(|&&space| space == spaces[slot]).count() == 1;
+        let mut slots_of: HashMap<usize, usize> = HashMap::new();
+        spaces.iter().for_each(|space| *slots_of.entry(*space).or_default() += 1);
         for (slot, parser) in self.slots.iter_mut().enumerate() {
-            if late && self.tables.is_empty() && !crossed.contains(&slot) && is_alone(slot) {
+            let is_alone = slots_of[&spaces[slot]] == 1;
+            if late && self.tables.is_empty() && !crossed.contains(&slot) && is_alone {
                 parser.hash_late();
             }
         }
@@ -170,22 +174,23 @@ impl Parse {
         }
         self.types.check(rows.batch.schema())?;
         let n = rows.batch.num_rows();
+        let there = BatchColumns::of(&rows.batch);
         let labels = match self.keep {
-            None => self.labels(&rows.batch, bad)?,
+            None => self.labels(&there, n, bad)?,
             Some(_) => vec![0.0; n * self.columns.label.len()],
         };
         let weights = match &self.columns.weight {
-            Some(weight) if self.keep.is_none() => label::weights(weight, column(&rows.batch, weight)?, bad)?,
+            Some(weight) if self.keep.is_none() => label::weights(weight, there.column(weight)?, bad)?,
             _ => Vec::new(),
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
-            let at = spec.at_column().map(|name| column(&rows.batch, name)).transpose()?;
-            parser.parse(&spec.column, &dense_column(&rows.batch, spec)?, at, &mut dense, bad)?;
+            let at = spec.at_column().map(|name| there.column(name)).transpose()?;
+            parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
-            let of_slot = |name: &String| slot_column(&rows.batch, name, &self.columns);
+            let of_slot = |name: &String| slot_column(&there, name, &self.columns);
             let (values, weights) = (of_slot(&spec.column)?, spec.weights.as_ref().map(of_slot).transpose()?);
             slots.push(parser.parse(&spec.column, &values, weights.as_ref(), bad)?);
         }
@@ -219,18 +224,18 @@ impl Parse {
         })
     }
 
-    /// The labels, `[t × n]`.
-    fn labels(&mut self, batch: &RecordBatch, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+    /// The labels, `[t × n]`, of `rows` rows.
+    fn labels(&mut self, there: &BatchColumns, rows: usize, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
         let mut labels = Vec::new();
         for (label, positives) in self.columns.label.iter().zip(&mut self.positives) {
-            let of_label = label::parse(label, column(batch, &label.column)?, positives, bad)?;
+            let of_label = label::parse(label, there.column(&label.column)?, positives, bad)?;
             if labels.is_empty() { labels = of_label } else { labels.extend_from_slice(&of_label) }
         }
         if self.after_click {
-            let (clicks, conversions) = labels.split_at_mut(batch.num_rows());
+            let (clicks, conversions) = labels.split_at_mut(rows);
             label::conversions_after_clicks(clicks, conversions);
         }
-        label::refuse_rows_without_any(&self.columns.label, &labels, batch.num_rows(), bad);
+        label::refuse_rows_without_any(&self.columns.label, &labels, rows, bad);
         Ok(labels)
     }
 
@@ -257,7 +262,8 @@ impl Parse {
 
     /// What travels with the rows of a prediction.
     fn kept(keep: &[String], rows: &Rows, bad: &BadRows) -> Result<KeptRows, Fault> {
-        let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));
+        let there = BatchColumns::of(&rows.batch);
+        let columns = keep.iter().map(|name| Ok((name.as_str(), there.column(name)?)));
         KeptRows::new(columns.collect::<Result<_, Fault>>()?, bad.reasons(rows.batch.num_rows()))
     }
 }
@@ -272,11 +278,10 @@ fn in_file(fault: Fault, rows: &Rows) -> Fault {
 
 /// The column of a dense feature. Integers of text become the numbers that they are without a slot of the kind `int` on the same column,
 /// so that the transform `auto` takes no logarithm.
-fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
-    let array = column(batch, &feature.column)?;
+fn dense_column(there: &BatchColumns, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
+    let array = there.column(&feature.column)?;
     let are_integers = matches!(array.data_type(), DataType::Int64 | DataType::List(_));
-    let of_text = || batch.schema_ref().field_with_name(&feature.column).is_ok_and(is_number_of_text);
-    if feature.transform != Transform::Auto || !are_integers || !of_text() {
+    if feature.transform != Transform::Auto || !are_integers || !is_number_of_text(there.field(&feature.column)?) {
         return Ok(Arc::clone(array));
     }
     let kind = match array.data_type() {
@@ -287,8 +292,8 @@ fn dense_column(batch: &RecordBatch, feature: &DenseColumn) -> Result<ArrayRef, 
 }
 
 /// The column of a slot or of its weights. One of nothing but nulls is one of missing lists, if it had lists in the training of a model.
-fn slot_column(batch: &RecordBatch, name: &str, columns: &Columns) -> Result<ArrayRef, Fault> {
-    let array = column(batch, name)?;
+fn slot_column(there: &BatchColumns, name: &str, columns: &Columns) -> Result<ArrayRef, Fault> {
+    let array = there.column(name)?;
     match *array.data_type() == DataType::Null && columns.lists.iter().any(|list| list == name) {
         true => Ok(new_null_array(&DataType::new_list(DataType::Null, true), array.len())),
         false => Ok(Arc::clone(array)),

@@ -1,0 +1,70 @@
+//! How the job uses each column, looked up by name: a job may have tens of thousands of columns.
+
+use std::collections::HashMap;
+
+use forebay_connectors::{FileColumn, Integers};
+
+use super::{Columns, SlotKind};
+
+/// How the job uses its columns.
+pub(super) struct ColumnUses<'a>(HashMap<&'a str, Use<'a>>);
+
+/// How the job uses one column.
+#[derive(Clone, Copy, Default)]
+struct Use<'a> {
+    optional: bool,
+    /// In the training of a model it had lists, or had none.
+    had_lists: bool,
+    had_none: bool,
+    /// An option of a feature says that it holds lists.
+    has_lists: bool,
+    /// The kind of its first slot.
+    kind: Option<SlotKind>,
+    /// It has slots of several kinds, or is more than a slot and a column for custom stages.
+    mixed: bool,
+    /// The column of the weights of its values, or of the values that it weighs.
+    beside: Option<&'a str>,
+}
+
+impl<'a> ColumnUses<'a> {
+    pub(super) fn of(columns: &'a Columns) -> Self {
+        let mut uses = Self(HashMap::new());
+        columns.optional.iter().for_each(|name| uses.column(name).optional = true);
+        columns.lists.iter().for_each(|name| uses.column(name).had_lists = true);
+        columns.single.iter().for_each(|name| uses.column(name).had_none = true);
+        let labels = columns.label.iter().map(|label| &label.column).chain(&columns.weight);
+        let at = columns.dense.iter().filter_map(|dense| dense.at_column());
+        labels.chain(at).for_each(|name| uses.column(name).mixed = true);
+        for dense in &columns.dense {
+            let of_column = uses.column(&dense.column);
+            of_column.mixed = true;
+            of_column.has_lists |= dense.length.is_some();
+        }
+        for slot in &columns.slots {
+            let of_column = uses.column(&slot.column);
+            of_column.mixed |= *of_column.kind.get_or_insert(slot.kind) != slot.kind;
+            of_column.has_lists |= slot.first.or(slot.last).is_some() || slot.pooling.is_some();
+            let Some(weights) = &slot.weights else { continue };
+            of_column.has_lists = true;
+            of_column.beside.get_or_insert(weights);
+            let of_weights = uses.column(weights);
+            (of_weights.mixed, of_weights.has_lists) = (true, true);
+            of_weights.beside.get_or_insert(&slot.column);
+        }
+        uses
+    }
+
+    fn column(&mut self, name: &'a str) -> &mut Use<'a> {
+        self.0.entry(name).or_default()
+    }
+
+    /// The column as the reader of a file is told to read it.
+    pub(super) fn as_read(&self, column: FileColumn) -> FileColumn {
+        let of = self.0.get(column.name.as_str()).copied().unwrap_or_default();
+        let only = |kind| !of.mixed && of.kind == Some(kind);
+        let integers = if only(SlotKind::Int) { Integers::Wrapping } else { Integers::Signed };
+        let list = of.had_lists || of.has_lists && !of.had_none;
+        let beside = of.beside.map(str::to_owned);
+        column.optional(of.optional).folder_text(only(SlotKind::String)).integers(integers).list(list).beside(beside)
+    }
+}
