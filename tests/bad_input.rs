@@ -10,7 +10,6 @@ use std::sync::Arc;
 use arrow::array::{Float32Array, Int32Array};
 use arrow::record_batch::RecordBatch;
 use common::run;
-use parquet::arrow::ArrowWriter;
 
 /// Runs `train` on `data`, which must be refused as the user's fault with all of `words` in the message.
 fn refused(data: &Path, settings: &[&str], words: &[&str]) {
@@ -143,9 +142,7 @@ fn three_columns(path: &Path, dense: Vec<f32>) {
         ("c", Arc::new(Int32Array::from_iter_values(0..n as i32)) as _),
     ])
     .unwrap();
-    let mut writer = ArrowWriter::try_new(fs::File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 const THREE_COLUMNS: [&str; 2] = ["columns.dense=[\"x\"]", "columns.slots=[\"c\"]"];

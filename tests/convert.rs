@@ -12,7 +12,6 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use common::{read_rows, run};
-use parquet::arrow::ArrowWriter;
 
 fn convert(rows: &Path, out: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["data", "convert", rows.to_str().unwrap(), "--out", out.to_str().unwrap()];
@@ -150,9 +149,7 @@ fn missing_values_of_all_numbers_booleans_and_texts_can_be_filled() {
     let columns = kinds.iter().map(|kind| (kind.to_string(), cast(&ones, kind).unwrap()));
     let rows = RecordBatch::try_from_iter(columns).unwrap();
     let typed = dir.path().join("rows.parquet");
-    let mut writer = ArrowWriter::try_new(fs::File::create(&typed).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&typed, &rows);
     for (rows, out) in [(&csv, "of-csv"), (&typed, "of-parquet")] {
         let out = dir.path().join(out);
         let (code, said) = convert(rows, &out, &["--fill-nulls"]);

@@ -14,7 +14,6 @@ use arrow::array::{
 use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
-use parquet::arrow::ArrowWriter;
 
 /// A job file over rows whose features have options.
 fn job_file(dir: &Path) -> PathBuf {
@@ -91,9 +90,7 @@ fn statistics_have_all_digits_of_large_values() {
     ])
     .unwrap();
     let path = dir.path().join("rows.parquet");
-    let mut writer = ArrowWriter::try_new(fs::File::create(&path).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &rows);
     let columns = [
         "columns.dense=['price', { column = 'second', transform = 'none', scale = 'z_score' }, \
          { column = 'milli', transform = 'none', scale = 'min_max' }, { column = 'micro', transform = 'none' }]",
@@ -193,9 +190,7 @@ fn quantiles_take_infinity_as_training_does_and_text_is_told_as_that_of_a_slot()
     let stats = |x: ArrayRef| {
         let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..x.len() as i32).map(|row| row % 2)));
         let batch = RecordBatch::try_from_iter_with_nullable([("label", labels, true), ("x", x, true)]).unwrap();
-        let mut writer = ArrowWriter::try_new(fs::File::create(&rows).unwrap(), batch.schema(), None).unwrap();
-        writer.write(&batch).unwrap();
-        writer.close().unwrap();
+        common::write_parquet(&rows, &batch);
         common::run(&["data", "stats", file.to_str().unwrap(), "--write"])
     };
     let columns = "dense = []\nslots = [{ column = 'x', kind = 'boundaries', quantiles = 2 }]\n[model]\nkind = 'lr'\n";
@@ -481,9 +476,7 @@ fn rows_cannot_be_grouped_by_lists() {
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..50).map(|i| Some([Some(i)])));
     let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2)));
     let batch = RecordBatch::try_from_iter([("label", labels), ("list", Arc::new(lists))]).unwrap();
-    let mut writer = ArrowWriter::try_new(fs::File::create(&file).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&file, &batch);
     let job =
         common::job(&file, &["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"]);
     let said = common::train(job).model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();

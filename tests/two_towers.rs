@@ -6,7 +6,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch}
 use arrow::datatypes::{Float32Type, Int32Type};
 use common::{bits, run};
 use forebay::Job;
-use parquet::arrow::ArrowWriter;
 
 const SOFTMAX: [&str; 1] = ["model.loss=in_batch_softmax"];
 
@@ -46,9 +45,7 @@ fn job(text: &str, settings: &[&str]) -> Job {
 
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 /// The vectors that the program writes for a file, and those of the array beside them.

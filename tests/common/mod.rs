@@ -20,6 +20,7 @@ use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::pipelines::Trained;
 use forebay::{Job, Training};
 use futures::executor::block_on as blocking;
+use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
@@ -32,7 +33,14 @@ pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
     folder
 }
 
-/// The rows of all Parquet files of a folder.
+/// Writes a Parquet file with these rows.
+pub(crate) fn write_parquet(path: &Path, rows: &RecordBatch) {
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), rows.schema(), None).unwrap();
+    writer.write(rows).unwrap();
+    writer.close().unwrap();
+}
+
+/// The rows of all Parquet files of a folder, in the order of the files.
 pub(crate) fn read_rows(path: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));

@@ -18,7 +18,6 @@ use arrow::record_batch::RecordBatch;
 use disk::Disk;
 use forebay::Model;
 use forebay::pipelines::RunEnd;
-use parquet::arrow::ArrowWriter;
 
 /// A short training of rows in `dir`, with more settings.
 fn train(dir: &Path, more: &[&str]) -> Command {
@@ -334,9 +333,7 @@ fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
 /// A Parquet file with these columns.
 fn parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use forebay::pipelines::Context;
 use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
 
 use super::address::free_address;
-use super::{arguments, common, copies, model, names, predict, read, scores, small_model, text_with_a_bad_line, write};
+use super::{arguments, common, copies, model, names, predict, scores, small_model, text_with_a_bad_line, write};
 
 /// The process ids of the processes that `parent` has started.
 fn children(parent: u32) -> Vec<u32> {
@@ -79,7 +79,7 @@ fn readers_apart_change_neither_the_rows_nor_their_order() {
 fn text_and_output_as_csv_are_the_same_byte_by_byte() {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
-    let rows = read(&common::parquet(dir.path(), 4000, 12_000));
+    let rows = common::read_rows(&common::parquet(dir.path(), 4000, 12_000));
     let csv = dir.path().join("csv");
     fs::create_dir(&csv).unwrap();
     for part in 0..6 {
@@ -118,7 +118,7 @@ fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
         let Running { results, run } = running;
         let (code, said) = run.wait();
         assert_eq!(code, Some(0), "{said}");
-        assert!(read(&results.join("scores")) == rows, "{said}");
+        assert!(common::read_rows(&results.join("scores")) == rows, "{said}");
         said.contains(expected)
     });
     assert!(survived, "no prediction said `{expected}`");
@@ -154,7 +154,7 @@ fn readers_join_from_elsewhere_and_one_reads_the_rows_of_a_lost_one() {
         let Running { results, run } = running;
         let (code, said) = run.wait();
         assert_eq!(code, Some(0), "{said}");
-        assert!(read(&results.join("scores")) == expected, "{said}");
+        assert!(common::read_rows(&results.join("scores")) == expected, "{said}");
         // Reader 0 may have come too late to read anything. And if reader 1 stood still for a second, it may join again when the run is
         // over, and waits for the process that scores.
         let is_lost = |rank: u32| said.contains(&format!("reader {rank} sent no heartbeat"));

@@ -14,25 +14,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
-use arrow::compute::concat_batches;
 use arrow::datatypes::{Float32Type, Int32Type, UInt32Type};
 use arrow::ipc::writer::FileWriter;
+use common::read_rows;
 use forebay::Model;
 use forebay::models::auc_exact;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-
-/// All rows of the Parquet files in a folder, in the order of the files.
-fn read(folder: &Path) -> RecordBatch {
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let batches: Vec<RecordBatch> = files
-        .iter()
-        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap())
-        .map(Result::unwrap)
-        .collect();
-    concat_batches(&batches[0].schema(), &batches).unwrap()
-}
 
 fn scores(rows: &RecordBatch) -> &Float32Array {
     rows["score"].as_primitive::<Float32Type>()
@@ -62,16 +49,14 @@ fn predict(model: &Path, data: &Path, more: &[&str]) -> (RecordBatch, String) {
     let folder = out.path().join("scores");
     let (code, said) = common::run(&[&arguments(model, data, &folder)[..], more].concat());
     assert_eq!(code, Some(0), "{said}");
-    (read(&folder), said)
+    (read_rows(&folder), said)
 }
 
 /// A Parquet file with these columns.
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -101,7 +86,7 @@ fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
         let data = common::parquet(dir.path(), 4000, 10_000);
         let (rows, said) = predict(&folder, &data, &["--keep", "C3,label,I2"]);
         assert!(said.contains("10,000 rows"), "{said}");
-        let input = read(&data);
+        let input = read_rows(&data);
         for column in ["C3", "label", "I2"] {
             assert_eq!(&rows[column], &input[column], "{column}");
         }
@@ -121,7 +106,7 @@ fn a_row_has_the_score_that_it_has_alone_whatever_stands_around_it() {
     let (_, folder) = model(dir.path(), &["model.kind=fm"]);
     let data = common::parquet(dir.path(), 4000, 5000);
     let (all, _) = predict(&folder, &data, &[]);
-    let input = read(&data);
+    let input = read_rows(&data);
     for row in [0, 4095, 4096, 4999] {
         let one = input.slice(row, 1);
         let path = dir.path().join("one.parquet");
@@ -137,7 +122,7 @@ fn rows_need_no_label_in_parquet_and_in_text() {
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
     let data = common::parquet(dir.path(), 4000, 3000);
     let (expected, _) = predict(&folder, &data, &[]);
-    let input = read(&data);
+    let input = read_rows(&data);
     let unlabelled = dir.path().join("unlabelled.parquet");
     let schema = input.schema();
     let features = schema.fields().iter().map(|f| f.name().as_str()).filter(|&name| name != "label");
@@ -399,7 +384,10 @@ fn predictions_of_a_program_are_an_iterator_that_may_be_dropped() {
     let path = data.to_str().unwrap();
     let mut predictions = model.predict(path, &["I1"]).unwrap();
     let first = predictions.next().unwrap().unwrap();
-    assert_eq!(first["I1"].as_primitive::<Int32Type>(), read(&data).slice(0, first.num_rows())["I1"].as_primitive());
+    assert_eq!(
+        first["I1"].as_primitive::<Int32Type>(),
+        read_rows(&data).slice(0, first.num_rows())["I1"].as_primitive()
+    );
     assert!(predictions.counts().is_none());
     drop(predictions);
     let mut predictions = model.predict(path, &[]).unwrap();
@@ -488,8 +476,7 @@ fn as_arrow(parquet: &Path) -> PathBuf {
         }
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&file).unwrap()).unwrap();
         let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
-        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
-        let (rows, mut at) = (concat_batches(&batches[0].schema(), &batches).unwrap(), 0);
+        let (rows, mut at) = (common::read_file(&file), 0);
         let name = folder.join(file.file_name().unwrap()).with_extension("feather");
         let mut writer = FileWriter::try_new(File::create(name).unwrap(), &rows.schema()).unwrap();
         for group in groups {
