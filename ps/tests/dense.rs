@@ -64,10 +64,6 @@ fn id(index: u32) -> PushId {
     PushId { series: 1, index }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 async fn servers(host: &Host, processes: usize) -> Vec<Server> {
     let mut servers = Vec::new();
     for (rank, block) in blocks(LEN, processes).into_iter().enumerate() {

@@ -24,10 +24,6 @@ fn id(index: u32) -> PushId {
     PushId { series: 3 << 40, index }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 /// What a client does, with the keys it does it to.
 #[derive(Clone, Debug)]
 enum Act {

@@ -35,10 +35,6 @@ fn table(optimizer: usize, storage: Storage) -> TableConfig {
     TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 fn id(batch: usize) -> PushId {
     PushId { series: 7, index: batch as u32 }
 }

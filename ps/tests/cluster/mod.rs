@@ -11,7 +11,8 @@ use forebay_actors::{Domain, Fault, Host, IoRuntime};
 use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Lifetime, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
+    Init, Lifetime, Optimizer, PartConfig, Route, SlotHasher, Storage, TableClient, TableConfig, start_shards,
+    start_table,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -45,9 +46,12 @@ pub(crate) fn grads(keys: &[u64], rows: &[f32]) -> Vec<f32> {
     rows.iter().enumerate().map(|(i, w)| w * 0.1 + pull(i)).collect()
 }
 
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
 /// Every row of the table, sorted by key: bits of weights and state.
 pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
-    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let mut all = Vec::new();
     for shard in table.held() {
         let mut from = 0;
@@ -57,6 +61,7 @@ pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
                 break;
             }
             from += block.keys.len();
+            assert!(block.keys.iter().all(|key| Route::new(table.shards()).shard(*key) == shard));
             let state = |row: usize| &block.state[row * table.state_dim()..][..table.state_dim()];
             let rows = block.keys.iter().zip(block.weights.chunks(DIM)).enumerate();
             all.extend(rows.map(|(row, (k, w))| (*k, [bits(w), bits(state(row))].concat())));
