@@ -6,9 +6,9 @@ mod mixed_table;
 
 use std::collections::HashMap;
 
-use forebay_ps::{Init, Optimizer, Storage, Table, TableConfig, TableError};
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
 use half::f16;
-use mixed_table::{DIM, STATE, config, part};
+use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
 
 /// The reference. New weights are asked of a fresh table each time: a row depends on its key alone.
@@ -234,7 +234,7 @@ fn a_bad_gradient_changes_nothing_and_is_named() {
 
 #[test]
 fn f16_saturates_and_counts() {
-    let sgd = part("p", 2, Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros);
+    let sgd = PartConfig::new("p", 2, Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros);
     let mut table = Table::new(&TableConfig { parts: vec![sgd], ..config(Storage::F16) }).unwrap();
     table.push(&[4], &[1e6, -1.0], 1).unwrap();
     let mut rows = Vec::new();
@@ -267,7 +267,7 @@ fn exporting_while_rows_come_gives_each_once() {
 #[test]
 fn memory_stays_within_the_goal() {
     // Per row 128 bytes and, just after doubling, 16 / 0.375 of index with the old half of it beside; a chunk to fill.
-    let parts = vec![part(
+    let parts = vec![PartConfig::new(
         "p",
         16,
         Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 },

@@ -10,28 +10,16 @@ use std::time::Duration;
 use forebay_actors::{Domain, Fault, Host, IoRuntime};
 use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server};
 use forebay_ps::remote::{TableService, Wire, connect};
-use forebay_ps::{
-    Init, Lifetime, Optimizer, PartConfig, Route, SlotHasher, Storage, TableClient, TableConfig, start_shards,
-    start_table,
-};
+use forebay_ps::{Init, Optimizer, PartConfig, Route, SlotHasher, TableClient, TableConfig, start_shards, start_table};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) fn config() -> TableConfig {
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
     let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
-    let parts =
-        vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig {
-        name: "ads".into(),
-        seed: 3,
-        parts,
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    }
+    let embedding = PartConfig::new("embedding", 10, adagrad, Init::Uniform { scale: 0.01 });
+    TableConfig::new("ads", 3, vec![PartConfig::new("linear", 1, ftrl, Init::Zeros), embedding])
 }
 
 pub(crate) const DIM: usize = 11;

@@ -1,12 +1,9 @@
 //! A table with five optimizers beside each other, in rows of an odd length.
 
-use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage, TableConfig};
-
-pub(crate) fn part(name: &str, dim: usize, optimizer: Optimizer, init: Init) -> PartConfig {
-    PartConfig { name: name.into(), dim, optimizer, init }
-}
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
 
 pub(crate) fn config(storage: Storage) -> TableConfig {
+    let part = PartConfig::new;
     let parts = vec![
         part("ftrl", 1, Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.01, l2: 0.1 }, Init::Zeros),
         part(
@@ -24,7 +21,7 @@ pub(crate) fn config(storage: Storage) -> TableConfig {
         part("sgd", 2, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }, Init::Uniform { scale: 1.0 }),
         part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5, l2: 0.0 }, Init::Normal { std: 1.0 }),
     ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
+    TableConfig { storage, ..TableConfig::new("t", 5, parts) }
 }
 
 pub(crate) const DIM: usize = 13;
