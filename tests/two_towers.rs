@@ -108,8 +108,7 @@ fn nearest_neighbours_of_the_exported_vectors_are_the_ranking_by_score() {
         let out = path("scores");
         let pairs = dir.path().join("pairs.parquet");
         let [model, data, to] = [&model, &pairs, &out].map(|path| path.to_str().unwrap());
-        let (code, said) = run(&["predict", "--model", model, "--data", data, "--out", to]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, run(&["predict", "--model", model, "--data", data, "--out", to]), &[]);
         let scored = common::read_rows(&out);
         let scores = scored["score"].as_primitive::<Float32Type>().values();
         assert_eq!(scores.len(), 200);
@@ -231,8 +230,7 @@ fn what_has_no_vectors_is_refused() {
     common::train(job(&text(&data, &softmax), &SOFTMAX)).model.save(&softmax).unwrap();
     let [model, data, to] = [&softmax, &two, &out].map(|path| path.to_str().unwrap());
     let embed = ["embed", "--model", model, "--data", data, "--tower", "item", "--out", to];
-    let (code, said) = run(&embed);
-    assert!(code == Some(2) && said.contains("`item` has 2 values, expected one"), "{said}");
+    common::exits(2, run(&embed), &["`item` has 2 values, expected one"]);
     let (code, said) = run(&[&embed[..], &["--npy", "--set", "data.on_bad_row=skip"]].concat());
     assert!(code == Some(0) && said.contains("1 row without a vector"), "{said}");
     let written = common::read_rows(&out);

@@ -300,8 +300,7 @@ fn a_column_of_lists_stays_one_after_a_day_of_nothing_but_nulls() {
         fs::write(&file, common::job(day, &settings).to_toml()).unwrap();
         let mut launch = Command::new(env!("CARGO_BIN_EXE_forebay"));
         let output = launch.arg("launch").arg(&file).current_dir(dir.path()).output().unwrap();
-        let (code, said) = common::code_and_output(&output);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::code_and_output(&output), &[]);
         assert_eq!(rows(&Model::load(&to, 1).unwrap()), rows(&first.model), "{day:?}");
         assert!(Manifest::read(&to).unwrap().training.unwrap().lists.contains("h"), "{day:?}");
     }

@@ -133,8 +133,7 @@ pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
 /// The version of the model at `model` after `train` or `launch` with a job file that saves it there.
 pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model: &Path) -> String {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
-    let (code, said) = run(&[&[command, job.to_str().unwrap()][..], &settings].concat());
-    assert_eq!(code, Some(0), "{said}");
+    exits(0, run(&[&[command, job.to_str().unwrap()][..], &settings].concat()), &[]);
     forebay::Model::load(model, 1).unwrap().version().unwrap().to_string()
 }
 
@@ -142,6 +141,13 @@ pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model:
 pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)
+}
+
+/// Asserts that a program ended with this code, and that its output has these words. Returns the output.
+#[track_caller]
+pub(crate) fn exits(code: i32, (found, text): (Option<i32>, String), words: &[&str]) -> String {
+    assert!(found == Some(code) && words.iter().all(|word| text.contains(word)), "{found:?}, {words:?}: {text}");
+    text
 }
 
 /// A test fails when it has waited this long.

@@ -116,8 +116,7 @@ fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
             return false;
         }
         let Running { results, run } = running;
-        let (code, said) = run.wait();
-        assert_eq!(code, Some(0), "{said}");
+        let said = common::exits(0, run.wait(), &[]);
         assert!(common::read_rows(&results.join("scores")) == rows, "{said}");
         said.contains(expected)
     });
@@ -152,8 +151,7 @@ fn readers_join_from_elsewhere_and_one_reads_the_rows_of_a_lost_one() {
         }
         lost.signal("-KILL");
         let Running { results, run } = running;
-        let (code, said) = run.wait();
-        assert_eq!(code, Some(0), "{said}");
+        let said = common::exits(0, run.wait(), &[]);
         assert!(common::read_rows(&results.join("scores")) == expected, "{said}");
         // Reader 0 may have come too late to read anything. And if reader 1 stood still for a second, it may join again when the run is
         // over, and waits for the process that scores.
@@ -161,8 +159,7 @@ fn readers_join_from_elsewhere_and_one_reads_the_rows_of_a_lost_one() {
         if !is_lost(0) || is_lost(1) {
             return false;
         }
-        let (code, said_by_reader) = stays.wait();
-        assert_eq!(code, Some(0), "{said_by_reader}");
+        common::exits(0, stays.wait(), &[]);
         true
     });
     assert!(is_lost, "no reader was lost before the last row");

@@ -47,8 +47,7 @@ fn arguments<'a>(model: &'a Path, data: &'a Path, out: &'a Path) -> Vec<&'a str>
 fn predict(model: &Path, data: &Path, more: &[&str]) -> (RecordBatch, String) {
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().join("scores");
-    let (code, said) = common::run(&[&arguments(model, data, &folder)[..], more].concat());
-    assert_eq!(code, Some(0), "{said}");
+    let said = common::exits(0, common::run(&[&arguments(model, data, &folder)[..], more].concat()), &[]);
     (read_rows(&folder), said)
 }
 
@@ -310,14 +309,11 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
     // Only rows are replaced, and none that are read.
     let replaced = |data: &Path| common::run(&[&arguments(&model, data, &path("full"))[..], &["--replace"]].concat());
-    let (code, said) = replaced(&data);
-    assert!(code == Some(2) && said.contains("it holds \"letters\""), "{said}");
+    common::exits(2, replaced(&data), &["it holds \"letters\""]);
     fs::remove_file(path("full/letters")).unwrap();
     fs::copy(&data, path("full/old.parquet")).unwrap();
-    let (code, said) = replaced(&path("full"));
-    assert!(code == Some(2) && said.contains("old.parquet, which the command reads"), "{said}");
-    let (code, said) = replaced(&data);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(2, replaced(&path("full")), &["old.parquet, which the command reads"]);
+    common::exits(0, replaced(&data), &[]);
     assert_eq!(names(&path("full")), ["part-00000.parquet"]);
     // The next program would read the scores as rows.
     let among = format!("is in {}, which is read as a whole", path("full").display());
@@ -462,8 +458,7 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
     assert!(said.contains("normalized entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
     // A set that is not there does not take the result of the one before it.
-    let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
-    assert!(code == Some(2) && said.contains("3,000 rows") && said.contains("/nowhere"), "{said}");
+    common::exits(2, common::run(&[&eval[..], &["/nowhere"]].concat()), &["3,000 rows", "/nowhere"]);
 }
 
 /// The Parquet files of a folder as Arrow files, with record batches like the row groups.
