@@ -10,20 +10,16 @@ use std::sync::Arc;
 use arrow::array::{Float32Array, Int32Array};
 use arrow::record_batch::RecordBatch;
 use common::run;
-use parquet::arrow::ArrowWriter;
 
 /// Runs `train` on `data`, which must be refused as the user's fault with all of `words` in the message.
+#[track_caller]
 fn refused(data: &Path, settings: &[&str], words: &[&str]) {
     let train = format!("data.train={}", data.display());
     let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr", "--set", "train.batch_rows=64"];
     for setting in settings {
         args.extend(["--set", *setting]);
     }
-    let (code, text) = run(&args);
-    assert_eq!(code, Some(2), "{text}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in: {text}");
-    }
+    common::exits(2, run(&args), words);
 }
 
 /// Trains an `lr` on `data`, which must succeed. Returns its output.
@@ -33,9 +29,7 @@ fn trained(data: &Path, settings: &[&str]) -> String {
     for setting in settings {
         args.extend(["--set", *setting]);
     }
-    let (code, text) = run(&args);
-    assert_eq!(code, Some(0), "{text}");
-    text
+    common::exits(0, run(&args), &[])
 }
 
 const GOOD: &str = "1\t5\t\t3\t-1\t5\t6\t7\t8\t9\t10\t11\t12\t13\t68fd1e64\t\t3\t4\t5\t6\t7\t8\t9\ta\tb\tc\td\te\tf\t10\t11\t12\t13\t14\t15\t16\t17\t18\t19\tffffffff\n";
@@ -53,8 +47,7 @@ fn missing_data_is_refused() {
     refused(dir.path(), &[], &[dir.path().to_str().unwrap()]);
     fs::write(dir.path().join("empty.parquet"), "").unwrap();
     refused(&dir.path().join("empty.parquet"), &[], &["empty"]);
-    let (code, text) = run(&["train"]);
-    assert!(code == Some(2) && text.contains("data.train"), "{text}");
+    common::exits(2, run(&["train"]), &["data.train"]);
 }
 
 #[test]
@@ -143,9 +136,7 @@ fn three_columns(path: &Path, dense: Vec<f32>) {
         ("c", Arc::new(Int32Array::from_iter_values(0..n as i32)) as _),
     ])
     .unwrap();
-    let mut writer = ArrowWriter::try_new(fs::File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 const THREE_COLUMNS: [&str; 2] = ["columns.dense=[\"x\"]", "columns.slots=[\"c\"]"];
@@ -172,8 +163,7 @@ fn an_evaluation_counts_the_rows_that_it_leaves_out() {
     let settings = options.chain(THREE_COLUMNS).chain(paths.iter().map(String::as_str));
     let mut args = vec!["train", "--report", &report];
     args.extend(settings.flat_map(|setting| ["--set", setting]));
-    let (code, said) = run(&args);
-    assert_eq!(code, Some(0), "{said}");
+    let said = common::exits(0, run(&args), &[]);
     let lines = ["left out 2 rows: dense value is not finite", "left out 1 row: not a number"];
     for line in lines {
         assert!(said.contains(&format!("evaluated on {rows}: {line}\n")), "{said}");
@@ -189,15 +179,13 @@ fn an_evaluation_counts_the_rows_that_it_leaves_out() {
     assert!(of_report["text"].as_str().unwrap().ends_with(&joined), "{of_report}");
 
     let eval = |data: &str, more: &[&str]| run(&[&["eval", "--model", &model, "--data", data][..], more].concat());
-    let (code, said) = eval(&rows, &[]);
-    assert!(code == Some(0) && said.contains(&format!("\n{}\n", lines.join("\n"))), "{said}");
+    common::exits(0, eval(&rows, &[]), &[&format!("\n{}\n", lines.join("\n"))]);
     assert_eq!(json(&eval(&rows, &["--json"]).1)["rejected"], rejected);
     let [good, bad] = ["good.csv", "bad.csv"].map(path);
     fs::write(&good, "label,c,x\n1,a,1\n0,b,2\n").unwrap();
     assert!(json(&eval(&good, &["--json"]).1).get("rejected").is_none(), "all rows were scored");
     fs::write(&bad, "label,c,x\n1,a,nan\n0,b,nan\n").unwrap();
-    let (code, said) = eval(&bad, &[]);
-    assert!(code == Some(2) && said.contains(&format!("no rows to evaluate; {}", lines[0])), "{said}");
+    common::exits(2, eval(&bad, &[]), &[&format!("no rows to evaluate; {}", lines[0])]);
 }
 
 #[test]
@@ -256,11 +244,8 @@ fn a_job_with_an_unknown_field_gets_the_nearest_name() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("job.toml");
     fs::write(&path, "[train]\nbatch_row = 5\n").unwrap();
-    let (code, text) = run(&["train", path.to_str().unwrap()]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("job.toml") && text.contains("line 2") && text.contains("`batch_rows`"), "{text}");
-    let (code, text) = run(&["train", "nowhere.toml"]);
-    assert!(code == Some(2) && text.contains("nowhere.toml"), "{text}");
+    common::exits(2, run(&["train", path.to_str().unwrap()]), &["job.toml", "line 2", "`batch_rows`"]);
+    common::exits(2, run(&["train", "nowhere.toml"]), &["nowhere.toml"]);
 }
 
 #[test]
@@ -307,8 +292,7 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
 #[test]
 fn an_evaluation_without_rows_or_model_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, text) = run(&["eval", "--model", dir.path().to_str().unwrap(), "--data", "x"]);
-    assert!(code == Some(2) && text.contains("manifest.json"), "{text}");
+    common::exits(2, run(&["eval", "--model", dir.path().to_str().unwrap(), "--data", "x"]), &["manifest.json"]);
 }
 
 /// Runs the program with a limit of 64 KiB a file: its writes then fail as on a full disk.
@@ -325,17 +309,14 @@ fn a_disk_that_fills_up_is_an_external_fault_and_leaves_nothing_behind() {
     let out = dir.path().join("rows");
     for format in ["parquet", "criteo"] {
         let args = ["data", "synth", "--rows", "20000", "--format", format, "--out", out.to_str().unwrap()];
-        let (code, text) = with_a_full_disk(&args);
-        assert_eq!(code, Some(3), "{text}");
-        assert!(text.contains("rows"), "{text}");
+        common::exits(3, with_a_full_disk(&args), &["rows"]);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{format}");
     }
     let data = common::parquet(dir.path(), 0, 3000);
     let (train, output) = (format!("data.train={}", data.display()), format!("output.model={}", out.display()));
     // By default it would wait five minutes for room: tests/outputs/rescue.rs has that.
     let at_once = ["--set", "output.retry_for=0s"];
-    let (code, text) = with_a_full_disk(&[&["train", "--set", &train, "--set", &output][..], &at_once].concat());
-    assert_eq!(code, Some(3), "{text}");
+    common::exits(3, with_a_full_disk(&[&["train", "--set", &train, "--set", &output][..], &at_once].concat()), &[]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the rows are left");
 }
 

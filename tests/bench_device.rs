@@ -19,8 +19,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 /// One object a line on standard output.
 fn lines(more: &[&str]) -> Vec<Value> {
     let output = forebay(&with(&[&["--json"], more].concat())).output().unwrap();
-    let (code, text) = common::code_and_output(&output);
-    assert_eq!(code, Some(0), "{text}");
+    common::exits(0, common::code_and_output(&output), &[]);
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -48,8 +47,7 @@ fn the_native_backend_is_measured_inline() {
         assert_eq!((&line["transfers"], &line["tower"]), (&"inline".into(), &"16-8".into()));
         sane(line, rows, &["feed", "train", "done"]);
     }
-    let (code, text) = run(&with(&["--backend", "native"]));
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, run(&with(&["--backend", "native"])), &[]);
     let table: Vec<&str> = text.lines().collect();
     assert!(table[0].contains("rows/s") && table[0].contains("stall"), "{text}");
     assert!(table[1].starts_with("16-8") && table[1].contains("inline") && table.len() == 3, "{text}");
@@ -69,19 +67,14 @@ fn invalid_flags_are_refused_by_name() {
         (&["--backend", "native", "--device", "cuda:0"], &["cuda:0", "cpu"]),
         (&["--tower", "wide"], &["wide"]),
     ] {
-        let (code, text) = run(&with(more));
-        assert_eq!(code, Some(2), "{more:?}: {text}");
-        for word in words {
-            assert!(text.contains(word), "{word:?} is not in: {text}");
-        }
+        common::exits(2, run(&with(more)), words);
     }
 }
 
 #[cfg(not(feature = "torch"))]
 #[test]
 fn without_libtorch_the_error_names_the_feature() {
-    let (code, text) = run(&with(&["--backend", "torch"]));
-    assert!(code == Some(2) && text.contains("--features torch"), "{text}");
+    common::exits(2, run(&with(&["--backend", "torch"])), &["--features torch"]);
 }
 
 #[cfg(feature = "torch")]
@@ -95,10 +88,8 @@ fn cpu_tensors_are_measured_apart_and_inline() {
         let between = if apart { &["upload", "train", "download"][..] } else { &["train"] };
         sane(line, rows, &[&["feed"], between, &["done"]].concat());
     }
-    let (code, text) = run(&with(&["--device", "gpu"]));
-    assert!(code == Some(2) && text.contains("\"gpu\" is unknown"), "{text}");
-    let (code, text) = run(&with(&["--device", "cuda:4096"]));
-    assert!(code == Some(2) && text.contains("LD_LIBRARY_PATH"), "{text}");
+    common::exits(2, run(&with(&["--device", "gpu"])), &["\"gpu\" is unknown"]);
+    common::exits(2, run(&with(&["--device", "cuda:4096"])), &["LD_LIBRARY_PATH"]);
 }
 
 #[test]
@@ -110,8 +101,7 @@ fn headspace_tells_the_speed_of_the_feed_and_of_training_from_memory() {
         ["--set", &train, "--set", "model.kind=lr", "--set", "model.hidden=[]", "--set", "train.batch_rows=256"];
     let all = ["bench", "headspace", "--rows", "1000", "--passes", "2"].into_iter().chain(small);
     let output = forebay(&all.clone().chain(["--json"]).collect::<Vec<_>>()).output().unwrap();
-    let (code, text) = common::code_and_output(&output);
-    assert_eq!(code, Some(0), "{text}");
+    common::exits(0, common::code_and_output(&output), &[]);
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     // Whole batches, once through the feed and twice through the training.
     assert_eq!((&found["feed"]["rows"], &found["training"]["rows"]), (&1024.into(), &2048.into()), "{found}");
@@ -139,8 +129,7 @@ fn overlap_refuses_zeros_and_names_whole_paths() {
     }
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing.parquet").display().to_string();
-    let (code, text) = run(&["bench", "overlap", "--data", &missing]);
-    assert!(code == Some(2) && text.contains(&format!("there is nothing at `{missing}`")), "{text}");
+    common::exits(2, run(&["bench", "overlap", "--data", &missing]), &[&format!("there is nothing at `{missing}`")]);
     let broken = dir.path().join("broken.parquet");
     std::fs::write(&broken, "these are no rows").unwrap();
     let broken = broken.display().to_string();

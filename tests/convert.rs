@@ -12,7 +12,6 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use common::{read_rows, run};
-use parquet::arrow::ArrowWriter;
 
 fn convert(rows: &Path, out: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["data", "convert", rows.to_str().unwrap(), "--out", out.to_str().unwrap()];
@@ -29,19 +28,16 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, out) = (dir.path().join("UserBehavior.csv"), dir.path().join("out"));
     fs::write(&rows, "837575,2520377,4145813,pv,1511657927\n1,2268318,2520377,buy,1511544070\n").unwrap();
-    let (code, said) = convert(&rows, &out, &[]);
-    assert_eq!(code, Some(2), "{said}");
+    let said = common::exits(2, convert(&rows, &out, &[]), &[]);
     for words in ["UserBehavior.csv` has the number 837575", "write the names in front of the rows", "--job"] {
         assert!(said.contains(words), "no `{words}` in: {said}");
     }
     assert!(!out.exists());
-    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("has the number 837575") && said.contains("1 row,"), "{said}");
+    common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &["has the number 837575", "1 row,"]);
     // Numbers may be names all the same, such as the years of a pivoted table.
     let job = dir.path().join("job.toml");
     fs::write(&job, "[columns]\nlabel = \"1511657927\"\ndense = [\"837575\"]\nslots = [\"pv\"]\n").unwrap();
-    let (code, said) = convert(&rows, &out, &["--job", job.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&rows, &out, &["--job", job.to_str().unwrap()]), &[]);
 }
 
 #[test]
@@ -49,11 +45,9 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, out) = (dir.path().join("ratings.csv"), dir.path().join("out"));
     fs::write(&rows, "click;age\n1;33\n").unwrap();
-    let (code, said) = convert(&rows, &out, &[]);
-    assert!(code == Some(2) && said.contains("has ';' and no ','") && said.contains("--delimiter ';'"), "{said}");
+    common::exits(2, convert(&rows, &out, &[]), &["has ';' and no ','", "--delimiter ';'"]);
     assert!(!out.exists());
-    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(0) && said.contains("has ';' and no ','"), "{said}");
+    common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &["has ';' and no ','"]);
     let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
     assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
     // Criteo text, for instance: no name of a column has tabs, and its first row would be lost.
@@ -91,8 +85,7 @@ fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_wh
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.tsv");
     fs::write(&rows, "click\tage\n1\t33\n0\t34\n").unwrap();
-    let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-    assert!(code == Some(2) && said.contains("--format csv, and --delimiter '\\t'"), "{said}");
+    common::exits(2, run(&["data", "inspect", rows.to_str().unwrap()]), &["--format csv, and --delimiter '\\t'"]);
     for name in ["rows.csv.zip", "rows.tar.gz", "rows.tar"] {
         let packed = dir.path().join(name);
         fs::write(&packed, "PK").unwrap();
@@ -125,15 +118,12 @@ fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {
         assert!(code == Some(0) && said.contains("csv, 1 file, 2 rows") && said.contains("rating"), "{name}: {said}");
     }
     let out = dir.path().join("out");
-    let (code, said) = convert(&dir.path().join("r.tsv"), &out, &[]);
-    assert!(code == Some(2) && said.contains("--format csv") && said.contains("--delimiter '\\t'"), "{said}");
+    common::exits(2, convert(&dir.path().join("r.tsv"), &out, &[]), &["--format csv", "--delimiter '\\t'"]);
     let lines = dir.path().join("rows.jsonl");
     fs::write(&lines, "{\"a\": 1}\n").unwrap();
-    let (code, said) = convert(&lines, &out, &["--delimiter", ";"]);
-    assert!(code == Some(2) && said.contains("--delimiter is for CSV") && said.contains("JSON lines"), "{said}");
+    common::exits(2, convert(&lines, &out, &["--delimiter", ";"]), &["--delimiter is for CSV", "JSON lines"]);
     fs::rename(&lines, dir.path().join("rows.log")).unwrap();
-    let (code, said) = convert(&dir.path().join("rows.log"), &out, &["--format", "json_lines"]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&dir.path().join("rows.log"), &out, &["--format", "json_lines"]), &[]);
 }
 
 #[test]
@@ -150,13 +140,10 @@ fn missing_values_of_all_numbers_booleans_and_texts_can_be_filled() {
     let columns = kinds.iter().map(|kind| (kind.to_string(), cast(&ones, kind).unwrap()));
     let rows = RecordBatch::try_from_iter(columns).unwrap();
     let typed = dir.path().join("rows.parquet");
-    let mut writer = ArrowWriter::try_new(fs::File::create(&typed).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&typed, &rows);
     for (rows, out) in [(&csv, "of-csv"), (&typed, "of-parquet")] {
         let out = dir.path().join(out);
-        let (code, said) = convert(rows, &out, &["--fill-nulls"]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, convert(rows, &out, &["--fill-nulls"]), &[]);
         let found = read_rows(&out);
         for (field, column) in found.schema_ref().fields().iter().zip(found.columns()) {
             if *field.data_type() == Date32 {
@@ -172,8 +159,7 @@ fn missing_values_of_all_numbers_booleans_and_texts_can_be_filled() {
     // Only columns of unsigned 32-bit integers can be written as hexadecimal strings.
     let (code, said) = convert(&csv, &dir.path().join("hex"), &["--categories", "hex"]);
     assert!(code == Some(2) && said.contains("unsigned 32-bit") && said.contains("leave it out"), "{said}");
-    let (code, said) = convert(&typed, &dir.path().join("hex"), &["--categories", "hex"]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&typed, &dir.path().join("hex"), &["--categories", "hex"]), &[]);
 }
 
 #[test]
@@ -184,8 +170,7 @@ fn partition_columns_that_are_not_written_are_named() {
         fs::create_dir_all(rows.join(day)).unwrap();
         fs::write(rows.join(day).join("a.csv"), "click,item\n1,7\n").unwrap();
     }
-    let (code, said) = convert(&rows, &dir.path().join("out"), &[]);
-    assert!(code == Some(0) && said.contains("partition columns day, hour"), "{said}");
+    common::exits(0, convert(&rows, &dir.path().join("out"), &[]), &["partition columns day, hour"]);
     let job = dir.path().join("job.toml");
     fs::write(&job, "[columns]\nlabel = \"click\"\ndense = []\nslots = [\"item\", \"hour\"]\n").unwrap();
     let (code, said) = convert(&rows, &dir.path().join("of-job"), &["--job", job.to_str().unwrap()]);
@@ -202,11 +187,9 @@ fn booleans_of_text_are_numbers_in_both_commands() {
     ] {
         let (rows, out) = (dir.path().join(name), dir.path().join(format!("out of {name}")));
         fs::write(&rows, text).unwrap();
-        let (code, said) = convert(&rows, &out, &[]);
-        assert!(code == Some(0) && said.contains("integers: label, x"), "{said}");
+        common::exits(0, convert(&rows, &out, &[]), &["integers: label, x"]);
         assert_eq!(read_rows(&out)["label"].as_primitive::<Int64Type>().values()[..], [1, 0]);
-        let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
-        assert!(code == Some(0) && said.contains("positive rate 0.5000"), "{said}");
+        let said = common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &["positive rate 0.5000"]);
         let label = said.lines().find(|line| line.starts_with("label")).unwrap();
         assert!(label.contains("number"), "{said}");
     }
@@ -238,8 +221,7 @@ fn csv_has_the_types_of_its_first_rows() {
     // Spaces around a number are not part of it.
     fs::write(&rows, "a;b;c\n 1; 2.5 ;x \n2 ;;  y\n   ;3;z\n").unwrap();
     let spaced = dir.path().join("spaced");
-    let (code, said) = convert(&rows, &spaced, &["--delimiter", ";"]);
-    assert!(code == Some(0) && said.contains("integers: a") && said.contains("numbers: b"), "{said}");
+    common::exits(0, convert(&rows, &spaced, &["--delimiter", ";"]), &["integers: a", "numbers: b"]);
     let found = read_rows(&spaced);
     assert_eq!(found["a"].as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [Some(1), Some(2), None]);
     assert_eq!(found["b"].as_primitive::<Float64Type>().iter().collect::<Vec<_>>(), [Some(2.5), None, Some(3.0)]);
@@ -250,8 +232,7 @@ fn csv_has_the_types_of_its_first_rows() {
     (0..10_000).for_each(|i| text += &format!("{};1;1;x;{i};\n", i % 2));
     fs::write(&rows, format!("{text}1;1;cheap;x;5;\n")).unwrap();
     let out = dir.path().join("other");
-    let (code, said) = convert(&rows, &out, &["--delimiter", ";"]);
-    assert_eq!(code, Some(2), "{said}");
+    let said = common::exits(2, convert(&rows, &out, &["--delimiter", ";"]), &[]);
     for word in ["rows.csv", "line 10004", "`cheap`", "(price)", "--text"] {
         assert!(said.contains(word), "no {word} in {said}");
     }
@@ -275,8 +256,7 @@ fn json_lines_keep_lists_and_truths_are_numbers() {
     let (rows, out) = (dir.path().join("rows.jsonl"), dir.path().join("out"));
     let text = "{\"click\": true, \"items\": [5, 7], \"score\": 0.5, \"device\": {\"os\": 1}}\n{\"click\": false, \"items\": []}\n";
     fs::write(&rows, text).unwrap();
-    let (code, said) = convert(&rows, &out, &[]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&rows, &out, &[]), &[]);
     let found = read_rows(&out);
     assert_eq!(found["click"].as_primitive::<Int64Type>().values()[..], [1, 0]);
     let items = found["items"].as_list::<i32>();
@@ -303,19 +283,16 @@ fn with_a_job_parquet_has_the_keys_of_the_text() {
         ),
     )
     .unwrap();
-    let (code, said) = run(&["train", job.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, run(&["train", job.to_str().unwrap()]), &[]);
     let parquet = dir.path().join("parquet");
-    let (code, said) = convert(&rows, &parquet, &["--job", job.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&rows, &parquet, &["--job", job.to_str().unwrap()]), &[]);
     use DataType::{Float64, Int64, UInt64, Utf8};
     let kinds: Vec<DataType> = types(&read_rows(&parquet)).into_iter().map(|(_, kind)| kind).collect();
     assert_eq!(kinds, [Float64, Float64, Utf8, UInt64, Int64]);
     let scores = |data: &Path| {
         let out = dir.path().join(format!("scores-{}", data.extension().is_some()));
         let (model, data) = (model.to_str().unwrap(), data.to_str().unwrap());
-        let (code, said) = run(&["predict", "--model", model, "--data", data, "--out", out.to_str().unwrap()]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, run(&["predict", "--model", model, "--data", data, "--out", out.to_str().unwrap()]), &[]);
         read_rows(&out)["score"].as_primitive::<Float32Type>().clone()
     };
     assert_eq!(scores(&parquet), scores(&rows));
@@ -330,28 +307,21 @@ fn nothing_that_comes_late_is_lost_without_a_word() {
     let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
     let zips: String = (0..10_100).map(|i| format!("{},{}\n", i % 2, 10_000 + i)).collect();
     fs::write(&csv, format!("click,zip\n{zips}1,0123\n")).unwrap();
-    let (code, said) = convert(&csv, &dir.path().join("no"), &[]);
-    assert_eq!(code, Some(2), "{said}");
+    let said = common::exits(2, convert(&csv, &dir.path().join("no"), &[]), &[]);
     for word in ["line 10102", "column 2 (zip)", "`0123`", "--text zip"] {
         assert!(said.contains(word), "no {word} in {said}");
     }
     let out = dir.path().join("zips");
-    let (code, said) = convert(&csv, &out, &["--text", "zip"]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&csv, &out, &["--text", "zip"]), &[]);
     assert_eq!(read_rows(&out)["zip"].as_string::<i32>().value(10_100), "0123");
 
     let first: String = (0..10_100).map(|i| format!("{{\"click\": {}, \"n\": {i}}}\n", i % 2)).collect();
     fs::write(&json, format!("{first}{{\"click\": 1, \"n\": 1, \"late\": \"x\"}}\n")).unwrap();
-    let (code, said) = convert(&json, &dir.path().join("no"), &[]);
-    assert_eq!(code, Some(2), "{said}");
-    for word in ["rows.jsonl", "`late`", "--text late"] {
-        assert!(said.contains(word), "no {word} in {said}");
-    }
+    common::exits(2, convert(&json, &dir.path().join("no"), &[]), &["rows.jsonl", "`late`", "--text late"]);
     let (code, said) = convert(&json, &dir.path().join("skipped"), &["--on-bad-row", "skip"]);
     assert!(code == Some(0) && said.contains("left out 1 row: a key that the first lines lack"), "{said}");
     let out = dir.path().join("late");
-    let (code, said) = convert(&json, &out, &["--text", "late"]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, convert(&json, &out, &["--text", "late"]), &[]);
     let rows = read_rows(&out);
     assert_eq!((rows["late"].null_count(), rows["late"].as_string::<i32>().value(10_100)), (10_100, "x"));
 }
@@ -362,8 +332,7 @@ fn nested_values_of_json_are_left_out_by_name() {
     let rows = dir.path().join("rows.jsonl");
     fs::write(&rows, "{\"click\": 1, \"visits\": [{\"x\": 1}], \"pairs\": [[1, 2]]}\n{\"click\": 0}\n").unwrap();
     let out = dir.path().join("out");
-    let (code, said) = convert(&rows, &out, &[]);
-    assert!(code == Some(0) && said.contains("lists of lists: pairs, visits"), "{said}");
+    common::exits(0, convert(&rows, &out, &[]), &["lists of lists: pairs, visits"]);
     assert_eq!((read_rows(&out).num_columns(), read_rows(&out).num_rows()), (1, 2));
     let (code, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
     assert!(code == Some(0) && said.contains("pairs, visits") && !said.contains("cannot be used"), "{said}");

@@ -47,8 +47,7 @@ fn the_first_signal_drains_saves_and_reports() {
         let data = common::parquet(dir.path(), 0, 4000);
         let training = start(&endless(&data, dir.path()), dir.path(), 1.0);
         training.signal(name);
-        let (code, text) = training.wait();
-        assert_eq!(code, Some(5), "{text}");
+        let text = common::exits(5, training.wait(), &[]);
         let report = std::fs::read_to_string(dir.path().join("report.json")).unwrap();
         let report: forebay::actors::Report = serde_json::from_str(&report).unwrap();
         assert!(report.ledger.delivered > 0, "{report}");
@@ -78,9 +77,7 @@ fn a_drained_run_leaves_an_older_model_unless_the_job_says_otherwise() {
     let drained = |on_drain: &str| {
         let training = start(&[&settings[..], &[format!("output.on_drain={on_drain}")]].concat(), dir.path(), 1.0);
         training.signal("-TERM");
-        let (code, text) = training.wait();
-        assert_eq!(code, Some(5), "{text}");
-        text
+        common::exits(5, training.wait(), &[])
     };
     let same_as_before = || serde_json::json!(manifest(&model)) == serde_json::json!(old);
 
@@ -268,6 +265,5 @@ fn the_end_of_the_terminal_does_not_end_a_run_under_nohup() {
     std::thread::sleep(LATER);
     assert!(training.is_running() && !training.output().contains("stopping:"), "{}", training.output());
     training.signal("-TERM");
-    let (code, text) = training.wait();
-    assert_eq!(code, Some(5), "{text}");
+    common::exits(5, training.wait(), &[]);
 }

@@ -23,12 +23,9 @@ fn train(data: &str, settings: &[&str]) -> (Option<i32>, String) {
 }
 
 /// A run that must be refused as the user's fault, with all of `words` in the message.
+#[track_caller]
 fn refused(data: &str, settings: &[&str], words: &[&str]) {
-    let (code, text) = train(data, settings);
-    assert_eq!(code, Some(2), "{settings:?}: {text}");
-    for word in words {
-        assert!(text.contains(word), "{settings:?}: {word:?} is not in: {text}");
-    }
+    common::exits(2, train(data, settings), words);
 }
 
 fn batch(labels: &[i64]) -> RecordBatch {
@@ -87,8 +84,7 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
         // The same place in the rejected rows, as docs/data.md has them.
         let bad = dir.path().join(format!("bad-{kind}"));
         let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", bad.to_str().unwrap());
-        let (code, text) = train(folder.to_str().unwrap(), &[&write_to]);
-        assert_eq!(code, Some(0), "{text}");
+        common::exits(0, train(folder.to_str().unwrap(), &[&write_to]), &[]);
         let written = fs::read_to_string(bad.join("parse-0.jsonl")).unwrap();
         let row: serde_json::Value = serde_json::from_str(written.trim()).unwrap();
         assert!(row["file"].as_str().unwrap().ends_with(&format!("b.{kind}")), "{written}");
@@ -156,8 +152,7 @@ fn labels_that_are_all_the_same_are_told_once_with_numbers() {
     let data = path.to_str().unwrap();
     let model = dir.path().join("model");
     let output = format!("output.model={}", model.display());
-    let (code, text) = train(data, &[&output, "train.batch_rows=16"]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, train(data, &[&output, "train.batch_rows=16"]), &[]);
     let words = "all 70 rows have label 0 (column `label`)";
     assert_eq!(text.matches(words).count(), 1, "{text}");
     let (code, text) = train(data, &["columns.label={ column = 'label', positive = '>= 3' }"]);
@@ -181,8 +176,7 @@ fn a_value_that_is_never_positive_is_told_where_others_are() {
     let lines: String = ["click", "view", "view"].iter().map(|label| format!("{label},0.5,7\n")).collect();
     fs::write(&path, format!("label,x,c\n{lines}")).unwrap();
     let label = "columns.label={ column = 'label', positive = ['click', 'buy', 'share'] }";
-    let (code, text) = train(path.to_str().unwrap(), &[label]);
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, train(path.to_str().unwrap(), &[label]), &[]);
     let words = "columns.label: no row of 3 has `buy`, `share` in column `label`";
     assert_eq!(text.matches(words).count(), 1, "{text}");
 }
@@ -233,11 +227,7 @@ fn fields_of_a_wrong_type_are_told_in_plain_words() {
         ("model.hidden=400", &["model.hidden", "found the number 400, expected a list"]),
         ("train.batch_rows='many'", &["train.batch_rows", "found the text \"many\", expected a whole number"]),
     ] {
-        let (code, text) = train("nowhere.parquet", &[setting]);
-        assert_eq!(code, Some(2), "{setting}: {text}");
-        for word in words {
-            assert!(text.contains(word), "{setting}: {word:?} is not in: {text}");
-        }
+        let text = common::exits(2, train("nowhere.parquet", &[setting]), words);
         for word in ["invalid type: map", "untagged enum", "struct ", "sequence", "usize"] {
             assert!(!text.contains(word), "{setting}: {word:?} is in: {text}");
         }
@@ -292,7 +282,6 @@ fn what_a_run_writes_is_refused_among_the_rows() {
     assert_eq!(fs::read_dir(&rows).unwrap().count(), 1, "something was left among the rows");
     // A glob names its files, and a folder beside the rows is none of them.
     for (data, model_at) in [("rows", "rows-model"), ("rows/*.parquet", "rows/model")] {
-        let (code, text) = train(&at(data), &[&model(&at(model_at))]);
-        assert_eq!(code, Some(0), "{text}");
+        common::exits(0, train(&at(data), &[&model(&at(model_at))]), &[]);
     }
 }

@@ -60,8 +60,7 @@ fn the_job_of_two_labels_trains_on_rows_of_data_synth() {
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (rows, model) = (path("rows"), path("model"));
     let synth = ["data", "synth", "--rows", "3000", "--labels", "2", "--out", &rows];
-    let (code, said) = common::run(&synth);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&synth), &[]);
     let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two_labels.toml");
     for kind in ["mmoe", "shared_bottom", "esmm"] {
         let settings = [
@@ -83,8 +82,7 @@ fn the_job_of_two_towers_trains_on_rows_of_data_synth() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).display().to_string();
     let (rows, model, vectors) = (path("rows"), path("model"), path("vectors"));
-    let (code, said) = common::run(&["data", "synth", "--rows", "3000", "--history", "20", "--out", &rows]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["data", "synth", "--rows", "3000", "--history", "20", "--out", &rows]), &[]);
     let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two_towers.toml");
     let settings = [format!("data.train={rows}"), format!("data.eval={rows}"), format!("output.model={model}")];
     run("plan", &job, &settings);

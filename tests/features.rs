@@ -14,7 +14,6 @@ use arrow::array::{
 use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
-use parquet::arrow::ArrowWriter;
 
 /// A job file over rows whose features have options.
 fn job_file(dir: &Path) -> PathBuf {
@@ -38,18 +37,13 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     let dir = tempfile::tempdir().unwrap();
     let file = job_file(dir.path());
     let path = file.to_str().unwrap();
-    let (code, said) = common::run(&["train", path]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("`I1` has a scale") && said.contains("forebay data stats JOB --write"), "{said}");
+    common::exits(2, common::run(&["train", path]), &["`I1` has a scale", "forebay data stats JOB --write"]);
 
-    let (code, said) = common::run(&["data", "stats", path, "--write"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("5 dense features over 4,000 rows"), "{said}");
+    common::exits(0, common::run(&["data", "stats", path, "--write"]), &["5 dense features over 4,000 rows"]);
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.starts_with("# a comment that stays\n"), "{text}");
     let statistics = Job::load(&file, &[]).unwrap().columns.statistics.unwrap();
-    let (code, said) = common::run(&["data", "stats", path, "--json"]);
-    assert_eq!(code, Some(0), "{said}");
+    let said = common::exits(0, common::run(&["data", "stats", path, "--json"]), &[]);
     let found: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(found["statistics"], serde_json::json!(statistics));
     let limited = statistics["I4"];
@@ -58,8 +52,7 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
         "{limited:?}"
     );
 
-    let (code, said) = common::run(&["train", path]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["train", path]), &[]);
     let manifest: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(dir.path().join("model/manifest.json")).unwrap()).unwrap();
     assert_eq!(manifest["job"]["columns"]["statistics"], serde_json::json!(statistics));
@@ -91,9 +84,7 @@ fn statistics_have_all_digits_of_large_values() {
     ])
     .unwrap();
     let path = dir.path().join("rows.parquet");
-    let mut writer = ArrowWriter::try_new(fs::File::create(&path).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &rows);
     let columns = [
         "columns.dense=['price', { column = 'second', transform = 'none', scale = 'z_score' }, \
          { column = 'milli', transform = 'none', scale = 'min_max' }, { column = 'micro', transform = 'none' }]",
@@ -193,26 +184,20 @@ fn quantiles_take_infinity_as_training_does_and_text_is_told_as_that_of_a_slot()
     let stats = |x: ArrayRef| {
         let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..x.len() as i32).map(|row| row % 2)));
         let batch = RecordBatch::try_from_iter_with_nullable([("label", labels, true), ("x", x, true)]).unwrap();
-        let mut writer = ArrowWriter::try_new(fs::File::create(&rows).unwrap(), batch.schema(), None).unwrap();
-        writer.write(&batch).unwrap();
-        writer.close().unwrap();
+        common::write_parquet(&rows, &batch);
         common::run(&["data", "stats", file.to_str().unwrap(), "--write"])
     };
     let columns = "dense = []\nslots = [{ column = 'x', kind = 'boundaries', quantiles = 2 }]\n[model]\nkind = 'lr'\n";
     fs::write(&file, format!("[data]\ntrain = {rows:?}\n[columns]\n{columns}")).unwrap();
     let (infinite, nan) = (f64::INFINITY, f64::NAN);
     let values = [Some(1.0), Some(infinite), Some(nan), Some(2.0), None, Some(3.0), Some(-infinite), Some(4.0)];
-    let (code, said) = stats(Arc::new(Float64Array::from(values.to_vec())));
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, stats(Arc::new(Float64Array::from(values.to_vec()))), &[]);
     let found = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
     assert_eq!(found["x"], [3.0], "of -inf, 1, 2, 3, 4, inf");
-    let (code, said) = common::run(&["train", file.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["train", file.to_str().unwrap()]), &[]);
     let lists = ListArray::from_iter_primitive::<Float64Type, _, _>([Some(vec![Some(1.0), None]), None]);
-    let (code, said) = stats(Arc::new(lists));
-    assert!(code == Some(2) && said.contains("give a slot of lists boundaries = [...]"), "{said}");
-    let (code, said) = stats(Arc::new(StringArray::from(vec!["a", "b"])));
-    assert!(code == Some(2) && said.contains("`x` is Utf8, expected") && said.contains("for a slot"), "{said}");
+    common::exits(2, stats(Arc::new(lists)), &["give a slot of lists boundaries = [...]"]);
+    common::exits(2, stats(Arc::new(StringArray::from(vec!["a", "b"]))), &["`x` is Utf8, expected", "for a slot"]);
 }
 
 #[test]
@@ -227,8 +212,7 @@ fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherev
     );
     fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
-    let (code, said) = common::run(&["train", path]);
-    assert!(code == Some(2) && said.contains("`I1`: it has quantiles, but columns.quantiles has no entry"), "{said}");
+    common::exits(2, common::run(&["train", path]), &["`I1`: it has quantiles, but columns.quantiles has no entry"]);
     let (code, said) = common::run(&["data", "stats", path, "--write"]);
     assert!(code == Some(0) && said.contains("0 dense features and the quantiles of 1 slot over 4,000 rows"), "{said}");
     let quantiles = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
@@ -239,8 +223,7 @@ fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherev
     expected.retain(|&boundary| boundary > f64::from(values[0]));
     assert_eq!(quantiles["I1"], expected);
 
-    let (code, said) = common::run(&["train", path]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["train", path]), &[]);
     let eval = common::parquet(dir.path(), 4000, 500);
     let of_level = predicted(&model, &eval, "label,C1,I1,I3");
     // Rows of one C1 and one level of both columns have one score.
@@ -266,8 +249,7 @@ fn two_processes_train_the_same_model_with_every_option() {
         let out = dir.path().join(command);
         let out = format!("output.model={}", out.display());
         let settings = settings.iter().chain([&out.as_str()]).flat_map(|s| ["--set", s]).collect::<Vec<_>>();
-        let (code, said) = common::run(&[&[command, path][..], &settings].concat());
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::run(&[&[command, path][..], &settings].concat()), &[]);
         forebay::Model::load(dir.path().join(command), 1).unwrap().version().unwrap()
     };
     assert_eq!(trained(&[], "train"), trained(&["placement.readers=1", "placement.ps=1"], "launch"));
@@ -422,10 +404,8 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     );
     let evaluation = &written["evaluation"]["evaluation"];
     assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
-    let (code, said) = run(&["--set", "evaluation.slices=['country']"]);
-    assert!(code == Some(2) && said.contains("country") && said.contains("could not be evaluated"), "{said}");
-    let (code, said) = run(&["--set", "evaluation.slices=['C1', 'C1']"]);
-    assert!(code == Some(2) && said.contains("evaluation.slices has `C1` twice"), "{said}");
+    common::exits(2, run(&["--set", "evaluation.slices=['country']"]), &["country", "could not be evaluated"]);
+    common::exits(2, run(&["--set", "evaluation.slices=['C1', 'C1']"]), &["evaluation.slices has `C1` twice"]);
 }
 
 #[test]
@@ -439,9 +419,7 @@ fn the_end_of_a_run_says_what_became_of_the_keys_of_each_table() {
         let fixed = ["model.kind=lr", "train.batch_rows=1", &data, &model];
         let all = fixed.into_iter().chain(settings.iter().copied()).flat_map(|setting| ["--set", setting]);
         let all: Vec<&str> = ["train", "--report", report.to_str().unwrap()].into_iter().chain(all).collect();
-        let (code, said) = common::run(&all);
-        assert_eq!(code, Some(0), "{said}");
-        said
+        common::exits(0, common::run(&all), &[])
     };
     assert!(!set(&[]).contains("table `embedding`: "), "one table whose keys all have rows has no line");
     let said = set(&[
@@ -481,9 +459,7 @@ fn rows_cannot_be_grouped_by_lists() {
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..50).map(|i| Some([Some(i)])));
     let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2)));
     let batch = RecordBatch::try_from_iter([("label", labels), ("list", Arc::new(lists))]).unwrap();
-    let mut writer = ArrowWriter::try_new(fs::File::create(&file).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&file, &batch);
     let job =
         common::job(&file, &["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"]);
     let said = common::train(job).model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();

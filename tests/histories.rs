@@ -15,8 +15,7 @@ fn rows(dir: &Path, first: u64, rows: u64) -> PathBuf {
     let (first, rows) = (first.to_string(), rows.to_string());
     let out = folder.to_str().unwrap();
     let made = ["data", "synth", "--rows", &rows, "--first-row", &first, "--history", "8", "--out", out];
-    let (code, said) = run(&made);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, run(&made), &[]);
     folder
 }
 
@@ -65,8 +64,7 @@ fn the_backends_train_alike() {
     fs::write(&file, text(&data, &model)).unwrap();
     let auc = |settings: &[&str]| -> f64 {
         let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
-        let (code, said) = run(&[&["train", file.to_str().unwrap()][..], &settings].concat());
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, run(&[&["train", file.to_str().unwrap()][..], &settings].concat()), &[]);
         let (code, said) =
             run(&["eval", "--model", model.to_str().unwrap(), "--data", test.to_str().unwrap(), "--json"]);
         assert_eq!(code, Some(0), "{said}");
@@ -83,8 +81,6 @@ fn histories_are_not_written_as_text_and_have_a_largest_length() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("rows");
     let made = ["data", "synth", "--rows", "10", "--out", out.to_str().unwrap(), "--history"];
-    let (code, said) = run(&[&made[..], &["3", "--format", "criteo"]].concat());
-    assert!(code == Some(2) && said.contains("only rows in Criteo's shape"), "{said}");
-    let (code, said) = run(&[&made[..], &["10001"]].concat());
-    assert!(code == Some(2) && said.contains("--history is 10001, expected at most 10000"), "{said}");
+    common::exits(2, run(&[&made[..], &["3", "--format", "criteo"]].concat()), &["only rows in Criteo's shape"]);
+    common::exits(2, run(&[&made[..], &["10001"]].concat()), &["--history is 10001, expected at most 10000"]);
 }

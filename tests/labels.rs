@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::{Float32Type, Int32Type};
 use forebay::Model;
 use forebay_models::auc_exact;
-use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
 /// Two labels of the synthetic rows; the second is 1 for about half of them.
@@ -162,9 +161,7 @@ fn with_missing(dir: &Path, first: u64, rows: u64, none: bool) -> PathBuf {
         columns.chain([("buy".to_owned(), Arc::new(buy) as ArrayRef)]).map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
     let path = dir.join(format!("missing-{first}-{none}.parquet"));
-    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &batch);
     path
 }
 

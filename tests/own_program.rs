@@ -22,8 +22,7 @@ struct Runs {
 impl Runs {
     fn new() -> Self {
         let runs = Self { folder: tempfile::tempdir().unwrap() };
-        let (code, said) = common::run(&["data", "synth", "--rows", "12000", "--out", &runs.path("rows")]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::run(&["data", "synth", "--rows", "12000", "--out", &runs.path("rows")]), &[]);
         runs
     }
 
@@ -39,9 +38,7 @@ impl Runs {
             ["model.kind=own", "model.name=tiny", "train.batch_rows=256", "data.shuffle_rows=2048", &train, &model];
         let settings = own.into_iter().chain(settings.iter().copied());
         let args: Vec<&str> = [command].into_iter().chain(settings.flat_map(|s| ["--set", s])).collect();
-        let (code, said) = own_program(&args);
-        assert_eq!(code, Some(0), "{said}");
-        said
+        common::exits(0, own_program(&args), &[])
     }
 
     /// The quality of a model on all rows.

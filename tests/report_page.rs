@@ -39,8 +39,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
             .args(["--set", "train.batch_rows=256", "--set", "evaluation.every={ rows = 20000 }"])
             .output()
             .unwrap();
-        let (code, text) = common::code_and_output(&output);
-        assert_eq!(code, Some(0), "{text}");
+        let text = common::exits(0, common::code_and_output(&output), &[]);
         let report: Value = serde_json::from_str(&fs::read_to_string(at("report/report.json")).unwrap()).unwrap();
         (text, report)
     };
@@ -176,8 +175,7 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
             .args(["--set", "placement.readers=2", "--set", "placement.ps=2", "--set", "placement.lease_rows=1024"])
             .output()
             .unwrap();
-        let (code, text) = common::code_and_output(&output);
-        assert_eq!(code, Some(0), "{text}");
+        let text = common::exits(0, common::code_and_output(&output), &[]);
         let trace: Value = serde_json::from_str(&fs::read_to_string(report.join("trace.json")).unwrap()).unwrap();
         (text, trace)
     });

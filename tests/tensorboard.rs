@@ -51,8 +51,7 @@ fn train(command: &str, dir: &Path, sets: &[String], more: &[&str]) -> Value {
     let mut args = vec![command, "--report", report.to_str().unwrap()];
     args.extend(sets.iter().map(String::as_str));
     args.extend(more);
-    let (code, text) = run(&args);
-    assert_eq!(code, Some(0), "{text}");
+    common::exits(0, run(&args), &[]);
     serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap()
 }
 
@@ -84,8 +83,7 @@ fn the_labels_of_the_best_model_are_at_its_step() {
     let at = |name: &str| dir.path().join(name).display().to_string();
     for (rows, first, count) in [("train", "0", "6000"), ("eval", "6000", "3000")] {
         let synth = ["data", "synth", "--labels", "2", "--rows", count, "--first-row", first, "--out", &at(rows)];
-        let (code, text) = run(&synth);
-        assert_eq!(code, Some(0), "{text}");
+        common::exits(0, run(&synth), &[]);
     }
     // So fast that later epochs are worse on other rows.
     let sets: [&str; 13] = [

@@ -234,8 +234,7 @@ mod with_libtorch {
             for setting in [&[TORCH, &train, &output][..], &placed, &small, more].concat() {
                 args.extend(["--set", setting]);
             }
-            let (code, text) = run(&args);
-            assert_eq!(code, Some(0), "{text}");
+            let text = common::exits(0, run(&args), &[]);
             assert_eq!(text.contains("upload"), more == [APART], "{text}");
             std::fs::read(folder.join("dense.safetensors")).unwrap()
         };

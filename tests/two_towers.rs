@@ -6,7 +6,7 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +14,6 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch}
 use arrow::datatypes::{Float32Type, Int32Type};
 use common::{bits, run};
 use forebay::Job;
-use parquet::arrow::ArrowWriter;
 
 const SOFTMAX: [&str; 1] = ["model.loss=in_batch_softmax"];
 
@@ -46,9 +45,7 @@ fn job(text: &str, settings: &[&str]) -> Job {
 
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 /// The vectors that the program writes for a file, and those of the array beside them.
@@ -111,8 +108,7 @@ fn nearest_neighbours_of_the_exported_vectors_are_the_ranking_by_score() {
         let out = path("scores");
         let pairs = dir.path().join("pairs.parquet");
         let [model, data, to] = [&model, &pairs, &out].map(|path| path.to_str().unwrap());
-        let (code, said) = run(&["predict", "--model", model, "--data", data, "--out", to]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, run(&["predict", "--model", model, "--data", data, "--out", to]), &[]);
         let scored = common::read_rows(&out);
         let scores = scored["score"].as_primitive::<Float32Type>().values();
         assert_eq!(scores.len(), 200);
@@ -234,8 +230,7 @@ fn what_has_no_vectors_is_refused() {
     common::train(job(&text(&data, &softmax), &SOFTMAX)).model.save(&softmax).unwrap();
     let [model, data, to] = [&softmax, &two, &out].map(|path| path.to_str().unwrap());
     let embed = ["embed", "--model", model, "--data", data, "--tower", "item", "--out", to];
-    let (code, said) = run(&embed);
-    assert!(code == Some(2) && said.contains("`item` has 2 values, expected one"), "{said}");
+    common::exits(2, run(&embed), &["`item` has 2 values, expected one"]);
     let (code, said) = run(&[&embed[..], &["--npy", "--set", "data.on_bad_row=skip"]].concat());
     assert!(code == Some(0) && said.contains("1 row without a vector"), "{said}");
     let written = common::read_rows(&out);

@@ -17,7 +17,6 @@ use forebay::pipelines::model_folder::Manifest;
 use forebay::pipelines::{Context, RequestRows, ScoringThreads, ServingModel, Trained};
 use forebay::{Model, Training};
 use futures::executor::block_on;
-use parquet::arrow::ArrowWriter;
 
 const SLOTS: &str = "columns.slots=['C1..C4', { column = 'C5..C6', kind = 'int' }]";
 const DENSE: &str =
@@ -39,9 +38,7 @@ fn rows(dir: &Path, first: u64, types: &[(&str, DataType)]) -> PathBuf {
     let rows = RecordBatch::try_from_iter_with_nullable(columns.collect::<Vec<_>>()).unwrap();
     let names: Vec<String> = types.iter().map(|(name, kind)| format!("{name}-{kind}")).collect();
     let path = dir.join(format!("rows-{first}-{}.parquet", names.join("-")));
-    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &rows);
     path
 }
 
@@ -274,9 +271,7 @@ fn a_column_of_lists_stays_one_after_a_day_of_nothing_but_nulls() {
     let label: ArrayRef = Arc::new(Int64Array::from_iter_values((0..6000).map(|i| i % 2)));
     let columns = [("label", label), ("h", new_null_array(&DataType::Null, 6000))];
     let rows = RecordBatch::try_from_iter_with_nullable(columns.map(|(name, column)| (name, column, true))).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(&days[3]).unwrap(), rows.schema(), None).unwrap();
-    writer.write(&rows).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&days[3], &rows);
     let rows = |model: &Model| block_on(model.table.stats()).unwrap().rows();
     let first = run(&days[0], None).unwrap();
     let folder = dir.path().join("model");
@@ -305,8 +300,7 @@ fn a_column_of_lists_stays_one_after_a_day_of_nothing_but_nulls() {
         fs::write(&file, common::job(day, &settings).to_toml()).unwrap();
         let mut launch = Command::new(env!("CARGO_BIN_EXE_forebay"));
         let output = launch.arg("launch").arg(&file).current_dir(dir.path()).output().unwrap();
-        let (code, said) = common::code_and_output(&output);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::code_and_output(&output), &[]);
         assert_eq!(rows(&Model::load(&to, 1).unwrap()), rows(&first.model), "{day:?}");
         assert!(Manifest::read(&to).unwrap().training.unwrap().lists.contains("h"), "{day:?}");
     }

@@ -5,7 +5,7 @@
 mod common;
 
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +14,6 @@ use arrow::datatypes::{Float32Type, Float64Type, Int64Type};
 use common::{bits, run};
 use forebay::Job;
 use forebay_base::mix64;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// A row: its label, a single value with its weight, and lists of values and weights.
 struct Row {
@@ -52,9 +50,7 @@ fn parquet(dir: &Path, numbers: std::ops::Range<u64>) -> PathBuf {
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let path = dir.join(format!("rows-{}.parquet", numbers.start));
-    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &batch);
     path
 }
 
@@ -173,8 +169,7 @@ fn predictions_have_the_auc_of_the_evaluation_and_weights_are_worth_it() {
         let (code, said) = run(&[&["train", file.to_str().unwrap(), "--set", "data.epochs=2"][..], &settings].concat());
         assert_eq!(code, Some(0), "{said}");
         let data = test.to_str().unwrap();
-        let (code, said) = run(&["eval", "--model", model.to_str().unwrap(), "--data", data, "--json"]);
-        assert_eq!(code, Some(0), "{said}");
+        let said = common::exits(0, run(&["eval", "--model", model.to_str().unwrap(), "--data", data, "--json"]), &[]);
         serde_json::from_str::<serde_json::Value>(said.trim()).unwrap()["auc"].as_f64().unwrap()
     };
     let without = trained(&[WITHOUT]);
@@ -187,17 +182,8 @@ fn predictions_have_the_auc_of_the_evaluation_and_weights_are_worth_it() {
 
     let out = dir.path().join("scores");
     let paths = [&model, &test, &out].map(|path| path.to_str().unwrap());
-    let (code, said) = run(&["predict", "--model", paths[0], "--data", paths[1], "--out", paths[2]]);
-    assert_eq!(code, Some(0), "{said}");
-    let mut scores = Vec::new();
-    for file in fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().path()) {
-        if file.extension().is_some_and(|ending| ending == "parquet") {
-            let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap();
-            for batch in reader {
-                scores.extend_from_slice(batch.unwrap()["score"].as_primitive::<Float32Type>().values());
-            }
-        }
-    }
+    common::exits(0, run(&["predict", "--model", paths[0], "--data", paths[1], "--out", paths[2]]), &[]);
+    let scores = common::read_rows(&out)["score"].as_primitive::<Float32Type>().values().to_vec();
     let labels: Vec<i32> = (6000..8000).map(|number| row(number).label).collect();
     let (mut ordered, mut pairs) = (0.0, 0.0);
     for (a, _) in scores.iter().zip(&labels).filter(|(_, label)| **label == 1) {
@@ -300,8 +286,7 @@ fn a_line_alone_without_a_value_scores_as_beside_other_lines() {
         path("model")
     );
     fs::write(path("job.toml"), job).unwrap();
-    let (code, said) = run(&["train", &path("job.toml")]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, run(&["train", &path("job.toml")]), &[]);
     let last_score = |data: &str| {
         let mut predict = common::forebay(&["predict", "--model", &path("model"), "--data", &path(data), "--out", "-"]);
         let output = predict.output().unwrap();
@@ -311,8 +296,7 @@ fn a_line_alone_without_a_value_scores_as_beside_other_lines() {
     assert_eq!(last_score("one.jsonl"), last_score("rows.jsonl"));
     // Without a model, the weights of single values show it.
     let settings = [format!("data.train={}", path("none.jsonl")), format!("output.model={}", path("none"))];
-    let (code, said) = run(&["train", &path("job.toml"), "--set", &settings[0], "--set", &settings[1]]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, run(&["train", &path("job.toml"), "--set", &settings[0], "--set", &settings[1]]), &[]);
 }
 
 #[test]

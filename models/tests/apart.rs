@@ -5,7 +5,7 @@ mod support;
 
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, ParamBlock, StepOutput};
 use proptest::prelude::*;
-use support::{Owned, batch, number, specs};
+use support::{Owned, batch, bits, number, specs};
 
 /// The flat parameters in blocks, as ps processes hold them.
 struct Blocks(Vec<ParamBlock>);
@@ -41,10 +41,6 @@ fn flat(model: &dyn DenseModel) -> Vec<f32> {
     let mut values = vec![f32::NAN; 3]; // their old content does not matter
     model.read_flat(&mut values).unwrap();
     values
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|x| x.to_bits()).collect()
 }
 
 /// The state as `optimizer()` saves it, without the number of steps, buffer by buffer.

@@ -4,11 +4,10 @@
 mod support;
 
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
-use support::batch;
+use support::{batch, bits};
 
 /// Losses, gradients of rows and the whole state after some more steps, as bits.
 fn go_on(model: &mut dyn DenseModel, spec: &ModelSpec, steps: std::ops::Range<u64>) -> Vec<Vec<u32>> {
-    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
     let (mut seen, mut out) = (Vec::new(), StepOutput::default());
     for step in steps {
         model.train(&batch(spec, 300, 40, step % 2 == 0, step).view(), &mut out).unwrap();

@@ -12,7 +12,7 @@ use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBa
 use forebay_models::{
     DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, RowPart, StepOutput, TwoTowersLoss,
 };
-use support::{Owned, batch, device, specs};
+use support::{Owned, batch, bits, device, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
@@ -38,10 +38,6 @@ impl Apart {
     fn step(&mut self, batch: &Owned, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
         self.launch(batch).wait(&batch.view(), out)
     }
-}
-
-fn bits(numbers: &[f32]) -> Vec<u32> {
-    numbers.iter().map(|x| x.to_bits()).collect()
 }
 
 fn assert_same(what: &str, a: (&StepOutput, &TorchModel), b: (&StepOutput, &TorchModel)) {

@@ -12,13 +12,13 @@
 //! is being pushed: there a checkpoint is cut, with the kept gradients.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use forebay_job::Job;
 use forebay_ps::PushId;
-use tokio::sync::Notify;
 
 use crate::flow::GradBatch;
+use crate::shared_state::SharedState;
 
 /// The order of the look-ups and pushes of one trainer.
 #[derive(Debug)]
@@ -27,8 +27,7 @@ pub(crate) struct ExactOrder {
     /// The rank of this trainer among those that take each step together.
     rank: u32,
     in_step: u32,
-    state: Mutex<State>,
-    changed: Notify,
+    state: SharedState<State>,
 }
 
 #[derive(Debug, Default)]
@@ -66,11 +65,7 @@ impl ExactOrder {
     }
 
     fn new(k: u64, rank: u32, in_step: u32) -> Self {
-        Self { k, rank, in_step, state: Mutex::default(), changed: Notify::new() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { k, rank, in_step, state: SharedState::default() }
     }
 
     pub(crate) fn rank(&self) -> u32 {
@@ -80,37 +75,38 @@ impl ExactOrder {
     /// Goes on from a checkpoint with these gradients, before the first look-up.
     pub(crate) fn restore(&self, kept: Vec<GradBatch>) {
         let looked_up = kept.len() as u64;
-        *self.state() = State { looked_up, computed: kept.into_iter().map(Arc::new).collect(), ..State::default() };
+        *self.state.lock() =
+            State { looked_up, computed: kept.into_iter().map(Arc::new).collect(), ..State::default() };
     }
 
     /// The gradients of the next batch are computed.
     pub(crate) fn computed(&self, batch: GradBatch) {
-        self.state().computed.push_back(Arc::new(batch));
-        self.changed.notify_waiters();
+        self.state.change(|state| state.computed.push_back(Arc::new(batch)));
     }
 
     /// The gradients that must be pushed before the next look-up; waits until they are computed. `None`: the next batch may be looked up.
     /// Not cancel safe: gradients that were given out count as pushed.
     pub(crate) async fn next_due(&self) -> Option<Due> {
-        self.when(|state| {
-            if state.pushed + self.k >= state.looked_up {
-                return Some(None);
-            }
-            Some(Some(self.give(state)?))
-        })
-        .await
+        self.state
+            .when(|state| {
+                if state.pushed + self.k >= state.looked_up {
+                    return Some(None);
+                }
+                Some(Some(self.give(state)?))
+            })
+            .await
     }
 
     /// A batch is looked up. Returns how many earlier ones are not pushed.
     pub(crate) fn looks_up(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.looked_up += 1;
         state.looked_up - 1 - state.pushed
     }
 
     /// The next gradients once no batch is left to look up.
     pub(crate) fn next_of_the_rest(&self) -> Option<Due> {
-        self.give(&mut self.state())
+        self.give(&mut self.state.lock())
     }
 
     fn give(&self, state: &mut State) -> Option<Due> {
@@ -123,36 +119,22 @@ impl ExactOrder {
 
     /// The gradients that are computed and not pushed, in the order of the batches.
     pub(crate) fn kept(&self) -> Vec<Arc<GradBatch>> {
-        self.state().computed.iter().cloned().collect()
+        self.state.lock().computed.iter().cloned().collect()
     }
 
     /// A barrier has passed the look-up: there is no other look-up until it has passed the push.
     pub(crate) fn barrier_begins(&self) {
-        self.state().barriers += 1;
+        self.state.lock().barriers += 1;
     }
 
     /// A barrier is at the push.
     pub(crate) fn barrier_ends(&self) {
-        let mut state = self.state();
-        state.barriers = state.barriers.saturating_sub(1);
-        self.changed.notify_waiters();
+        self.state.change(|state| state.barriers = state.barriers.saturating_sub(1));
     }
 
     /// Waits until no barrier is between the look-up and the push. Cancel safe.
     pub(crate) async fn without_barriers(&self) {
-        self.when(|state| (state.barriers == 0).then_some(())).await;
-    }
-
-    async fn when<T>(&self, mut what: impl FnMut(&mut State) -> Option<T>) -> T {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if let Some(found) = what(&mut self.state()) {
-                return found;
-            }
-            changed.await;
-        }
+        self.state.until(|state| state.barriers == 0).await;
     }
 }
 

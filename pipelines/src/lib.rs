@@ -75,6 +75,7 @@ mod running_metrics;
 mod saved_model;
 mod score_columns;
 mod serving;
+mod shared_state;
 mod signed_json;
 mod slots_seen;
 mod sorted_rows;

@@ -13,23 +13,22 @@
 //! At a barrier no batch is under way, so a checkpoint has nothing of this.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use forebay_actors::{Fault, StageCx, counted};
 use forebay_job::Job;
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
 use serde::Serialize;
-use tokio::sync::Notify;
 
 use crate::flow::GradBatch;
+use crate::shared_state::SharedState;
 use crate::staleness::{InOrder, Staleness, Ticket};
 
 /// The batches under way of one trainer.
 pub(crate) struct LookAhead {
     tickets: Staleness,
     cache: RowCache,
-    state: Mutex<State>,
-    changed: Notify,
+    state: SharedState<State>,
 }
 
 #[derive(Default)]
@@ -122,7 +121,7 @@ impl LookAhead {
             return Ok(None);
         }
         let cache = RowCache::new(table)?;
-        Ok(Some(Arc::new(Self { tickets: Staleness::new(k), cache, state: Mutex::default(), changed: Notify::new() })))
+        Ok(Some(Arc::new(Self { tickets: Staleness::new(k), cache, state: SharedState::default() })))
     }
 
     /// Gives out the tickets.
@@ -144,22 +143,22 @@ impl LookAhead {
     ) -> Result<(), Fault> {
         let number = number(ticket)?;
         let pull = async {
-            self.when(|state| state.order.may_ask(number)).await;
+            self.state.until(|state| state.order.may_ask(number)).await;
             let pending = self.cache.ask(keys).await?;
-            self.change(|state| state.order.asked(number));
+            self.state.change(|state| state.order.asked(number));
             self.cache.fill(pending).await
         };
         let batch = cx.meter().waiting_on("shards", pull).await?;
         // Gradients come from downstream, so waiting for them counts as blocked.
-        cx.meter().blocked_on("gradients", self.when(|state| state.order.may_read(number))).await;
+        cx.meter().blocked_on("gradients", self.state.until(|state| state.order.may_read(number))).await;
         self.cache.read(keys, &batch, rows)?;
-        self.change(|state| drop(state.cached.insert(number, batch)));
+        self.state.change(|state| drop(state.cached.insert(number, batch)));
         Ok(())
     }
 
     /// A batch with this number is not looked up.
     pub(crate) fn skip(&self, number: u64) {
-        self.change(|state| state.order.skip(number));
+        self.state.change(|state| state.order.skip(number));
     }
 
     /// Steps the gradients of a batch here, which lets the next one be read, pushes them, and waits until they are applied.
@@ -169,16 +168,16 @@ impl LookAhead {
     pub(crate) async fn push(&self, batch: &GradBatch) -> Result<(), Fault> {
         let GradBatch { step, unique, row_grads, .. } = batch;
         let number = number(&batch.ticket)?;
-        self.when(|state| state.order.may_read(number)).await;
-        let cached = self.state().cached.remove(&number);
+        self.state.until(|state| state.order.may_read(number)).await;
+        let cached = self.state.lock().cached.remove(&number);
         let cached = cached.ok_or_else(|| {
             Fault::internal("the gradients of a batch arrived, but no look-up of this batch is known")
         })?;
         self.cache.step(unique, &cached, row_grads, *step)?;
-        self.change(|state| state.order.stepped(number));
-        self.when(|state| state.order.may_push(number)).await;
+        self.state.change(|state| state.order.stepped(number));
+        self.state.until(|state| state.order.may_push(number)).await;
         let pending = self.cache.push(batch.id.push_id(), unique, row_grads, *step).await?;
-        self.change(|state| state.order.pushed(number));
+        self.state.change(|state| state.order.pushed(number));
         self.cache.applied(pending).await?;
         self.cache.release(cached);
         Ok(())
@@ -187,27 +186,6 @@ impl LookAhead {
     pub(crate) fn report(&self) -> LookAheadReport {
         let RowCacheStats { keys, pulled, most_rows, bytes, .. } = self.cache.stats();
         LookAheadReport { batches: self.tickets.bound(), keys, rows_pulled: pulled, most_rows, bytes }
-    }
-
-    fn change(&self, what: impl FnOnce(&mut State)) {
-        what(&mut self.state());
-        self.changed.notify_waiters();
-    }
-
-    async fn when(&self, what: impl Fn(&State) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if what(&self.state()) {
-                return;
-            }
-            changed.await;
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -23,9 +23,9 @@ use crate::stages::DropRows;
 /// another reader must make the same batches from the same windows. Each stage runs on its own thread.
 #[derive(Clone, Default)]
 pub struct Registry {
-    after_read: Stages<Rows>,
-    after_parse: Stages<ExampleBatch>,
-    after_batch: Stages<TrainBatch>,
+    pub(crate) after_read: Stages<Rows>,
+    pub(crate) after_parse: Stages<ExampleBatch>,
+    pub(crate) after_batch: Stages<TrainBatch>,
     sources: BTreeMap<String, OwnSource>,
     models: BTreeMap<String, MakeModel>,
 }
@@ -79,8 +79,9 @@ type MakeModel = Arc<dyn Fn(&Job) -> OwnModel + Send + Sync>;
 /// Appends a stage to a flow.
 type Insert<T> = Arc<dyn Fn(Flow<T>, &Job) -> Flow<T> + Send + Sync>;
 
+/// The custom stages at one place of the graph, by name.
 #[derive(Clone)]
-struct Stages<T: Batch>(BTreeMap<String, Insert<T>>);
+pub(crate) struct Stages<T: Batch>(BTreeMap<String, Insert<T>>);
 
 impl<T: Batch> Default for Stages<T> {
     fn default() -> Self {
@@ -197,28 +198,6 @@ impl Registry {
         Ok((find("data.source", "source", &self.sources, name)?.read)(request))
     }
 
-    pub(crate) fn after_read_of(&self, flow: Flow<Rows>, job: &Job, training: bool) -> Result<Flow<Rows>, Fault> {
-        self.after_read.wire(flow, &job.pipeline.after_read, job.pipeline.links.to_parse(), job, training)
-    }
-
-    pub(crate) fn after_parse_of(
-        &self,
-        flow: Flow<ExampleBatch>,
-        job: &Job,
-        training: bool,
-    ) -> Result<Flow<ExampleBatch>, Fault> {
-        self.after_parse.wire(flow, &job.pipeline.after_parse, job.pipeline.links.to_batch(), job, training)
-    }
-
-    pub(crate) fn after_batch_of(
-        &self,
-        flow: Flow<TrainBatch>,
-        job: &Job,
-        training: bool,
-    ) -> Result<Flow<TrainBatch>, Fault> {
-        self.after_batch.wire(flow, &job.pipeline.after_batch, job.pipeline.links.to_lookup(), job, training)
-    }
-
     fn add_source<S: Source<Out = Rows>>(
         &mut self,
         name: &str,
@@ -249,7 +228,7 @@ impl<T: Batch> Stages<T> {
     }
 
     /// Appends the stages of a job to `flow`, each behind a link of `capacity`.
-    fn wire(
+    pub(crate) fn wire(
         &self,
         mut flow: Flow<T>,
         names: &[OwnStage],

@@ -47,7 +47,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let read = sources::windows(job, context, None)?;
     let links = &job.pipeline.links;
     let rows = read.begin(Topology::new("stats")).link(links.to_parse());
-    let rows = context.registry.after_read_of(rows, job, true)?;
+    let rows = context.registry.after_read.wire(rows, &job.pipeline.after_read, links.to_parse(), job, true)?;
     let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
     let of_slots = features.len();
     let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone()).for_statistics(of_slots);

@@ -257,7 +257,7 @@ fn batches(
     read: Read,
 ) -> Result<Flow<TrainBatch>, Fault> {
     let training = matches!(purpose, Purpose::Training(..));
-    let links = &job.pipeline.links;
+    let (own, links) = (&job.pipeline, &job.pipeline.links);
     let (expected, columns) = match &purpose {
         Purpose::Training(types, _) => (ExpectedTypes::Run(types.clone(), Arc::new(job.clone())), job.columns.clone()),
         Purpose::Evaluation(_, types) | Purpose::Prediction(_, types) => {
@@ -282,10 +282,11 @@ fn batches(
             Purpose::Prediction(keep, _) => parse.for_prediction(keep.clone()),
         }
     };
-    let rows = registry.after_read_of(read.begin(topology).link(links.to_parse()), job, training)?;
+    let rows = read.begin(topology).link(links.to_parse());
+    let rows = registry.after_read.wire(rows, &own.after_read, links.to_parse(), job, training)?;
     let replicas = Replicas::ordered(job.parse_replicas());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
-    let examples = registry.after_parse_of(examples, job, training)?;
+    let examples = registry.after_parse.wire(examples, &own.after_parse, links.to_batch(), job, training)?;
     let batches = match job.batch_stage() {
         BatchStage::Plain => examples.stage("batch", Place::Own, move || batcher),
         BatchStage::Replicated(n) => {
@@ -294,7 +295,8 @@ fn batches(
             parts.replicated("batch", Place::Own, Replicas::ordered(n), move |_| Assemble::new(&plan))
         }
     };
-    registry.after_batch_of(batches.link(links.to_lookup()), job, training)
+    let batches = batches.link(links.to_lookup());
+    registry.after_batch.wire(batches, &own.after_batch, links.to_lookup(), job, training)
 }
 
 /// Parts of windows that wait for a free replica of `batch`. Each holds the rows that are shuffled together.

@@ -271,13 +271,7 @@ fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
     let cx = StageCx::detached("parse");
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Parse::new(&columns, 7, OnBadRow::Skip).one_value_in(vec![0]);
-    let rows = Rows {
-        batch: batch.clone(),
-        lineage: Lineage::default(),
-        window: WindowMark::default(),
-        rejected: 0,
-        places: None,
-    };
+    let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     block_on(stage.on_batch(rows.clone(), &cx, &mut out)).unwrap();
     assert_eq!(collected.take().pop().unwrap().labels.len(), 3);
     assert_eq!(cx.ledger().snapshot().rejected.into_values().collect::<Vec<_>>(), [1]);

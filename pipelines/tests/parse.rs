@@ -35,29 +35,29 @@ fn parse_with(
     on_bad_row: OnBadRow,
     batches: Vec<RecordBatch>,
 ) -> Result<(Vec<ExampleBatch>, StageCx), Fault> {
-    let cx = StageCx::detached("parse");
-    let (mut out, collected) = Outbox::collecting();
-    let mut stage = Parse::new(&columns, 0, on_bad_row);
+    parse_by(Parse::new(&columns, 0, on_bad_row), batches)
+}
+
+fn parse_by(mut stage: Parse, batches: Vec<RecordBatch>) -> Result<(Vec<ExampleBatch>, StageCx), Fault> {
+    let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
     block_on(async {
         stage.open(&cx).await?;
         for batch in batches {
-            stage
-                .on_batch(
-                    Rows {
-                        batch,
-                        lineage: Lineage::default(),
-                        window: WindowMark::default(),
-                        rejected: 0,
-                        places: None,
-                    },
-                    &cx,
-                    &mut out,
-                )
-                .await?;
+            stage.on_batch(rows(batch, Lineage::default()), &cx, &mut out).await?;
         }
         stage.finish(&cx, &mut out).await
     })?;
     Ok((collected.take(), cx))
+}
+
+fn rows(batch: RecordBatch, lineage: Lineage) -> Rows {
+    Rows { batch, lineage, window: WindowMark::default(), rejected: 0, places: None }
+}
+
+/// No columns but those of the `label` of a job.
+fn label_columns(label: &str) -> Columns {
+    let label = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
+    Columns { label, ..columns(&[], &[]) }
 }
 
 fn one(columns: Columns, batch: RecordBatch) -> Result<ExampleBatch, Fault> {
@@ -430,18 +430,14 @@ type Labelled = (Vec<f32>, Vec<(String, u64)>);
 
 /// Parses labels by the `label` of a job.
 fn labelled(label: &str, array: ArrayRef) -> Result<Labelled, Fault> {
-    let label = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
-    let columns = Columns { label, ..columns(&[], &[]) };
-    let (batches, cx) = parse_with(columns, OnBadRow::Skip, vec![batch(vec![("label", array)])])?;
+    let (batches, cx) = parse_with(label_columns(label), OnBadRow::Skip, vec![batch(vec![("label", array)])])?;
     let rejected = cx.ledger().snapshot().rejected;
     Ok((batches[0].labels.clone(), rejected.into_iter().map(|(reason, rows)| (reason.to_string(), rows)).collect()))
 }
 
 #[test]
 fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
-    let label =
-        toml::from_str::<Columns>("label = ['label', { column = 'stars', positive = '>= 4' }, 'buy']").unwrap().label;
-    let columns = Columns { label, ..columns(&[], &[]) };
+    let columns = label_columns("['label', { column = 'stars', positive = '>= 4' }, 'buy']");
     let ints = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
     let rows = batch(vec![
         ("label", ints(vec![Some(1), Some(0), Some(1), Some(1)])),
@@ -452,21 +448,17 @@ fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
     assert_eq!((batches[0].rows, &batches[0].labels[..]), (3, &[1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0][..]));
     assert_eq!(cx.ledger().snapshot().rejected.values().sum::<u64>(), 1, "a row is rejected once");
     // A conversion without a click counts as no conversion.
-    let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
-    let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
-    let batch =
-        Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
-    block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
-    assert_eq!(collected.take()[0].label_column(1), [1.0, 0.0, 1.0]);
+    let stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
+    assert_eq!(parse_by(stage, vec![rows]).unwrap().0[0].label_column(1), [1.0, 0.0, 1.0]);
 }
 
 /// The labels as text, as NaN is not equal to itself.
 #[test]
 fn a_label_that_is_masked_may_be_missing_if_another_one_is_there() {
-    let label = "label = [{ column = 'label', mask_missing = true }, { column = 'stars', positive = '>= 4', mask_missing = true }, \
-                 { column = 'what', positive = ['buy'], mask_missing = true }]";
-    let label = toml::from_str::<Columns>(label).unwrap().label;
-    let columns = Columns { label, ..columns(&[], &[]) };
+    let columns = label_columns(
+        "[{ column = 'label', mask_missing = true }, { column = 'stars', positive = '>= 4', mask_missing = true }, \
+         { column = 'what', positive = ['buy'], mask_missing = true }]",
+    );
     let rows = batch(vec![
         ("label", Arc::new(Float32Array::from(vec![Some(1.0), None, Some(f32::NAN), Some(2.0), None, None]))),
         ("stars", Arc::new(Int32Array::from(vec![None, Some(5), Some(1), Some(5), None, None]))),
@@ -477,14 +469,10 @@ fn a_label_that_is_masked_may_be_missing_if_another_one_is_there() {
     assert_eq!(found, ["[1.0, NaN, NaN, NaN]", "[NaN, 1.0, 0.0, NaN]", "[1.0, NaN, 0.0, 1.0]"]);
     let rejected = cx.ledger().snapshot().rejected;
     assert_eq!((rejected["label is neither 0 nor 1"], rejected["no label of several"]), (1, 1));
-    let said = one(columns.clone(), rows.slice(4, 1)).unwrap_err().to_string();
+    let said = one(columns, rows.slice(4, 1)).unwrap_err().to_string();
     assert!(said.contains("none of the columns `label`, `stars`, `what` has a value"), "{said}");
     // One that must be there is a bad row without it.
-    let mut one_must = columns;
-    one_must.label =
-        toml::from_str::<Columns>("label = ['label', { column = 'stars', positive = '>= 4', mask_missing = true }]")
-            .unwrap()
-            .label;
+    let one_must = label_columns("['label', { column = 'stars', positive = '>= 4', mask_missing = true }]");
     let said = one(one_must.clone(), rows.slice(1, 1)).unwrap_err().to_string();
     assert!(said.contains("column `label` has no value"), "{said}");
     assert_eq!(one(one_must, rows.slice(0, 1)).unwrap().labels[0], 1.0);
@@ -493,21 +481,16 @@ fn a_label_that_is_masked_may_be_missing_if_another_one_is_there() {
 /// Without a click there is no conversion, known or not.
 #[test]
 fn a_conversion_is_unknown_only_where_a_click_may_be() {
-    let label = "label = [{ column = 'label', mask_missing = true }, { column = 'buy', mask_missing = true }]";
-    let columns = Columns { label: toml::from_str::<Columns>(label).unwrap().label, ..columns(&[], &[]) };
+    let columns = label_columns("[{ column = 'label', mask_missing = true }, { column = 'buy', mask_missing = true }]");
     let ints = |values: [Option<i32>; 7]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
     let rows = batch(vec![
         ("label", ints([Some(1), Some(0), Some(1), None, None, Some(1), None])),
         ("buy", ints([None, None, Some(1), Some(0), Some(1), Some(0), None])),
     ]);
-    let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
-    let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
-    let batch =
-        Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
-    block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
-    let parsed = &collected.take()[0];
-    assert_eq!(format!("{:?}", parsed.label_column(0)), "[1.0, 0.0, 1.0, NaN, 1.0]");
-    assert_eq!(format!("{:?}", parsed.label_column(1)), "[NaN, 0.0, 1.0, 0.0, 0.0]");
+    let stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
+    let (parsed, cx) = parse_by(stage, vec![rows]).unwrap();
+    assert_eq!(format!("{:?}", parsed[0].label_column(0)), "[1.0, 0.0, 1.0, NaN, 1.0]");
+    assert_eq!(format!("{:?}", parsed[0].label_column(1)), "[NaN, 0.0, 1.0, 0.0, 0.0]");
     // A buy counts only with a click, so a buy whose click is unknown is unknown, too.
     assert_eq!(cx.ledger().snapshot().rejected["no label of several"], 2);
 }
@@ -584,9 +567,7 @@ fn a_share_of_the_negatives_is_kept_the_same_whatever_the_batches_are() {
         let mut from = 0;
         for &to in cuts {
             let lineage = Lineage { epoch, split: 3, row: from as u64, ..Lineage::default() };
-            let batch = all.slice(from, to - from);
-            let rows = Rows { batch, lineage, window: WindowMark::default(), rejected: 0, places: None };
-            block_on(stage.on_batch(rows, &cx, &mut out)).unwrap();
+            block_on(stage.on_batch(rows(all.slice(from, to - from), lineage), &cx, &mut out)).unwrap();
             from = to;
         }
         let batches = collected.take();

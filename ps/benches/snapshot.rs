@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use forebay_base::{SplitMix64, mix64, unit_f64};
-use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, SnapshotKind, Storage, Table, TableConfig};
+use forebay_ps::{Init, Optimizer, PartConfig, SnapshotKind, Table, TableConfig};
 
 /// Keys per block: unique keys of a batch, about.
 const BLOCK: usize = 16_384;
@@ -67,16 +67,8 @@ fn snapshots(n: usize, blocks: &[Vec<u64>]) {
 /// A table with `n` rows, imported; prints the rate.
 fn filled(n: usize) -> Table {
     let optimizer = Optimizer::Adagrad { lr: 0.01.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
-    let part = PartConfig { name: "p".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.01 } };
-    let config = TableConfig {
-        name: "bench".into(),
-        seed: 1,
-        parts: vec![part],
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    };
-    let mut table = Table::new(&config).expect("the config is right");
+    let part = PartConfig::new("p", DIM, optimizer, Init::Uniform { scale: 0.01 });
+    let mut table = Table::new(&TableConfig::new("bench", 1, vec![part])).expect("the config is right");
     let values = vec![0.5; BLOCK * DIM];
     let start = cpu();
     let keys: Vec<u64> = (0..n as u64).map(mix64).collect();

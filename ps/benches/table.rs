@@ -66,20 +66,10 @@ const ADAGRAD: Optimizer =
 const FTRL: Optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
 
 fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {
-    let part = |(i, (dim, optimizer)): (usize, &(usize, Optimizer))| PartConfig {
-        name: format!("part{i}"),
-        dim: *dim,
-        optimizer: *optimizer,
-        init: Init::Uniform { scale: 0.01 },
+    let part = |(i, (dim, optimizer)): (usize, &(usize, Optimizer))| {
+        PartConfig::new(&format!("part{i}"), *dim, *optimizer, Init::Uniform { scale: 0.01 })
     };
-    TableConfig {
-        name: "bench".into(),
-        seed: 1,
-        parts: parts.iter().enumerate().map(part).collect(),
-        storage,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    }
+    TableConfig { storage, ..TableConfig::new("bench", 1, parts.iter().enumerate().map(part).collect()) }
 }
 
 /// What admission and eviction cost: blocks of a Zipf stream over 10 ranks per key, and then keys that never came before, each

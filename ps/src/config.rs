@@ -130,7 +130,20 @@ mod defaults {
 /// The largest row a table takes, in weights.
 pub const MAX_ROW_DIM: usize = 1 << 16;
 
+impl PartConfig {
+    /// A part.
+    pub fn new(name: &str, dim: usize, optimizer: Optimizer, init: Init) -> Self {
+        Self { name: name.into(), dim, optimizer, init }
+    }
+}
+
 impl TableConfig {
+    /// A table of f32 without groups, where every key gets a row and keeps it.
+    pub fn new(name: &str, seed: u64, parts: Vec<PartConfig>) -> Self {
+        let (lifetime, groups) = (Lifetime::default(), Vec::new());
+        Self { name: name.into(), seed, parts, storage: Storage::F32, lifetime, groups }
+    }
+
     /// Weights per row, over all parts; with several groups, those of the widest.
     pub fn row_dim(&self) -> usize {
         let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum();
@@ -344,19 +357,10 @@ mod tests {
             number in any::<u64>().prop_map(f64::from_bits).prop_filter("finite", |number| number.is_finite()),
             small in any::<u32>().prop_map(f32::from_bits).prop_filter("finite", |number| number.is_finite()),
         ) {
-            let config = TableConfig {
-                name: "t".into(),
-                seed: 0,
-                parts: vec![PartConfig {
-                    name: "p".into(),
-                    dim: 1,
-                    optimizer: Optimizer::Sgd { lr: number.into(), l2: small },
-                    init: Init::Normal { std: small },
-                }],
-                storage: Storage::F32,
-                lifetime: Lifetime { admission: Some(Admission::Probability(number)), eviction: None },
-                groups: Vec::new(),
-            };
+            let optimizer = Optimizer::Sgd { lr: number.into(), l2: small };
+            let part = PartConfig::new("p", 1, optimizer, Init::Normal { std: small });
+            let mut config = TableConfig::new("t", 0, vec![part]);
+            config.lifetime.admission = Some(Admission::Probability(number));
             let json = serde_json::to_string(&config).unwrap();
             prop_assert_eq!(&read(&json).unwrap(), &config);
             let value: serde_json::Value = serde_json::from_str(&json).unwrap();

@@ -38,13 +38,13 @@
 //!
 //! ```
 //! use forebay_actors::Host;
-//! use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, SlotHasher, Storage, TableConfig, start_table};
+//! use forebay_ps::{Init, Optimizer, PartConfig, SlotHasher, TableConfig, start_table};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
 //! let optimizer = Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
-//! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
+//! let part = PartConfig::new("embedding", 8, optimizer, Init::Uniform { scale: 0.01 });
+//! let config = TableConfig::new("ads", 1, vec![part]);
 //! let host = Host::start("ps")?;
 //! let table = start_table(&host, config, 2)?;
 //!

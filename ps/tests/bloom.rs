@@ -12,9 +12,9 @@ use proptest::prelude::*;
 
 fn config(rules: BloomCount) -> TableConfig {
     let optimizer = Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 };
-    let parts = vec![PartConfig { name: "p".into(), dim: 1, optimizer, init: Init::Zeros }];
+    let parts = vec![PartConfig::new("p", 1, optimizer, Init::Zeros)];
     let lifetime = Lifetime { admission: Some(Admission::Bloom(rules)), eviction: None };
-    TableConfig { name: "t".into(), seed: 3, parts, storage: Storage::F32, lifetime, groups: Vec::new() }
+    TableConfig { lifetime, ..TableConfig::new("t", 3, parts) }
 }
 
 fn push(tables: &mut [Table], keys: &[u64], step: u64) {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use cluster::*;
 use forebay_actors::{Fault, Host};
-use forebay_net::Server;
+use forebay_net::{Peer, Server};
 use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, NamedValues, blocks, connect};
 use forebay_ps::remote::Wire;
 use forebay_ps::{PushId, PushOutcome, Round, Trainer};
@@ -64,10 +64,6 @@ fn id(index: u32) -> PushId {
     PushId { series: 1, index }
 }
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 async fn servers(host: &Host, processes: usize) -> Vec<Server> {
     let mut servers = Vec::new();
     for (rank, block) in blocks(LEN, processes).into_iter().enumerate() {
@@ -81,6 +77,17 @@ async fn stop(servers: Vec<Server>) {
     for server in servers {
         server.stop(std::time::Duration::from_secs(5)).await;
     }
+}
+
+/// Runs `test` with the host and the peers of this many ps processes, and stops them.
+fn with_servers(processes: usize, test: impl AsyncFnOnce(&Host, Vec<Peer>)) {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, processes).await;
+        test(&host, servers.iter().map(|server| peer(server.address())).collect()).await;
+        stop(servers).await;
+        host.stop().unwrap();
+    });
 }
 
 #[test]
@@ -121,10 +128,7 @@ fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
 
 #[test]
 fn several_pulls_and_pushes_are_under_way_and_values_never_go_back() {
-    block_on(async {
-        let host = Host::start("ps").unwrap();
-        let servers = servers(&host, 2).await;
-        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+    with_servers(2, async |_, peers| {
         let client = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
         let first = client.pull().await.unwrap();
         let (kept, all) = (bits(&first), (0..24).map(grads).collect::<Vec<_>>());
@@ -139,18 +143,12 @@ fn several_pulls_and_pushes_are_under_way_and_values_never_go_back() {
         let fresh = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
         assert_eq!(bits(&last), bits(&fresh.pull().await.unwrap()));
         assert!(bits(&first) == kept && kept != bits(&last), "who computes with older values keeps them");
-        drop((client, fresh));
-        stop(servers).await;
-        host.stop().unwrap();
     });
 }
 
 #[test]
 fn a_round_is_one_step_with_the_mean() {
-    block_on(async {
-        let host = Host::start("ps").unwrap();
-        let servers = servers(&host, 2).await;
-        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+    with_servers(2, async |host, peers| {
         let mut trainers = Vec::new();
         for rank in 0..3 {
             let client = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
@@ -174,7 +172,7 @@ fn a_round_is_one_step_with_the_mean() {
         );
         none.unwrap();
         assert!(Arc::ptr_eq(&after, &trainers[0].pull().await.unwrap()));
-        let local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        let local = DenseClient::local(&[start(host, 0..LEN)]).unwrap();
         let mean: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * 0.75 + b * 0.25).collect();
         local.push_once(id(0), &mean).await.unwrap();
         assert_eq!(bits(&local.pull().await.unwrap()), bits(&after));
@@ -183,18 +181,12 @@ fn a_round_is_one_step_with_the_mean() {
             connect(&peers, LEN, Wire::F16, retry()).await.unwrap().of_trainer(Trainer { rank: 1, incarnation: 2 });
         heir.push_once(id(20), &a).await.unwrap();
         refused(trainers[1].push_once(id(21), &a).await, &["trainer 1 is fenced"]);
-        drop((trainers, heir, local));
-        stop(servers).await;
-        host.stop().unwrap();
     });
 }
 
 #[test]
 fn a_push_that_waits_for_its_round_holds_up_no_pull() {
-    block_on(async {
-        let host = Host::start("ps").unwrap();
-        let servers = servers(&host, 2).await;
-        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+    with_servers(2, async |_, peers| {
         let trainer = async |rank| {
             connect(&peers, LEN, Wire::F32, retry()).await.unwrap().of_trainer(Trainer { rank, incarnation: 1 })
         };
@@ -206,18 +198,12 @@ fn a_push_that_waits_for_its_round_holds_up_no_pull() {
         assert_eq!(before[1].to_bits(), 1f32.sin().to_bits());
         futures::try_join!(first, other.push_round(id(1), round, &grads, 1)).unwrap();
         assert!(bits(&before) != bits(&one.pull().await.unwrap()));
-        drop((one, other));
-        stop(servers).await;
-        host.stop().unwrap();
     });
 }
 
 #[test]
 fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
-    block_on(async {
-        let host = Host::start("ps").unwrap();
-        let servers = servers(&host, 2).await;
-        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+    with_servers(2, async |host, peers| {
         let half = connect(&peers, LEN, Wire::F16, retry()).await.unwrap();
         let (before, grads) = (half.pull().await.unwrap(), grads(3));
         half.push_once(id(0), &grads).await.unwrap();
@@ -239,11 +225,8 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         let turned: Vec<_> = peers.iter().rev().cloned().collect();
         refused(connect(&turned, LEN, Wire::F32, retry()).await, &["expected 0..496"]);
         refused(connect(&[], LEN, Wire::F32, retry()).await, &["no process"]);
-        refused(DenseService::new(start(&host, 0..LEN), LEN, 0, 2), &["1000 values"]);
-        refused(DenseClient::local(&[start(&host, 0..10), start(&host, 10..LEN)]), &["10 values"]);
-        drop(half);
-        stop(servers).await;
-        host.stop().unwrap();
+        refused(DenseService::new(start(host, 0..LEN), LEN, 0, 2), &["1000 values"]);
+        refused(DenseClient::local(&[start(host, 0..10), start(host, 10..LEN)]), &["10 values"]);
     });
 }
 
@@ -320,11 +303,8 @@ async fn a_restored_block_goes_on_to_the_same_bits_and_is_pulled_anew() {
 
 #[test]
 fn what_all_processes_save_comes_in_the_order_of_the_blocks() {
-    block_on(async {
-        let host = Host::start("test").unwrap();
-        let whole = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
-        let servers = servers(&host, 3).await;
-        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+    with_servers(3, async |host, peers| {
+        let whole = DenseClient::local(&[start(host, 0..LEN)]).unwrap();
         let apart = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
         for client in [&whole, &apart] {
             client.push_once(id(0), &grads(0)).await.unwrap();
@@ -339,9 +319,6 @@ fn what_all_processes_save_comes_in_the_order_of_the_blocks() {
         }
         let other = peers[0].get(r#"{"dense": "all"}"#, std::time::Duration::from_secs(60)).await.unwrap().next().await;
         assert!(other.unwrap_err().to_string().contains("has the ticket"));
-        drop((whole, apart));
-        stop(servers).await;
-        host.stop().unwrap();
     });
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+use forebay_ps::{Init, Optimizer, PartConfig, Table, TableConfig};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -32,16 +32,8 @@ fn start(i: usize) -> f32 {
 
 /// A table of one part without rows.
 fn table(dim: usize, optimizer: Optimizer) -> Table {
-    let part = PartConfig { name: "p".into(), dim, optimizer, init: Init::Zeros };
-    let config = TableConfig {
-        name: "t".into(),
-        seed: 0,
-        parts: vec![part],
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    };
-    Table::new(&config).expect("the configuration is right")
+    let part = PartConfig::new("p", dim, optimizer, Init::Zeros);
+    Table::new(&TableConfig::new("t", 0, vec![part])).expect("the configuration is right")
 }
 
 #[test]

@@ -22,9 +22,8 @@ fn parts(group: usize) -> Vec<PartConfig> {
         1 => Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
         _ => Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 },
     };
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let init = if group == 2 { Init::Normal { std: 0.2 } } else { Init::Uniform { scale: 0.5 } };
-    vec![part("linear", 1, linear, Init::Zeros), part("embedding", DIMS[group], embedding, init)]
+    vec![PartConfig::new("linear", 1, linear, Init::Zeros), PartConfig::new("embedding", DIMS[group], embedding, init)]
 }
 
 fn lifetime(group: usize) -> Lifetime {
@@ -47,14 +46,8 @@ fn group(number: usize, lives: bool) -> GroupConfig {
 }
 
 fn config(lives: bool) -> TableConfig {
-    TableConfig {
-        name: "all".into(),
-        seed: 7,
-        parts: parts(0),
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: vec![group(1, lives), group(2, lives)],
-    }
+    let groups = vec![group(1, lives), group(2, lives)];
+    TableConfig { groups, ..TableConfig::new("all", 7, parts(0)) }
 }
 
 /// A table for each group.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use forebay_base::{GOLDEN_GAMMA, mix64, unit_f64};
 use forebay_ps::{
     Absent, Admission, Eviction, ExportBlock, Init, LEAST_CAP, Life, Lifetime, Optimizer, PartConfig, Route,
-    SnapshotKind, Storage, Table, TableConfig,
+    SnapshotKind, Table, TableConfig,
 };
 use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -18,8 +18,8 @@ const SEED: u64 = 5;
 
 fn config(lifetime: Lifetime) -> TableConfig {
     let optimizer = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.5, eps: 1e-10, l2: 0.0 };
-    let part = PartConfig { name: "p".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.5 } };
-    TableConfig { name: "t".into(), seed: SEED, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() }
+    let part = PartConfig::new("p", DIM, optimizer, Init::Uniform { scale: 0.5 });
+    TableConfig { lifetime, ..TableConfig::new("t", SEED, vec![part]) }
 }
 
 fn cell(key: u64) -> u64 {

@@ -13,10 +13,6 @@ use forebay_net::Retry;
 use forebay_ps::remote::{Wire, connect};
 use forebay_ps::{Optimizer, PushId, PushOutcome, Round, TableConfig, Trainer};
 
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
-}
-
 #[test]
 fn another_table_or_another_order_is_refused_at_once() {
     block_on(async {

@@ -15,17 +15,12 @@ use forebay_actors::{Domain, Fault, Host};
 use forebay_net::{Caller, Handler, Incoming, Outgoing, Retry};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Round, Storage, TableClient, TableConfig, Trainer,
-    start_table,
+    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, TableClient, TableConfig, Trainer, start_table,
 };
 use proptest::prelude::*;
 
 fn id(index: u32) -> PushId {
     PushId { series: 3 << 40, index }
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
 }
 
 /// What a client does, with the keys it does it to.
@@ -273,20 +268,8 @@ fn a_push_without_an_id_is_not_made_again() {
 #[test]
 fn f16_on_the_wire_is_near_and_falls_back() {
     block_on(async {
-        let sgd = PartConfig {
-            name: "embedding".into(),
-            dim: DIM,
-            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
-            init: Init::Normal { std: 0.1 },
-        };
-        let config = TableConfig {
-            name: "ads".into(),
-            seed: 1,
-            parts: vec![sgd],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
+        let (sgd, init) = (Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Normal { std: 0.1 });
+        let config = TableConfig::new("ads", 1, vec![PartConfig::new("embedding", DIM, sgd, init)]);
         let cluster = Cluster::of(config.clone(), 2, 1).await;
         let exact = connect(&cluster.peers(), &config, Wire::F32, retry()).await.unwrap();
         let half = connect(&cluster.peers(), &config, Wire::F16, retry()).await.unwrap();

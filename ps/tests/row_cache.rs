@@ -27,16 +27,11 @@ fn table(optimizer: usize, storage: Storage) -> TableConfig {
         Optimizer::Adamw { lr, beta1: 0.9, beta2: 0.99, eps: 1e-8, weight_decay: 0.1 },
         Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.001, l2: 0.01 },
     ];
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let parts = vec![
-        part("linear", 1, Optimizer::Sgd { lr, l2: 0.0 }, Init::Zeros),
-        part("embedding", DIM - 1, optimizers[optimizer], Init::Uniform { scale: 0.01 }),
+        PartConfig::new("linear", 1, Optimizer::Sgd { lr, l2: 0.0 }, Init::Zeros),
+        PartConfig::new("embedding", DIM - 1, optimizers[optimizer], Init::Uniform { scale: 0.01 }),
     ];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
-}
-
-fn bits(values: &[f32]) -> Vec<u32> {
-    values.iter().map(|v| v.to_bits()).collect()
+    TableConfig { storage, ..TableConfig::new("ads", 3, parts) }
 }
 
 fn id(batch: usize) -> PushId {

@@ -34,7 +34,6 @@ async fn train(table: &TableClient, steps: std::ops::RangeInclusive<u64>) {
 /// The bits of all rows that the snapshots have left, by key. Each shard gives its own keys alone.
 async fn read(snapshots: &mut [ShardSnapshot], table: &TableClient) -> BTreeMap<u64, Vec<u32>> {
     let mut all = BTreeMap::new();
-    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let shards = snapshots.len();
     for snapshot in snapshots {
         let mut rows = 0;

@@ -2,63 +2,22 @@
 
 #![allow(clippy::unwrap_used)]
 
-use forebay_actors::{Domain, Fault, Host};
+mod cluster;
+
+use cluster::*;
+use forebay_actors::{Domain, Host};
 use forebay_ps::{
-    Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Round, Route, SlotHasher, Storage, TableClient,
-    TableConfig, Trainer, start_shards, start_table,
+    PushId, PushOutcome, Round, Route, Storage, TableClient, TableConfig, Trainer, start_shards, start_table,
 };
-
-fn config(storage: Storage) -> TableConfig {
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
-    let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
-    let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
-    let parts =
-        vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
-}
-
-const DIM: usize = 11;
 
 /// Runs `test` against a table of `shards` shards, and stops them.
 fn with_table<T>(shards: usize, storage: Storage, test: impl AsyncFnOnce(&TableClient) -> T) -> T {
     let host = Host::start("test").unwrap();
-    let table = start_table(&host, config(storage), shards).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let result = runtime.block_on(test(&table));
+    let table = start_table(&host, TableConfig { storage, ..config() }, shards).unwrap();
+    let result = block_on(test(&table));
     drop(table);
     host.stop().unwrap();
     result
-}
-
-fn keys(step: u64) -> Vec<u64> {
-    let slot = SlotHasher::new("C1", 9);
-    (0..500).map(|i| slot.int((step * 131 + i * (1 + step % 3)) as i64)).collect()
-}
-
-fn grads(keys: &[u64], rows: &[f32]) -> Vec<f32> {
-    let pull = |i: usize| (keys[i / DIM].rotate_left(i as u32 % 64) as i32 as f32) / 3e9;
-    rows.iter().enumerate().map(|(i, w)| w * 0.1 + pull(i)).collect()
-}
-
-/// Every row of the table, sorted by key: bits of weights and state.
-async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
-    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-    let mut all = Vec::new();
-    for shard in 0..table.shards() {
-        let mut from = 0;
-        loop {
-            let block = table.export(shard, from, 333).await.unwrap();
-            if block.keys.is_empty() {
-                break;
-            }
-            from += block.keys.len();
-            assert!(block.keys.iter().all(|key| Route::new(table.shards()).shard(*key) == shard));
-            let rows = block.weights.chunks(DIM).zip(block.state.chunks(table.state_dim()));
-            all.extend(block.keys.iter().zip(rows).map(|(k, (w, s))| (*k, [bits(w), bits(s)].concat())));
-        }
-    }
-    all.sort_unstable();
-    all
 }
 
 async fn train(table: &TableClient) -> Vec<Vec<u32>> {
@@ -67,7 +26,7 @@ async fn train(table: &TableClient) -> Vec<Vec<u32>> {
     for step in 1..=20 {
         let keys = keys(step);
         table.pull(&keys, &mut rows).await.unwrap();
-        seen.push(rows.iter().map(|v| v.to_bits()).collect());
+        seen.push(bits(&rows));
         table.push(&keys, &grads(&keys, &rows), step).await.unwrap();
     }
     seen
@@ -148,12 +107,6 @@ fn stats_add_up() {
     });
 }
 
-fn user(result: Result<(), Fault>, words: &[&str]) {
-    let fault = result.unwrap_err();
-    assert_eq!(fault.domain, Domain::User);
-    assert!(words.iter().all(|word| fault.to_string().contains(word)), "{fault}");
-}
-
 #[test]
 fn what_is_wrong_is_refused_before_any_shard_changes() {
     with_table(2, Storage::F32, async |table| {
@@ -163,15 +116,15 @@ fn what_is_wrong_is_refused_before_any_shard_changes() {
         let before = dump(table).await;
         let mut grads = vec![0.5; keys.len() * DIM];
         grads[49 * DIM + 3] = f32::NAN;
-        user(table.push(&keys, &grads, 1).await, &["1 of 500", "`embedding`", "0x0000000000000031"]);
-        user(table.push(&keys, &grads[1..], 1).await, &["549 gradients came with 50 keys; expected 550"]);
-        user(table.push(&keys, &vec![0.5; keys.len() * DIM], 0).await, &["step 0"]);
-        user(table.import(&keys, &grads, None).await, &["1 of 500 weights"]);
-        user(table.import(&keys, &grads[DIM..], None).await, &["539 weights"]);
+        refused(table.push(&keys, &grads, 1).await, &["1 of 500", "`embedding`", "0x0000000000000031"]);
+        refused(table.push(&keys, &grads[1..], 1).await, &["549 gradients came with 50 keys; expected 550"]);
+        refused(table.push(&keys, &vec![0.5; keys.len() * DIM], 0).await, &["step 0"]);
+        refused(table.import(&keys, &grads, None).await, &["1 of 500 weights"]);
+        refused(table.import(&keys, &grads[DIM..], None).await, &["539 weights"]);
         let good = vec![0.5; keys.len() * DIM];
-        user(table.import(&keys, &good, Some(&good)).await, &["550 floats of state", "600"]);
-        user(table.import(&keys, &good, Some(&vec![-1.0; 600])).await, &["`linear`", "-1"]);
-        user(table.export(2, 0, 1).await.map(drop), &["no shard 2"]);
+        refused(table.import(&keys, &good, Some(&good)).await, &["550 floats of state", "600"]);
+        refused(table.import(&keys, &good, Some(&vec![-1.0; 600])).await, &["`linear`", "-1"]);
+        refused(table.export(2, 0, 1).await, &["no shard 2"]);
         assert!(dump(table).await == before);
     });
 }
@@ -179,21 +132,20 @@ fn what_is_wrong_is_refused_before_any_shard_changes() {
 #[test]
 fn a_table_that_cannot_be_is_refused() {
     let host = Host::start("test").unwrap();
-    user(start_table(&host, config(Storage::F32), 0).map(drop), &["0 shards"]);
-    user(start_table(&host, config(Storage::F32), 1 << 20).map(drop), &["shards"]);
-    let mut bad = config(Storage::F32);
+    refused(start_table(&host, config(), 0), &["0 shards"]);
+    refused(start_table(&host, config(), 1 << 20), &["shards"]);
+    let mut bad = config();
     bad.parts.clear();
-    user(start_table(&host, bad, 1).map(drop), &["no parts"]);
+    refused(start_table(&host, bad, 1), &["no parts"]);
     host.stop().unwrap();
 }
 
 #[test]
 fn a_stopped_host_is_a_fault_and_not_a_hang() {
     let host = Host::start("test").unwrap();
-    let table = start_table(&host, config(Storage::F32), 2).unwrap();
+    let table = start_table(&host, config(), 2).unwrap();
     host.stop().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
+    block_on(async {
         let mut rows = Vec::new();
         assert_eq!(table.pull(&[1, 2, 3, 4], &mut rows).await.unwrap_err().domain, Domain::Internal);
         assert!(table.stats().await.is_err());
@@ -203,12 +155,11 @@ fn a_stopped_host_is_a_fault_and_not_a_hang() {
 #[test]
 fn shards_started_apart_hold_their_own_keys_alone() {
     let host = Host::start("test").unwrap();
-    let part = start_shards(&host, config(Storage::F32), 6, 2..4).unwrap();
-    user(start_shards(&host, config(Storage::F32), 6, 4..7).map(drop), &["4..7 of 6"]);
-    user(start_shards(&host, config(Storage::F32), 6, 4..4).map(drop), &["4..4 of 6"]);
-    let one = start_shards(&host, config(Storage::F32), 6, 5..6).unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    runtime.block_on(async {
+    let part = start_shards(&host, config(), 6, 2..4).unwrap();
+    refused(start_shards(&host, config(), 6, 4..7), &["4..7 of 6"]);
+    refused(start_shards(&host, config(), 6, 4..4), &["4..4 of 6"]);
+    let one = start_shards(&host, config(), 6, 5..6).unwrap();
+    block_on(async {
         let route = Route::new(6);
         let (own, other): (Vec<u64>, Vec<u64>) = (0..100).partition(|key| (2..4).contains(&route.shard(*key)));
         let mut rows = Vec::new();
@@ -217,12 +168,12 @@ fn shards_started_apart_hold_their_own_keys_alone() {
         let block = part.export(3, 0, 100).await.unwrap();
         assert!(!block.keys.is_empty() && block.keys.iter().all(|key| route.shard(*key) == 3));
         assert_eq!((part.shards(), part.held()), (2, 2..4));
-        user(part.export(0, 0, 1).await.map(drop), &["2..4", "no shard 0"]);
+        refused(part.export(0, 0, 1).await, &["2..4", "no shard 0"]);
         for table in [&part, &one] {
             let all = [&own[..], &other].concat();
             let shard = route.shard(all.iter().copied().find(|k| !table.held().contains(&route.shard(*k))).unwrap());
-            user(table.pull(&all, &mut rows).await, &[&format!("belongs to shard {shard} of 6")]);
-            user(table.push(&all, &vec![0.1; all.len() * DIM], 1).await, &["belongs to shard"]);
+            refused(table.pull(&all, &mut rows).await, &[&format!("belongs to shard {shard} of 6")]);
+            refused(table.push(&all, &vec![0.1; all.len() * DIM], 1).await, &["belongs to shard"]);
         }
     });
     drop((part, one));
@@ -278,7 +229,7 @@ fn a_trainer_that_was_replaced_is_fenced() {
         old.push_once(id(0), &keys, &grads, 1).await.unwrap();
         new.push_once(id(1), &keys, &grads, 2).await.unwrap();
         let before = dump(table).await;
-        user(old.push_once(id(2), &keys, &grads, 3).await.map(drop), &["trainer 1 is fenced", "4", "5"]);
+        refused(old.push_once(id(2), &keys, &grads, 3).await, &["trainer 1 is fenced", "4", "5"]);
         assert!(dump(table).await == before);
     });
 }
@@ -300,8 +251,8 @@ fn a_round_applies_the_mean_of_its_trainers_once() {
         assert!([one, again, two, three].iter().all(|pushed| *pushed.as_ref().unwrap() == PushOutcome::Applied));
         let late = trainers[1].push_round(id(1), round(10), &second, &b, 1).await.unwrap();
         assert_eq!(late, PushOutcome::Already);
-        user(table.push_round(id(9), round(1), &first, &a, 2).await.map(drop), &["needs a trainer"]);
-        user(trainers[0].push_round(id(9), round(1), &first, &a, 1).await.map(drop), &["is over"]);
+        refused(table.push_round(id(9), round(1), &first, &a, 2).await, &["needs a trainer"]);
+        refused(trainers[0].push_round(id(9), round(1), &first, &a, 1).await, &["is over"]);
         dump(table).await
     });
     let alone = with_table(4, Storage::F32, async |table| {

@@ -2,37 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod mixed_table;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use forebay_ps::{
-    ExportBlock, Init, Lifetime, Optimizer, PartConfig, Route, SnapshotKind, Storage, Table, TableConfig, TableError,
-};
+use forebay_ps::{ExportBlock, Route, SnapshotKind, Storage, Table, TableError};
+use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
-
-fn config(storage: Storage) -> TableConfig {
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
-    let parts = vec![
-        part("ftrl", 1, Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.01, l2: 0.1 }, Init::Zeros),
-        part(
-            "adagrad",
-            5,
-            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
-            Init::Uniform { scale: 0.1 },
-        ),
-        part(
-            "adam",
-            3,
-            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8, l2: 0.0 },
-            Init::Normal { std: 0.1 },
-        ),
-        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }, Init::Uniform { scale: 1.0 }),
-        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5, l2: 0.0 }, Init::Normal { std: 1.0 }),
-    ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
-}
-
-const DIM: usize = 13;
-const STATE: usize = 15;
 
 /// The bits of weights and state by key.
 type Rows = BTreeMap<u64, Vec<u32>>;

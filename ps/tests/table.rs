@@ -2,39 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod mixed_table;
+
 use std::collections::HashMap;
 
-use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
 use half::f16;
+use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
-
-fn part(name: &str, dim: usize, optimizer: Optimizer, init: Init) -> PartConfig {
-    PartConfig { name: name.into(), dim, optimizer, init }
-}
-
-/// All five optimizers beside each other, in rows of an odd length.
-fn config(storage: Storage) -> TableConfig {
-    let parts = vec![
-        part("ftrl", 1, Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.01, l2: 0.1 }, Init::Zeros),
-        part(
-            "adagrad",
-            5,
-            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
-            Init::Uniform { scale: 0.1 },
-        ),
-        part(
-            "adam",
-            3,
-            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8, l2: 0.0 },
-            Init::Normal { std: 0.1 },
-        ),
-        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }, Init::Uniform { scale: 1.0 }),
-        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5, l2: 0.0 }, Init::Normal { std: 1.0 }),
-    ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
-}
-
-const DIM: usize = 13;
 
 /// The reference. New weights are asked of a fresh table each time: a row depends on its key alone.
 struct Slow {
@@ -191,19 +166,19 @@ proptest! {
     fn hostile_imports_are_refused(
         keys in prop::collection::vec(any::<u64>(), 0..9),
         weights in prop::collection::vec(any::<f32>(), 0..9 * DIM),
-        state in prop::option::of(prop::collection::vec(any::<f32>(), 0..9 * 15)),
+        state in prop::option::of(prop::collection::vec(any::<f32>(), 0..9 * STATE)),
         fit: bool,
     ) {
         let mut table = Table::new(&config(Storage::F32)).unwrap();
         let (mut weights, mut state) = (weights, state);
         if fit {
             weights.resize(keys.len() * DIM, 1.0);
-            if let Some(state) = &mut state { state.resize(keys.len() * 15, 1.0) }
+            if let Some(state) = &mut state { state.resize(keys.len() * STATE, 1.0) }
         }
-        let lengths = weights.len() == keys.len() * DIM && state.as_ref().is_none_or(|s| s.len() == keys.len() * 15);
+        let lengths = weights.len() == keys.len() * DIM && state.as_ref().is_none_or(|s| s.len() == keys.len() * STATE);
         let finite = |values: &[f32]| values.iter().all(|v| v.is_finite());
         let good = lengths && finite(&weights) && state.as_ref().is_none_or(|s| {
-            finite(s) && s.chunks(15).all(|s| [1, 2, 3, 4, 5, 6, 10, 11, 12].iter().all(|i| s[*i] >= 0.0))
+            finite(s) && s.chunks(STATE).all(|s| [1, 2, 3, 4, 5, 6, 10, 11, 12].iter().all(|i| s[*i] >= 0.0))
         });
         let result = table.import(&keys, &weights, state.as_deref());
         prop_assert_eq!(result.is_ok(), good, "{:?}", result);
@@ -259,16 +234,8 @@ fn a_bad_gradient_changes_nothing_and_is_named() {
 
 #[test]
 fn f16_saturates_and_counts() {
-    let sgd = part("p", 2, Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros);
-    let config = TableConfig {
-        name: "t".into(),
-        seed: 0,
-        parts: vec![sgd],
-        storage: Storage::F16,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    };
-    let mut table = Table::new(&config).unwrap();
+    let sgd = PartConfig::new("p", 2, Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros);
+    let mut table = Table::new(&TableConfig { parts: vec![sgd], ..config(Storage::F16) }).unwrap();
     table.push(&[4], &[1e6, -1.0], 1).unwrap();
     let mut rows = Vec::new();
     table.pull(&[4], &mut rows).unwrap();
@@ -300,21 +267,13 @@ fn exporting_while_rows_come_gives_each_once() {
 #[test]
 fn memory_stays_within_the_goal() {
     // Per row 128 bytes and, just after doubling, 16 / 0.375 of index with the old half of it beside; a chunk to fill.
-    let parts = vec![part(
+    let parts = vec![PartConfig::new(
         "p",
         16,
         Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 },
         Init::Zeros,
     )];
-    let mut table = Table::new(&TableConfig {
-        name: "t".into(),
-        seed: 0,
-        parts,
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    })
-    .unwrap();
+    let mut table = Table::new(&TableConfig { parts, ..config(Storage::F32) }).unwrap();
     let mut rows = Vec::new();
     for first in (0..600_000u64).step_by(1000) {
         table.pull(&(first..first + 1000).collect::<Vec<_>>(), &mut rows).unwrap();

@@ -42,8 +42,7 @@ fn compact_and_resume(more: &[&str]) {
     assert_eq!(layers(&job, newest + 1), 1);
     let (code, said) = compact(&job, &[]);
     assert!(code == Some(0) && said.contains("is full already"), "{code:?} {said}");
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {} in", newest + 1)), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
@@ -75,8 +74,7 @@ fn an_older_one_goes_to_another_folder() {
     assert_eq!(code, Some(0), "{said}");
     assert_eq!(job.files(), before);
     let to = format!("checkpoint.to={}", job.folder.path().join("again").display());
-    let ended = job.start_with(&["--resume-from", &best], &[&to]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.start_with(&["--resume-from", &best], &[&to]).end().with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {older} in {best}")), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
@@ -123,8 +121,7 @@ fn it_may_be_done_while_a_run_goes_on() {
     running.signal(Signal::KILL);
     running.end();
     job.go_beyond(&job.checkpoints());
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(0);
     assert!(!ended.said.contains("is not used"), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }

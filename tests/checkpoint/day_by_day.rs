@@ -136,8 +136,7 @@ fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
     let from = model_of(&first).display().to_string();
     let refused = |command: &str, settings: &[&str], words: &[&str]| {
         let second = job(&rows.path().join("day-1"), settings);
-        let ended = second.run_command(command, &["--from", &from]);
-        assert_eq!(ended.code, Some(2), "{}", ended.said);
+        let ended = second.run_command(command, &["--from", &from]).with(2);
         for word in words {
             assert!(ended.said.contains(word), "no {word:?} in: {}", ended.said);
         }

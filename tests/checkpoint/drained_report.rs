@@ -23,8 +23,7 @@ fn read(file: &Path) -> Value {
 /// Drains a run with a report. Returns the report, and the rows that the newest checkpoint has.
 fn report(job: &Job, flags: &[&str]) -> (Value, u64) {
     let folder = job.folder.path().join("report");
-    let ended = drained(job, &[flags, &["--report", folder.to_str().unwrap()]].concat(), 2, || {});
-    assert_eq!(ended.code, Some(5), "{}", ended.said);
+    drained(job, &[flags, &["--report", folder.to_str().unwrap()]].concat(), 2, || {}).with(5);
     let page = std::fs::read_to_string(folder.join("report.html")).unwrap();
     assert!(page.contains("\"drained_to\""), "the page has the report");
     let slices = read(&folder.join("trace.json"))["traceEvents"].as_array().unwrap().len();
@@ -70,8 +69,7 @@ fn that_cannot_be_written_does_not_change_how_the_run_ends() {
     let job = Job::new("parquet", &[ENDLESS]);
     let file = job.folder.path().join("report.json");
     let flags = ["--report", file.to_str().unwrap()];
-    let ended = drained(&job, &flags, 1, || std::fs::create_dir_all(file.join("in the way")).unwrap());
-    assert_eq!(ended.code, Some(5), "{}", ended.said);
+    let ended = drained(&job, &flags, 1, || std::fs::create_dir_all(file.join("in the way")).unwrap()).with(5);
     for words in ["no whole report: cannot write the report to", "has them: --resume goes on"] {
         assert!(ended.said.contains(words), "no {words:?}: {}", ended.said);
     }

@@ -58,8 +58,7 @@ fn many(more: &[&str]) -> Job {
 /// Runs to the end, and returns what was said and the report.
 fn run(job: &Job, flags: &[&str]) -> (String, Value) {
     let report = job.folder.path().join("report.json");
-    let ended = job.run(&[&["--report", report.to_str().unwrap()], flags].concat());
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&[&["--report", report.to_str().unwrap()], flags].concat()).with(0);
     (ended.said, serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap())
 }
 
@@ -308,8 +307,7 @@ fn a_kill_leaves_an_older_model_and_a_best_model_that_is_whole() {
 }
 
 fn refused(job: &Job, words: &[&str]) -> Ended {
-    let ended = job.run(&[]);
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.run(&[]).with(2);
     for words in words {
         assert!(ended.said.contains(words), "no `{words}` in: {}", ended.said);
     }
@@ -399,8 +397,7 @@ fn misses_its_best_model(other: &Job, replace: bool) -> bool {
         }
     }
     running.signal(Signal::CONT);
-    let ended = running.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = running.end().with(0);
     let is_missed = ended.said.contains("is not at ");
     if is_missed {
         assert!(ended.said.contains("The model after the last row is saved"), "{}", ended.said);

@@ -48,8 +48,7 @@ fn the_checkpoints_of_a_run_are_evaluated_as_they_appear_and_the_best_model_is_k
     running.signal(Signal::KILL);
     running.end();
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = follower.end().with(0);
     let found = evaluations(&ended.said);
     for pair in found.windows(2) {
         for field in ["checkpoint", "trained_rows"] {
@@ -69,8 +68,7 @@ fn the_checkpoints_of_a_cluster_are_evaluated() {
     // The newest checkpoint is compared with the model, so it must be near the end of the run.
     let near_the_end = |job: &Job| job.rows_of_newest() > ROWS / 10 * 9;
     let job = (0..20).map(|_| Job::new("parquet", &processes)).find(|job| {
-        let ended = job.run_command("launch", &[]);
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        job.run_command("launch", &[]).with(0);
         near_the_end(job)
     });
     let job = job.expect("one of 20 runs makes a checkpoint shortly before its end");
@@ -80,8 +78,7 @@ fn the_checkpoints_of_a_cluster_are_evaluated() {
     }
     follower.until_said(&format!("waiting for a checkpoint after {}", job.newest()));
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = follower.end().with(0);
     let [newest] = evaluations(&ended.said).try_into().unwrap();
     assert_eq!(newest["checkpoint"], job.newest());
     let (auc, of_model) = (newest["auc"].as_f64().unwrap(), auc_of(&job.folder.path().join("model")));

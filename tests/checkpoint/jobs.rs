@@ -55,6 +55,15 @@ pub(crate) struct Ended {
     pub(crate) said: String,
 }
 
+impl Ended {
+    /// Asserts that it ended with this code.
+    #[track_caller]
+    pub(crate) fn with(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{}", self.said);
+        self
+    }
+}
+
 impl Job {
     /// A small Wide & Deep job, with a checkpoint every 10,000 rows.
     pub(crate) fn new(format: &str, more: &[&str]) -> Self {

@@ -23,11 +23,9 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
     let renamed = copied(&job, "renamed");
     let first = std::fs::read_dir(&renamed).unwrap().map(|file| file.unwrap().path()).min().unwrap();
     std::fs::rename(&first, renamed.join("part-99999.parquet")).unwrap();
-    let ended = job.start_with(&["--resume"], &[&at(&renamed)]).end();
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.start_with(&["--resume"], &[&at(&renamed)]).end().with(2);
     assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
-    let ended = job.start_with(&["--resume"], &[&at(&moved)]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.start_with(&["--resume"], &[&at(&moved)]).end().with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
 
@@ -42,11 +40,9 @@ fn text_of_an_earlier_program_must_stay_where_it_is() {
     old["position"].as_object_mut().unwrap().remove("data").expect("what is read");
     old.as_object_mut().unwrap().remove("checksum");
     std::fs::write(&manifest, serde_json::to_string_pretty(&old).unwrap()).unwrap();
-    let ended = job.start_with(&["--resume"], &["data.train=/elsewhere"]).end();
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.start_with(&["--resume"], &["data.train=/elsewhere"]).end().with(2);
     assert!(ended.said.contains("data.train is "), "{}", ended.said);
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
 
@@ -104,8 +100,7 @@ fn text_of_one_process_must_be_the_same_files() {
         std::fs::write(path("p2"), &whole).unwrap();
         let moved = job.folder.path().join("moved");
         std::fs::rename(&rows, &moved).unwrap();
-        let ended = job.start_with(&["--resume"], &[&format!("data.train={}", moved.display())]).end();
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        let ended = job.start_with(&["--resume"], &[&format!("data.train={}", moved.display())]).end().with(0);
         let all = format!("trained on {} rows", forebay::actors::commas(job.epochs() * 180_000));
         assert!(ended.said.contains(&all), "{}", ended.said);
     }

@@ -17,8 +17,7 @@ fn killed() -> Job {
 #[test]
 fn checkpoints_of_an_earlier_run_are_not_overwritten() {
     let job = killed();
-    let ended = job.run(&[]);
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.run(&[]).with(2);
     assert!(
         ended.said.contains("has checkpoints of an earlier run") && ended.said.contains("--resume"),
         "{}",
@@ -40,8 +39,7 @@ fn launch_refuses_them_before_it_starts_a_process() {
 #[test]
 fn another_job_is_refused_by_its_fields() {
     let job = killed();
-    let ended = job.start_with(&["--resume"], &["train.batch_rows=512", "model.embedding_dim=8"]).end();
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.start_with(&["--resume"], &["train.batch_rows=512", "model.embedding_dim=8"]).end().with(2);
     for words in ["train.batch_rows is 256 there and 512 here", "model.embedding_dim is 4 there and 8 here"] {
         assert!(ended.said.contains(words), "{}", ended.said);
     }
@@ -61,8 +59,7 @@ fn fewer_epochs_than_were_begun_are_refused() {
     let mut begun = 0_u64;
     for (program, more) in [("train", &[][..]), ("launch", &cluster[..])] {
         let flags = [&["--resume", "--set", "data.epochs=1"][..], more].concat();
-        let ended = job.run_command(program, &flags);
-        assert_eq!(ended.code, Some(2), "{}", ended.said);
+        let ended = job.run_command(program, &flags).with(2);
         let (_, said) = ended.said.split_once("epochs, and data.epochs is 1: set data.epochs to ").expect(&ended.said);
         begun = said.split(' ').next().unwrap().parse().unwrap();
         assert!((4..=job.epochs()).contains(&begun), "{}", ended.said);
@@ -86,8 +83,7 @@ fn other_rows_are_refused() {
     // Without its checksum, as an earlier program wrote it.
     let (after, _) = after[end..].split_once(",\n  \"checksum\"").unwrap();
     std::fs::write(&manifest, format!("{before}\"fingerprint\": 7{after}\n}}\n")).unwrap();
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(2);
     assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
 }
 
@@ -125,8 +121,7 @@ fn text_goes_on_in_the_kind_of_placement_that_began() {
 #[test]
 fn resume_without_a_folder_says_so() {
     let job = Job::new("parquet", &[]);
-    let ended = job.start_with(&["--resume"], &["checkpoint.to="]).end();
-    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    job.start_with(&["--resume"], &["checkpoint.to="]).end().with(2);
 }
 
 #[test]
@@ -174,8 +169,7 @@ fn a_folder_that_vanishes_costs_checkpoints_and_not_the_run() {
             std::fs::write(job.checkpoints(), "a file stands in its place").unwrap();
             running.signal(Signal::CONT);
         }
-        let ended = running.end();
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        let ended = running.end().with(0);
         assert!(job.model().keys() > 1000);
         ended.said.contains("a checkpoint failed, and the run goes on")
     });

@@ -8,8 +8,7 @@ use super::jobs::{ENDLESS, Job, ROWS};
 /// The model of an undisturbed run of the job, without checkpoints.
 pub(crate) fn undisturbed(job: &Job) -> super::bits::Bits {
     let job = job.undisturbed();
-    let ended = job.run(&[]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    job.run(&[]).with(0);
     job.model()
 }
 
@@ -33,8 +32,7 @@ fn resumed(format: &str, more: &[&str], kills: u64) -> (String, u64) {
         job.kill_after(next, flags);
         flags = &["--resume"];
     }
-    let ended = job.run(flags);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(flags).with(0);
     assert!(ended.said.contains("goes on from checkpoint"), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     (ended.said, job.epochs())
@@ -97,8 +95,7 @@ fn tables_of_some_slots() {
     job.kill_after(4, &[]);
     let manifest = newest_manifest(&job);
     assert!(manifest.contains("\"version\": 5") && manifest.contains("\"groups\""), "{manifest}");
-    let ended = job.start_with(&["--resume"], &["table.shards=3"]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    job.start_with(&["--resume"], &["table.shards=3"]).end().with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }
 
@@ -166,8 +163,7 @@ fn a_run_whose_rows_go_is_resumed_with_another_number_of_shards() {
         job.kill_after(4, &[]);
         let manifest = newest_manifest(&job);
         assert!(manifest.contains("\"version\": 2") && manifest.contains("-absent-0000.arrow"), "{manifest}");
-        let ended = job.start_with(&["--resume"], &["table.shards=4"]).end();
-        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        job.start_with(&["--resume"], &["table.shards=4"]).end().with(0);
         assert_eq!(job.model().difference(&undisturbed(&job)), None);
     }
 }
@@ -176,8 +172,7 @@ fn a_run_whose_rows_go_is_resumed_with_another_number_of_shards() {
 fn stale_look_ups_train_on_every_row_once() {
     let job = Job::new("parquet", &["train.staleness=4"]);
     job.kill_after(2, &[]);
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(0);
     let all = format!("trained on {} rows", forebay::actors::commas(job.epochs() * ROWS));
     assert!(ended.said.contains(&all), "{}", ended.said);
 }
@@ -210,8 +205,7 @@ fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
     flip(&job.checkpoints().join(&file));
     let (code, said) = verify();
     assert!(code == Some(2) && said.contains(&file), "{code:?} {said}");
-    let ended = job.start_with(&["--resume"], &["table.shards=2"]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.start_with(&["--resume"], &["table.shards=2"]).end().with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }
@@ -224,16 +218,13 @@ fn a_drained_run_leaves_a_checkpoint_and_no_model() {
         let running = job.start_with(&[], &[ENDLESS]);
         running.until_said("push: sink");
         running.signal(Signal::TERM);
-        let ended = running.end();
-        assert_eq!(ended.code, Some(5), "{}", ended.said);
-        ended
+        running.end().with(5)
     });
     let ended = runs.find(|_| job.newest() > 0).expect("one of 20 runs begins and makes a checkpoint");
     assert!(ended.said.contains("checkpoint 1 in"), "{}", ended.said);
     assert!(!job.folder.path().join("model").exists(), "{}", ended.said);
     job.go_beyond(&job.checkpoints());
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    job.run(&["--resume"]).with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }
 
@@ -254,8 +245,7 @@ fn a_damaged_checkpoint_is_passed_over() {
     assert!(code == Some(2) && said.contains(&file) && said.contains(", whole"), "{code:?} {said}");
     let (code, said) = checkpoint("list");
     assert!(code == Some(0) && said.contains(&format!("checkpoint {newest}: ")), "{code:?} {said}");
-    let ended = job.run(&["--resume"]);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run(&["--resume"]).with(0);
     assert!(
         ended.said.contains(&format!("checkpoint {newest} is not used")) && ended.said.contains(&file),
         "{}",

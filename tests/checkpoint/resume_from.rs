@@ -33,8 +33,7 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
     assert!(said.contains(&format!("goes on from checkpoint {older} in ")), "{said}");
     assert!(said.contains("INFO checkpoint 1 after "), "{said}");
     job.go_beyond(&folder);
-    let ended = job.start_with(&["--resume-from", &at, "--resume"], &[&to]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.start_with(&["--resume-from", &at, "--resume"], &[&to]).end().with(0);
     assert!(ended.said.contains(&format!("in {}: ", folder.display())), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     assert_eq!((job.files(), job.newest()), before);
@@ -48,8 +47,7 @@ fn launch_goes_on_from_a_manifest() {
     let settings = [&to, "placement.readers=1", "placement.ps=1"];
     let mut flags = vec!["--resume-from", manifest.to_str().unwrap()];
     settings.iter().for_each(|setting| flags.extend(["--set", setting]));
-    let ended = job.run_command("launch", &flags);
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let ended = job.run_command("launch", &flags).with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {} in ", job.newest())), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
@@ -64,8 +62,7 @@ fn what_cannot_be_gone_on_from_is_refused_by_name() {
             let mut flags = vec!["--resume-from", at];
             let placement = if program == "launch" { "placement.ps=1" } else { "seed=9" };
             settings.iter().chain([&placement]).for_each(|setting| flags.extend(["--set", setting]));
-            let ended = job.run_command(program, &flags);
-            assert_eq!(ended.code, Some(2), "{}", ended.said);
+            let ended = job.run_command(program, &flags).with(2);
             assert!(ended.said.contains(words) && !ended.said.contains("listens"), "no `{words}` in {}", ended.said);
         }
     };

@@ -20,6 +20,7 @@ use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::pipelines::Trained;
 use forebay::{Job, Training};
 use futures::executor::block_on as blocking;
+use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
@@ -32,7 +33,14 @@ pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
     folder
 }
 
-/// The rows of all Parquet files of a folder.
+/// Writes a Parquet file with these rows.
+pub(crate) fn write_parquet(path: &Path, rows: &RecordBatch) {
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), rows.schema(), None).unwrap();
+    writer.write(rows).unwrap();
+    writer.close().unwrap();
+}
+
+/// The rows of all Parquet files of a folder, in the order of the files.
 pub(crate) fn read_rows(path: &Path) -> RecordBatch {
     let mut files: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
@@ -125,8 +133,7 @@ pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
 /// The version of the model at `model` after `train` or `launch` with a job file that saves it there.
 pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model: &Path) -> String {
     let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
-    let (code, said) = run(&[&[command, job.to_str().unwrap()][..], &settings].concat());
-    assert_eq!(code, Some(0), "{said}");
+    exits(0, run(&[&[command, job.to_str().unwrap()][..], &settings].concat()), &[]);
     forebay::Model::load(model, 1).unwrap().version().unwrap().to_string()
 }
 
@@ -134,6 +141,13 @@ pub(crate) fn version_after(command: &str, job: &Path, settings: &[&str], model:
 pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)
+}
+
+/// Asserts that a program ended with this code, and that its output has these words. Returns the output.
+#[track_caller]
+pub(crate) fn exits(code: i32, (found, text): (Option<i32>, String), words: &[&str]) -> String {
+    assert!(found == Some(code) && words.iter().all(|word| text.contains(word)), "{found:?}, {words:?}: {text}");
+    text
 }
 
 /// A test fails when it has waited this long.

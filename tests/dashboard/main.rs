@@ -234,9 +234,7 @@ fn in_json_every_line_is_json_from_the_address_of_the_page_to_the_end_of_a_drain
         let mut run = common::Background::start(&mut common::forebay(&arguments));
         run.wait_for("dashboard at http://127.0.0.1:", 1);
         run.signal("-TERM");
-        let (code, output) = run.wait();
-        assert_eq!(code, Some(5), "{output}");
-        assert!(output.contains("stopping: "), "{output}");
+        let output = common::exits(5, run.wait(), &["stopping: "]);
         for line in output.lines() {
             assert!(
                 serde_json::from_str::<Value>(line).is_ok_and(|line| line.is_object()),
@@ -253,9 +251,7 @@ fn an_address_that_others_reach_needs_a_token_and_tls_and_one_that_is_taken_is_n
     let refused = |command: &str, listen: &str| {
         let data = format!("data.train={}", rows.display());
         let output = common::forebay(&[command, "--dashboard", listen, "--set", &data]).output().unwrap();
-        let (code, text) = common::code_and_output(&output);
-        assert_eq!(code, Some(2), "{text}");
-        text
+        common::exits(2, common::code_and_output(&output), &[])
     };
     assert!(refused("train", "0.0.0.0:0").contains("a token and TLS are missing"));
     assert!(refused("launch", "0.0.0.0:9600").contains("ssh -L 9600:127.0.0.1:9600"));

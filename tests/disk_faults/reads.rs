@@ -93,8 +93,7 @@ impl Case for Resumes {
             Self::newest(folder).is_some()
         });
         run.signal("-TERM");
-        let (code, text) = run.wait();
-        assert_eq!(code, Some(5), "{text}");
+        common::exits(5, run.wait(), &[]);
         let manifest = std::fs::read(Self::newest(folder).unwrap()).unwrap();
         let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
         let epochs = manifest["position"]["rows"].as_u64().unwrap() / ROWS + 1;

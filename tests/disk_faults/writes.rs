@@ -28,8 +28,7 @@ fn made() -> &'static Made {
         common::parquet(made.folder.path(), 0, ROWS);
         for epochs in [1, 2] {
             let place = format!("output.model={}", made.model(epochs).display());
-            let (code, text) = common::code_and_output(&made.train(epochs, &[&place]).output().unwrap());
-            assert_eq!(code, Some(0), "{text}");
+            common::exits(0, common::code_and_output(&made.train(epochs, &[&place]).output().unwrap()), &[]);
         }
         made
     })
@@ -237,8 +236,7 @@ fn old_export() -> &'static Path {
     MADE.get_or_init(|| {
         let made = made();
         let (model, to) = (made.model(1).display().to_string(), made.folder.path().join("export"));
-        let (code, text) = common::run(&["export", "--model", &model, "--to", to.to_str().unwrap()]);
-        assert_eq!(code, Some(0), "{text}");
+        common::exits(0, common::run(&["export", "--model", &model, "--to", to.to_str().unwrap()]), &[]);
         to
     })
 }

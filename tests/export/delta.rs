@@ -22,9 +22,7 @@ pub(crate) fn delta(old: &Path, new: &Path, to: &Path) -> String {
 }
 
 pub(crate) fn delta_with(old: &Path, new: &Path, more: &[&str], to: &Path) -> String {
-    let (code, said) = export(new, &[&["--delta-from", old.to_str().unwrap()], more].concat(), to);
-    assert_eq!(code, Some(0), "{said}");
-    said
+    common::exits(0, export(new, &[&["--delta-from", old.to_str().unwrap()], more].concat(), to), &[])
 }
 
 /// A model of the rows `first..first + n`, in `dir/name`.
@@ -121,8 +119,7 @@ fn old_and_delta_make_new(settings: &[&str]) {
     assert!(removed > 3 && rows_after.keys().any(|key| !rows_before.contains_key(key)), "{removed}");
     assert!(said.contains(&format!(" {removed} removed")), "{said}");
 
-    let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &merged);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, export(&old, &["--apply", to.to_str().unwrap()], &merged), &[]);
     let back = Model::load(&merged, 1).unwrap();
     assert!(table(&back) == rows_after);
     assert_eq!(back.version().unwrap(), after.version().unwrap());

@@ -25,9 +25,7 @@ fn difference(dir: &Path, kind: &str, settings: &[&str]) -> f64 {
     let (model, data, out, to) =
         (model(dir, kind, settings), rows(dir, 4000, 1500), dir.join("scores"), dir.join("export"));
     predict(&model, &data, &out);
-    let (code, said) = export(&model, &to, &[]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("dense.onnx") && said.contains("version "), "{said}");
+    common::exits(0, export(&model, &to, &[]), &["dense.onnx", "version "]);
     let said = python_says(&scripts(dir), &[&to, &data, &out]);
     let numbers: Vec<&str> = said.split_whitespace().collect();
     assert_eq!(numbers[0], "1500");
@@ -201,11 +199,9 @@ fn a_damaged_model_and_a_folder_in_use_are_refused_and_nothing_is_written() {
     let (model, to) = (model(dir.path(), "lr", &[]), dir.path().join("export"));
     fs::create_dir(&to).unwrap();
     fs::write(to.join("letters"), "dear").unwrap();
-    let (code, said) = export(&model, &to, &[]);
-    assert!(code == Some(2) && said.contains("holds files already"), "{said}");
+    common::exits(2, export(&model, &to, &[]), &["holds files already"]);
     for (to, words) in [(&to, "something other than a forebay export"), (&model, "which the command reads")] {
-        let (code, said) = export(&model, to, &["--replace"]);
-        assert!(code == Some(2) && said.contains(words), "{said}");
+        common::exits(2, export(&model, to, &["--replace"]), &[words]);
     }
     fs::remove_file(to.join("letters")).unwrap();
     assert_eq!(export(&model, &to, &[]).0, Some(0));
@@ -220,7 +216,6 @@ fn a_damaged_model_and_a_folder_in_use_are_refused_and_nothing_is_written() {
     bytes[last] ^= 1;
     fs::write(&dense, bytes).unwrap();
     let other = dir.path().join("other");
-    let (code, said) = export(&model, &other, &[]);
-    assert!(code == Some(2) && said.contains("dense.safetensors is damaged"), "{said}");
+    common::exits(2, export(&model, &other, &[]), &["dense.safetensors is damaged"]);
     assert!(!other.exists());
 }

@@ -36,6 +36,5 @@ fn the_table_of_an_own_model_is_exported_and_its_dense_part_is_refused() {
     assert_eq!(Model::load_with(folder.as_path(), 2, &context).unwrap().version().unwrap(), model.version().unwrap());
     let to = dir.path().join("by the program");
     let arguments = ["export", "--model", folder.to_str().unwrap(), "--to", to.to_str().unwrap()];
-    let (code, said) = common::run(&arguments);
-    assert!(code == Some(2) && said.contains("`tiny`, which this program does not have"), "{said}");
+    common::exits(2, common::run(&arguments), &["`tiny`, which this program does not have"]);
 }

@@ -1,7 +1,6 @@
 //! Rows with every kind of slot and dense feature, missing values and lists; models of every kind trained on them; and the
 //! Python of the tests.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
@@ -13,8 +12,6 @@ use arrow::array::{
 use arrow::datatypes::{Float32Type, Int64Type};
 use forebay::Job;
 use forebay_base::mix64;
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use crate::common;
 
@@ -217,9 +214,7 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
         RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
             .unwrap();
     let path = dir.join(format!("rows-{first}.parquet"));
-    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(&path, &batch);
     path
 }
 
@@ -257,16 +252,9 @@ pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
     let (code, said) =
         common::run(&["predict", "--model", &path(model), "--data", &path(data), "--out", &path(out), "--replace"]);
     assert_eq!(code, Some(0), "{said}");
-    let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
-    let mut scores = Vec::new();
-    for file in files.filter(|path| path.extension().is_some_and(|e| e == "parquet")) {
-        for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap() {
-            let batch = batch.unwrap();
-            let columns: Vec<_> = batch.columns().iter().map(|c| c.as_primitive::<Float32Type>().values()).collect();
-            scores.extend((0..batch.num_rows()).flat_map(|row| columns.iter().map(move |column| column[row])));
-        }
-    }
-    scores
+    let rows = common::read_rows(out);
+    let columns: Vec<_> = rows.columns().iter().map(|c| c.as_primitive::<Float32Type>().values()).collect();
+    (0..rows.num_rows()).flat_map(|row| columns.iter().map(move |column| column[row])).collect()
 }
 
 /// The Python of the tests.

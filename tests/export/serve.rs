@@ -106,13 +106,11 @@ fn the_example_of_the_page_runs() {
     let (code, said) = common::run(&[&bench[..], &[body.to_str().unwrap()]].concat());
     assert!(code == Some(0) && said.contains("p99") && !said.contains("NaN"), "{said}");
     fs::write(&body, "{}").unwrap();
-    let (code, said) = common::run(&[&bench[..], &[body.to_str().unwrap()]].concat());
-    assert!(code == Some(3) && said.contains("it has no `rows`"), "{said}");
+    common::exits(3, common::run(&[&bench[..], &[body.to_str().unwrap()]].concat()), &["it has no `rows`"]);
 
     // The same rows over Arrow Flight.
     let flight = |file: &Path| common::run(&[&bench[..], &[file.to_str().unwrap(), "--flight"]].concat());
-    let (code, said) = flight(&body);
-    assert!(code == Some(2) && said.contains("request.json is no file of Arrow IPC"), "{said}");
+    common::exits(2, flight(&body), &["request.json is no file of Arrow IPC"]);
     let rows = common::read_rows(&data).slice(0, 100);
     let write = |name: &str, rows: &RecordBatch| {
         let file = dir.path().join(name);
@@ -324,8 +322,7 @@ fn a_folder_and_a_delta_that_are_copied_file_by_file_are_taken_when_they_are_who
     let ((second, other), (third, newest)) = (save(500, "other"), save(900, "newest"));
     let made = dir.path().join("delta");
     let (old, new, to) = (other.display().to_string(), newest.display().to_string(), made.display().to_string());
-    let (code, said) = common::run(&["export", "--model", &new, "--delta-from", &old, "--to", &to]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["export", "--model", &new, "--delta-from", &old, "--to", &to]), &[]);
     fs::create_dir(&deltas).unwrap();
     let server = Server::start(&folder, &["--deltas", deltas.to_str().unwrap()]);
 
@@ -392,8 +389,7 @@ fn requests_under_way_are_answered_after_sigterm() {
         let _ = asking[0].write_all(body.as_bytes());
         let answers: Vec<_> = asking.into_iter().map(|socket| read_to_end(socket).map(|(status, _)| status)).collect();
         let in_time = begun.elapsed() < Duration::from_secs(9);
-        let (code, said) = server.process.wait();
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, server.process.wait(), &[]);
         in_time.then_some(answers)
     });
     assert_eq!(answered.expect("this machine stands still for ten seconds, again and again"), vec![Ok(200); 4]);
@@ -404,10 +400,8 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     let dir = tempfile::tempdir().unwrap();
     let folder = model(dir.path(), "lr", &[]);
     let serve = |more: &[&str]| common::run(&[&["serve", "--model", folder.to_str().unwrap()][..], more].concat());
-    let (code, said) = serve(&["--listen", "0.0.0.0:0"]);
-    assert!(code == Some(2) && said.contains("a token and TLS are missing"), "{said}");
-    let (code, said) = serve(&["--watch=-1"]);
-    assert!(code == Some(2) && said.contains("--watch is -1"), "{said}");
+    common::exits(2, serve(&["--listen", "0.0.0.0:0"]), &["a token and TLS are missing"]);
+    common::exits(2, serve(&["--watch=-1"]), &["--watch is -1"]);
     let (code, said) = common::run(&["serve", "--model", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     assert!(code == Some(2) && said.contains("manifest.json"), "{said}");
 

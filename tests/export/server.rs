@@ -1,14 +1,12 @@
 //! A server of the tests, requests to it, and rows as JSON.
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::common::{self, Background};
 
@@ -114,22 +112,13 @@ pub(crate) struct Answer {
 
 /// The columns of a model that is served, of the rows of a Parquet file, as JSON.
 pub(crate) fn json_rows(server: &Server, path: &Path) -> Vec<Value> {
-    let (model, mut rows) = (server.model(), Vec::new());
+    let (model, rows) = (server.model(), common::read_file(path));
     let is_asked_for = |name: &str| model["columns"].as_array().unwrap().iter().any(|column| column == name);
-    for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap() {
-        let batch = batch.unwrap();
-        let names = batch.schema();
-        for row in 0..batch.num_rows() {
-            let mut object = Map::new();
-            for (field, column) in
-                names.fields().iter().zip(batch.columns()).filter(|(field, _)| is_asked_for(field.name()))
-            {
-                object.insert(field.name().clone(), value(column, row));
-            }
-            rows.push(Value::Object(object));
-        }
-    }
-    rows
+    let schema = rows.schema();
+    let columns = schema.fields().iter().zip(rows.columns());
+    let asked: Vec<_> = columns.filter(|(field, _)| is_asked_for(field.name())).collect();
+    let object = |row| asked.iter().map(|(field, column)| (field.name().clone(), value(column, row))).collect();
+    (0..rows.num_rows()).map(object).collect()
 }
 
 fn value(column: &ArrayRef, row: usize) -> Value {

@@ -53,8 +53,7 @@ fn compare(cluster: &Cluster, dir: &Path, model: &str, rows: &Path, epochs: u64)
     let (copy, calm) = (dir.join("copy"), dir.join("calm"));
     cluster.fs(&["-get", model, copy.to_str().unwrap()]);
     let epochs = format!("data.epochs={epochs}");
-    let (code, said) = common::code_and_output(&train(rows, calm.to_str().unwrap(), &[&epochs]).output().unwrap());
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::code_and_output(&train(rows, calm.to_str().unwrap(), &[&epochs]).output().unwrap()), &[]);
     assert!(contents(&copy) == contents(&calm), "the models differ");
 }
 
@@ -92,16 +91,14 @@ fn a_checkpoint_waits(away: Away, folder: &str) {
     let made = run.output().matches("INFO checkpoint ").count();
     run.wait_for("INFO checkpoint ", made + 2);
     run.signal("-TERM");
-    let (code, said) = run.wait();
-    assert_eq!(code, Some(5), "{said}");
+    let said = common::exits(5, run.wait(), &[]);
     // It ends within the epoch that it is in.
     let stopped = said.split_once("stopped after ").unwrap().1;
     let trained: u64 = stopped.split(' ').next().unwrap().replace(',', "").parse().unwrap();
     let epochs = trained.div_ceil(ROWS);
     let resumed =
         train(&rows, &model, &[&more[..], &[&format!("data.epochs={epochs}")]].concat()).arg("--resume").output();
-    let (code, said) = common::code_and_output(&resumed.unwrap());
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::code_and_output(&resumed.unwrap()), &[]);
     compare(&cluster, dir.path(), &format!("{folder}/model"), &rows, epochs);
 }
 
@@ -133,8 +130,7 @@ fn the_model_waits(away: Away, folder: &str) {
         // What it says then is no part of the report, which follows the model.
         common::until("it misses the NameNode, or is over", || run.output().contains("NameNode") || !run.is_running());
         away.end(&cluster);
-        let (code, said) = run.wait();
-        assert_eq!(code, Some(0), "{said}");
+        let said = common::exits(0, run.wait(), &[]);
         if said.contains("NameNode") {
             return compare(&cluster, dir.path(), &model, &rows, epochs);
         }

@@ -105,8 +105,7 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
         rows.len() > lines && rows.last() > Some(&4000)
     });
     training.signal("-INT");
-    let (code, said) = training.wait();
-    assert_eq!(code, Some(5), "{said}");
+    common::exits(5, training.wait(), &[]);
     let report: Report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
     assert!(report.ledger.delivered > 4000, "{report}");
     assert_eq!(report.ledger.read, report.ledger.delivered);
@@ -134,7 +133,6 @@ fn a_folder_is_the_same_one_by_each_name_of_its_cluster() {
         let twice = format!("data.train=[\"{name}\", \"{other}\"]");
         let (code, said) = run(&["train", "--set", &twice, "--set", "model.kind=lr"]);
         assert!(code == Some(2) && said.contains("are one file, by two names"), "{name} {other}: {said}");
-        let (code, said) = run(&["data", "inspect", name]);
-        assert!(code == Some(0) && said.contains("2,000 rows"), "{said}");
+        common::exits(0, run(&["data", "inspect", name]), &["2,000 rows"]);
     }
 }

@@ -88,8 +88,7 @@ fn rows_go_to_hdfs_and_back() {
     let expected = rows(here.to_str().unwrap());
     assert_eq!(expected.num_rows() as u64, ROWS);
     assert_eq!(rows(&there), expected);
-    let (code, said) = common::run(&["data", "inspect", &there]);
-    assert!(code == Some(0) && said.contains("6,000 rows"), "{said}");
+    common::exits(0, common::run(&["data", "inspect", &there]), &["6,000 rows"]);
 
     // An existing folder is replaced only on request, and then as a whole.
     let refused = convert(&text, &there, &small()).unwrap_err().to_string();
@@ -116,8 +115,7 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
         assert_eq!(names(&cluster, "/writing/models"), ["model"]);
     }
     assert_eq!(names(&cluster, "/writing/models/model"), ["dense.safetensors", "manifest.json", "tables"]);
-    let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
-    assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
+    common::exits(0, common::run(&["eval", "--model", &folder, "--data", test]), &[&before.to_string()]);
     // As a process leaves it that is killed while it replaces the model.
     let old = "/writing/models/.model.replaced-1-18ebb46b072e7df2";
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -129,13 +127,10 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
     // Scores go there, too, and are read from there as rows.
     let scores = cluster.at("/writing/scores");
     let predict = ["predict", "--model", &folder, "--data", test, "--keep", "label", "--out", &scores];
-    let (code, said) = common::run(&predict);
-    assert!(code == Some(0) && said.contains("1,000 rows"), "{said}");
+    common::exits(0, common::run(&predict), &["1,000 rows"]);
     assert_eq!(names(&cluster, "/writing/scores"), ["_SUCCESS", "part-00000.parquet"]);
-    let (code, said) = common::run(&predict);
-    assert!(code == Some(2) && said.contains("holds files already"), "{said}");
-    let (code, said) = common::run(&["data", "inspect", &scores]);
-    assert!(code == Some(0) && said.contains("score"), "{said}");
+    common::exits(2, common::run(&predict), &["holds files already"]);
+    common::exits(0, common::run(&["data", "inspect", &scores]), &["score"]);
 
     // A folder that is not a model is never replaced, and the job is refused before anything runs.
     let (train, output) =
@@ -150,8 +145,7 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
 fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows");
-    let (code, said) = common::run(&["data", "synth", "--rows", "400000", "--out", rows.to_str().unwrap()]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&["data", "synth", "--rows", "400000", "--out", rows.to_str().unwrap()]), &[]);
     let cluster = Cluster::shared();
     let model = dir.path().join("model");
     let settings = [
@@ -171,11 +165,8 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
         let args = args.iter().chain(&epochs).map(String::as_str).chain(more.iter().copied());
         std::iter::once("train").chain(args).map(str::to_owned).collect::<Vec<_>>()
     };
-    let run = |args: Vec<String>| {
-        let (code, said) = common::run(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(code, Some(0), "{said}");
-        said
-    };
+    let run =
+        |args: Vec<String>| common::exits(0, common::run(&args.iter().map(String::as_str).collect::<Vec<_>>()), &[]);
 
     // Far more epochs than it has until it is killed, however busy the cluster is.
     let args = train(&all, 100_000, &[]);
@@ -222,8 +213,7 @@ fn a_writer_that_is_killed_leaves_no_visible_folder() {
     let left = names(&cluster, "/writing/killed");
     assert!(left.iter().all(|name| name.starts_with(".rows.partial-")), "{left:?}");
     // The folder that it left does not hinder the next writer.
-    let (code, said) = common::run(&[&args[..], &["5000"]].concat());
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, common::run(&[&args[..], &["5000"]].concat()), &[]);
     assert!(names(&cluster, "/writing/killed").contains(&"rows".to_owned()));
 }
 
@@ -248,8 +238,7 @@ fn a_write_goes_on_after_the_namenode_has_restarted() {
             writer.output().contains("NameNode") || writer.output().contains("going on with it") || !writer.is_running()
         });
         cluster.start_namenode(1);
-        let (code, said) = writer.wait();
-        assert_eq!(code, Some(0), "{said}");
+        let said = common::exits(0, writer.wait(), &[]);
         cluster.mend();
         if !said.contains("going on with it") {
             continue;
@@ -257,8 +246,7 @@ fn a_write_goes_on_after_the_namenode_has_restarted() {
         assert_eq!(names(&cluster, &parent), ["rows"]);
         assert!(names(&cluster, &format!("{parent}/rows")).iter().all(|name| !name.starts_with('.')));
         let here = dir.path().join("rows");
-        let (code, said) = common::run(&[&synth[..], &[here.to_str().unwrap()]].concat());
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::run(&[&synth[..], &[here.to_str().unwrap()]].concat()), &[]);
         assert!(rows(&out) == rows(here.to_str().unwrap()), "the rows differ");
         return;
     }
@@ -276,8 +264,7 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
         command.env("HADOOP_USER_NAME", "eve");
         common::code_and_output(&command.output().unwrap())
     };
-    let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
-    assert!(code == Some(2) && said.contains("permission denied") && said.contains("user=eve"), "{said}");
+    common::exits(2, synth(&cluster.at("/writing/forbidden/rows")), &["permission denied", "user=eve"]);
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
 
     // The folder needs one name more than the quota allows.

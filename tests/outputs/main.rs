@@ -18,7 +18,6 @@ use arrow::record_batch::RecordBatch;
 use disk::Disk;
 use forebay::Model;
 use forebay::pipelines::RunEnd;
-use parquet::arrow::ArrowWriter;
 
 /// A short training of rows in `dir`, with more settings.
 fn train(dir: &Path, more: &[&str]) -> Command {
@@ -339,9 +338,7 @@ fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
 /// A Parquet file with these columns.
 fn parquet(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 #[test]
@@ -368,8 +365,7 @@ fn rows_that_cannot_be_evaluated_are_refused_before_the_training() {
     let mut command = common::forebay(&["train"]);
     command.arg(&job).args(["--set", "model.kind=lr", "--set"]);
     let eval = format!("data.eval={}", path("train.parquet").display());
-    let (code, text) = common::code_and_output(&command.arg(eval).output().unwrap());
-    assert!(code == Some(0) && text.contains("evaluated on"), "{text}");
+    common::exits(0, common::code_and_output(&command.arg(eval).output().unwrap()), &["evaluated on"]);
 }
 
 #[test]
@@ -406,8 +402,7 @@ fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
         }
         is_taken.then_some(ended)
     });
-    let (code, text) = taken.expect("every run was over before its place was taken");
-    assert_eq!(code, Some(2), "{text}");
+    let text = common::exits(2, taken.expect("every run was over before its place was taken"), &[]);
     let beside = dir.path().join("model.rescued");
     assert!(text.contains("it holds something that is not a model"), "{text}");
     assert!(text.contains(&format!("the model was saved at {} instead", beside.display())), "{text}");
@@ -434,8 +429,7 @@ fn runs_that_write_one_model_at_once_leave_one_of_them_whole() {
     for _ in 0..3 {
         let runs: Vec<_> = (0..3).map(|_| common::Background::start(&mut train(dir.path(), &[&setting]))).collect();
         for run in runs {
-            let (code, text) = run.wait();
-            assert_eq!(code, Some(0), "{text}");
+            common::exits(0, run.wait(), &[]);
         }
         Model::load(&model, 1).unwrap();
         fs::remove_dir_all(&model).unwrap();
@@ -468,8 +462,7 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
     let on = |name: &str| disk.0.join(name).display().to_string();
     let run = |command: &mut Command| common::code_and_output(&command.output().unwrap());
     let done = |command: &mut Command| {
-        let (code, text) = run(command);
-        assert_eq!(code, Some(0), "{text}");
+        common::exits(0, run(command), &[]);
     };
     // Models off the disk, with other weights, so that every output differs from the older one.
     let model = |seed: u32| {
@@ -548,9 +541,7 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
     let trained = |epochs: u64, more: &[&str]| {
         let mut command = train(dir.path(), &settings);
         let command = command.args(["--set", &format!("data.epochs={epochs}")]).args(more);
-        let (code, text) = common::code_and_output(&command.output().unwrap());
-        assert_eq!(code, Some(0), "{text}");
-        text
+        common::exits(0, common::code_and_output(&command.output().unwrap()), &[])
     };
     let listed = |command: &str| {
         let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", command, &to]).output().unwrap());

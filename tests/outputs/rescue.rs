@@ -52,8 +52,7 @@ fn a_model_is_saved_when_the_full_disk_has_room_again() {
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10min"]));
     run.wait_for("the model is not saved yet", 1);
     disk.empty();
-    let (code, text) = run.wait();
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, run.wait(), &[]);
     assert_eq!(rows_of(&disk.0.join("model")), 2000);
     assert!(!dir.path().join("model.rescued").exists(), "{text}");
 }
@@ -66,8 +65,7 @@ fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
     let mut tries_again = false;
     for number in 1..=20 {
         let output = train(dir.path(), &[&onto(&disk), "output.retry_for=1s"]).output().unwrap();
-        let (code, text) = common::code_and_output(&output);
-        assert_eq!(code, Some(2), "{text}");
+        let text = common::exits(2, common::code_and_output(&output), &[]);
         let name = if number == 1 { "model.rescued".to_owned() } else { format!("model.rescued-{number}") };
         let place = dir.path().join(name);
         for words in ["the disk is full", &format!("was saved at {}", place.display())] {
@@ -91,8 +89,7 @@ fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
     run.wait_for("the model is not saved yet", 1);
     run.signal("-TERM");
-    let (code, text) = run.wait();
-    assert_eq!(code, Some(2), "{text}");
+    common::exits(2, run.wait(), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
 }
 
@@ -108,8 +105,7 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
         let model = onto(&disk);
         let more = [&fixed[..], &[model.as_str(), checkpoints.as_str()]].concat();
         disk.fill_but(LITTLE);
-        let (code, text) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
-        assert_eq!(code, Some(3), "{text}");
+        let text = common::exits(3, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
         let said = format!("checkpoint 1 in {} has all 2,000 rows: --resume saves the model", to.display());
         assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
         assert!(!dir.path().join("model.rescued").exists(), "{text}");
@@ -153,8 +149,7 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     assert_eq!(code, Some(0), "{text}");
     let place = format!("output.model={}", undisturbed.display());
     let more = [&early[..], &small, &[place.as_str()]].concat();
-    let (code, calm) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
-    assert_eq!(code, Some(0), "{calm}");
+    let calm = common::exits(0, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
     // Rows of the first epoch, no more.
     let trained = |text: &str| text.lines().find(|line| line.starts_with("stopped early, after ")).unwrap().to_owned();
     assert_eq!(trained(&text), trained(&calm));
@@ -208,8 +203,7 @@ fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not
     let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
     disk.fill_but(LITTLE);
     let output = launch(dir.path(), &["placement.readers=1", &onto(&disk)]).output().unwrap();
-    let (code, text) = common::code_and_output(&output);
-    assert_eq!(code, Some(2), "{text}");
+    let text = common::exits(2, common::code_and_output(&output), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
 }

@@ -13,7 +13,7 @@ use forebay::pipelines::Context;
 use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
 
 use super::address::free_address;
-use super::{arguments, common, copies, model, names, predict, read, scores, small_model, text_with_a_bad_line, write};
+use super::{arguments, common, copies, model, names, predict, scores, small_model, text_with_a_bad_line, write};
 
 /// The process ids of the processes that `parent` has started.
 fn children(parent: u32) -> Vec<u32> {
@@ -79,7 +79,7 @@ fn readers_apart_change_neither_the_rows_nor_their_order() {
 fn text_and_output_as_csv_are_the_same_byte_by_byte() {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
-    let rows = read(&common::parquet(dir.path(), 4000, 12_000));
+    let rows = common::read_rows(&common::parquet(dir.path(), 4000, 12_000));
     let csv = dir.path().join("csv");
     fs::create_dir(&csv).unwrap();
     for part in 0..6 {
@@ -116,9 +116,8 @@ fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
             return false;
         }
         let Running { results, run } = running;
-        let (code, said) = run.wait();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(read(&results.join("scores")) == rows, "{said}");
+        let said = common::exits(0, run.wait(), &[]);
+        assert!(common::read_rows(&results.join("scores")) == rows, "{said}");
         said.contains(expected)
     });
     assert!(survived, "no prediction said `{expected}`");
@@ -152,17 +151,15 @@ fn readers_join_from_elsewhere_and_one_reads_the_rows_of_a_lost_one() {
         }
         lost.signal("-KILL");
         let Running { results, run } = running;
-        let (code, said) = run.wait();
-        assert_eq!(code, Some(0), "{said}");
-        assert!(read(&results.join("scores")) == expected, "{said}");
+        let said = common::exits(0, run.wait(), &[]);
+        assert!(common::read_rows(&results.join("scores")) == expected, "{said}");
         // Reader 0 may have come too late to read anything. And if reader 1 stood still for a second, it may join again when the run is
         // over, and waits for the process that scores.
         let is_lost = |rank: u32| said.contains(&format!("reader {rank} sent no heartbeat"));
         if !is_lost(0) || is_lost(1) {
             return false;
         }
-        let (code, said_by_reader) = stays.wait();
-        assert_eq!(code, Some(0), "{said_by_reader}");
+        common::exits(0, stays.wait(), &[]);
         true
     });
     assert!(is_lost, "no reader was lost before the last row");

@@ -14,25 +14,12 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
-use arrow::compute::concat_batches;
 use arrow::datatypes::{Float32Type, Int32Type, UInt32Type};
 use arrow::ipc::writer::FileWriter;
+use common::read_rows;
 use forebay::Model;
 use forebay::models::auc_exact;
-use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-
-/// All rows of the Parquet files in a folder, in the order of the files.
-fn read(folder: &Path) -> RecordBatch {
-    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let batches: Vec<RecordBatch> = files
-        .iter()
-        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap())
-        .map(Result::unwrap)
-        .collect();
-    concat_batches(&batches[0].schema(), &batches).unwrap()
-}
 
 fn scores(rows: &RecordBatch) -> &Float32Array {
     rows["score"].as_primitive::<Float32Type>()
@@ -60,18 +47,15 @@ fn arguments<'a>(model: &'a Path, data: &'a Path, out: &'a Path) -> Vec<&'a str>
 fn predict(model: &Path, data: &Path, more: &[&str]) -> (RecordBatch, String) {
     let out = tempfile::tempdir().unwrap();
     let folder = out.path().join("scores");
-    let (code, said) = common::run(&[&arguments(model, data, &folder)[..], more].concat());
-    assert_eq!(code, Some(0), "{said}");
-    (read(&folder), said)
+    let said = common::exits(0, common::run(&[&arguments(model, data, &folder)[..], more].concat()), &[]);
+    (read_rows(&folder), said)
 }
 
 /// A Parquet file with these columns.
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let columns = columns.into_iter().map(|(name, column)| (name, column, true));
     let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
-    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
+    common::write_parquet(path, &batch);
 }
 
 fn names(dir: &Path) -> Vec<String> {
@@ -101,7 +85,7 @@ fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
         let data = common::parquet(dir.path(), 4000, 10_000);
         let (rows, said) = predict(&folder, &data, &["--keep", "C3,label,I2"]);
         assert!(said.contains("10,000 rows"), "{said}");
-        let input = read(&data);
+        let input = read_rows(&data);
         for column in ["C3", "label", "I2"] {
             assert_eq!(&rows[column], &input[column], "{column}");
         }
@@ -121,7 +105,7 @@ fn a_row_has_the_score_that_it_has_alone_whatever_stands_around_it() {
     let (_, folder) = model(dir.path(), &["model.kind=fm"]);
     let data = common::parquet(dir.path(), 4000, 5000);
     let (all, _) = predict(&folder, &data, &[]);
-    let input = read(&data);
+    let input = read_rows(&data);
     for row in [0, 4095, 4096, 4999] {
         let one = input.slice(row, 1);
         let path = dir.path().join("one.parquet");
@@ -137,7 +121,7 @@ fn rows_need_no_label_in_parquet_and_in_text() {
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
     let data = common::parquet(dir.path(), 4000, 3000);
     let (expected, _) = predict(&folder, &data, &[]);
-    let input = read(&data);
+    let input = read_rows(&data);
     let unlabelled = dir.path().join("unlabelled.parquet");
     let schema = input.schema();
     let features = schema.fields().iter().map(|f| f.name().as_str()).filter(|&name| name != "label");
@@ -325,14 +309,11 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
     // Only rows are replaced, and none that are read.
     let replaced = |data: &Path| common::run(&[&arguments(&model, data, &path("full"))[..], &["--replace"]].concat());
-    let (code, said) = replaced(&data);
-    assert!(code == Some(2) && said.contains("it holds \"letters\""), "{said}");
+    common::exits(2, replaced(&data), &["it holds \"letters\""]);
     fs::remove_file(path("full/letters")).unwrap();
     fs::copy(&data, path("full/old.parquet")).unwrap();
-    let (code, said) = replaced(&path("full"));
-    assert!(code == Some(2) && said.contains("old.parquet, which the command reads"), "{said}");
-    let (code, said) = replaced(&data);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(2, replaced(&path("full")), &["old.parquet, which the command reads"]);
+    common::exits(0, replaced(&data), &[]);
     assert_eq!(names(&path("full")), ["part-00000.parquet"]);
     // The next program would read the scores as rows.
     let among = format!("is in {}, which is read as a whole", path("full").display());
@@ -399,7 +380,10 @@ fn predictions_of_a_program_are_an_iterator_that_may_be_dropped() {
     let path = data.to_str().unwrap();
     let mut predictions = model.predict(path, &["I1"]).unwrap();
     let first = predictions.next().unwrap().unwrap();
-    assert_eq!(first["I1"].as_primitive::<Int32Type>(), read(&data).slice(0, first.num_rows())["I1"].as_primitive());
+    assert_eq!(
+        first["I1"].as_primitive::<Int32Type>(),
+        read_rows(&data).slice(0, first.num_rows())["I1"].as_primitive()
+    );
     assert!(predictions.counts().is_none());
     drop(predictions);
     let mut predictions = model.predict(path, &[]).unwrap();
@@ -474,8 +458,7 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
     assert!(said.contains("normalized entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
     // A set that is not there does not take the result of the one before it.
-    let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
-    assert!(code == Some(2) && said.contains("3,000 rows") && said.contains("/nowhere"), "{said}");
+    common::exits(2, common::run(&[&eval[..], &["/nowhere"]].concat()), &["3,000 rows", "/nowhere"]);
 }
 
 /// The Parquet files of a folder as Arrow files, with record batches like the row groups.
@@ -488,8 +471,7 @@ fn as_arrow(parquet: &Path) -> PathBuf {
         }
         let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&file).unwrap()).unwrap();
         let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
-        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
-        let (rows, mut at) = (concat_batches(&batches[0].schema(), &batches).unwrap(), 0);
+        let (rows, mut at) = (common::read_file(&file), 0);
         let name = folder.join(file.file_name().unwrap()).with_extension("feather");
         let mut writer = FileWriter::try_new(File::create(name).unwrap(), &rows.schema()).unwrap();
         for group in groups {

@@ -17,6 +17,10 @@ pub fn number(stream: u64, step: u64, i: usize) -> u64 {
     mix64((stream << 48) ^ (step << 32) ^ i as u64)
 }
 
+pub fn bits(numbers: &[f32]) -> Vec<u32> {
+    numbers.iter().map(|x| x.to_bits()).collect()
+}
+
 /// A batch that owns its numbers.
 #[derive(Debug, Clone)]
 pub struct Owned {

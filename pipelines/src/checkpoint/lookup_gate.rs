@@ -7,15 +7,13 @@
 //! one that waits at the closed gate would never leave.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::Notify;
+use crate::shared_state::SharedState;
 
 /// A gate that a batch enters before its look-up and leaves when its gradients are applied or, with exact staleness, kept.
 #[derive(Debug, Default)]
 pub(crate) struct LookupGate {
-    state: Mutex<State>,
-    changed: Notify,
+    state: SharedState<State>,
 }
 
 #[derive(Debug, Default)]
@@ -32,70 +30,53 @@ struct State {
 }
 
 impl LookupGate {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Waits until the gate is open for the batch that arrived as number `arrival`, counted from 0, and all before it have entered
     /// or were skipped. Then it enters. Cancel safe.
     pub(crate) async fn enter(&self, arrival: u64) {
-        self.until(|state| {
-            let enters = state.next == arrival && state.most.is_none_or(|most| state.entered < most);
-            if enters {
-                state.entered += 1;
-                state.pass(arrival);
-            }
-            enters
-        })
-        .await;
-        self.changed.notify_waiters();
+        self.state
+            .until(|state| {
+                let enters = state.next == arrival && state.most.is_none_or(|most| state.entered < most);
+                if enters {
+                    state.entered += 1;
+                    state.pass(arrival);
+                }
+                enters
+            })
+            .await;
+        self.state.notify();
     }
 
     /// This batch is not looked up: the later ones do not wait for it.
     pub(crate) fn skip(&self, arrival: u64) {
-        self.state().pass(arrival);
-        self.changed.notify_waiters();
+        self.state.change(|state| state.pass(arrival));
     }
 
     /// The gradients of a batch that has entered are applied or kept.
     pub(crate) fn leave(&self) {
-        self.state().left += 1;
-        self.changed.notify_waiters();
+        self.state.change(|state| state.left += 1);
     }
 
     /// Lets no more batches in. Returns how many have entered.
     pub(crate) fn close(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.most = Some(state.entered);
         state.entered
     }
 
     /// Lets batches in until so many have entered in all.
     pub(crate) fn close_after(&self, most: u64) {
-        self.state().most = Some(most);
-        self.changed.notify_waiters();
+        self.state.change(|state| state.most = Some(most));
     }
 
     pub(crate) fn open(&self) {
-        self.state().most = None;
-        self.changed.notify_waiters();
+        self.state.change(|state| state.most = None);
     }
 
     /// Waits until the number of batches that may enter has entered and each has left. Cancel safe.
     pub(crate) async fn until_quiet(&self) {
-        self.until(|state| state.most.is_some_and(|most| state.entered >= most) && state.left == state.entered).await;
-    }
-
-    async fn until(&self, mut holds: impl FnMut(&mut State) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if holds(&mut self.state()) {
-                return;
-            }
-            changed.await;
-        }
+        self.state
+            .until(|state| state.most.is_some_and(|most| state.entered >= most) && state.left == state.entered)
+            .await;
     }
 }
 

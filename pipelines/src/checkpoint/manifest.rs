@@ -358,7 +358,7 @@ fn is_bound(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use forebay_models::DenseOptimizer;
-    use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage};
+    use forebay_ps::{Init, Optimizer, PartConfig};
     use proptest::prelude::*;
 
     use super::super::trained_batches::BatchOrder;
@@ -374,15 +374,7 @@ mod tests {
             let mut job = Job::default();
             (job.train.optimizer, job.train.clip_norm) = (Some(DenseOptimizer::adam(number)), Some(number));
             let optimizer = Optimizer::Sgd { lr: number.into(), l2: 0.0 };
-            let part = PartConfig { name: "p".into(), dim: 1, optimizer, init: Init::Zeros };
-            let config = TableConfig {
-                name: "t".into(),
-                seed: 0,
-                parts: vec![part],
-                storage: Storage::F32,
-                lifetime: Lifetime::default(),
-                groups: Vec::new(),
-            };
+            let config = TableConfig::new("t", 0, vec![PartConfig::new("p", 1, optimizer, Init::Zeros)]);
             let tables = vec![TableLayers { config: config.clone(), layers: Vec::new() }];
             let manifest = CheckpointManifest::new(7, job.clone(), TrainPosition::default(), tables, Vec::new());
             let text = manifest.to_json().unwrap();

@@ -67,27 +67,15 @@ impl Acknowledger {
 #[cfg(test)]
 mod tests {
     use forebay_actors::Host;
-    use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, PushOutcome, Storage, TableConfig, start_table};
+    use forebay_ps::{Init, Optimizer, PartConfig, PushOutcome, TableConfig, start_table};
     use futures::executor::block_on;
 
     use super::*;
 
     #[test]
     fn shards_remember_the_push_ids_of_open_windows_only() {
-        let part = PartConfig {
-            name: "w".into(),
-            dim: 1,
-            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
-            init: Init::Zeros,
-        };
-        let config = TableConfig {
-            name: "t".into(),
-            seed: 1,
-            parts: vec![part],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
+        let sgd = Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 };
+        let config = TableConfig::new("t", 1, vec![PartConfig::new("w", 1, sgd, Init::Zeros)]);
         let host = Host::start("ps").unwrap();
         let table = start_table(&host, config, 2).unwrap();
         let keys: Vec<u64> = (0..64).collect();

@@ -3,7 +3,7 @@
 //! It runs in the first ps process, or in the trainer if there is no ps, because it has to live as long as the sparse rows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
@@ -12,7 +12,6 @@ use forebay_actors::{Domain, Fault};
 use forebay_job::Job;
 use forebay_net::{Caller, Handler, Identity};
 use serde::Deserialize;
-use tokio::sync::Notify;
 
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
@@ -23,6 +22,7 @@ use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
+use crate::shared_state::SharedState;
 
 /// The handler's name in actions.
 const NAME: &str = "coordinator";
@@ -36,11 +36,10 @@ const LONG_POLL: Duration = Duration::from_secs(2);
 /// The handler of the coordinator's actions. Clones share one run.
 #[derive(Clone)]
 pub(super) struct Coordinator {
-    state: Arc<Mutex<RunState>>,
+    /// Notified when an order for a cut may have changed.
+    state: Arc<SharedState<RunState>>,
     meters: Arc<Mutex<MeterBook>>,
     timelines: Arc<Mutex<TimelineBook>>,
-    /// Notified when an order for a cut may have changed.
-    changed: Arc<Notify>,
     /// Whether an attempt of this process has looked for a checkpoint.
     began: Arc<AtomicBool>,
 }
@@ -49,10 +48,9 @@ impl Coordinator {
     /// A coordinator for a run of `job`; the number of the first `attempt` must differ between starts.
     pub(super) fn new(job: &Job, attempt: u64) -> Self {
         Self {
-            state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))),
+            state: Arc::new(SharedState::new(RunState::new(job, attempt, Instant::now()))),
             meters: Arc::default(),
             timelines: Arc::default(),
-            changed: Arc::default(),
             began: Arc::default(),
         }
     }
@@ -60,13 +58,9 @@ impl Coordinator {
     /// If `drains`, the run was asked to drain before this process was started.
     pub(super) fn draining(self, drains: bool) -> Self {
         if drains {
-            self.state().drains_from_the_start();
+            self.state.lock().drains_from_the_start();
         }
         self
-    }
-
-    fn state(&self) -> MutexGuard<'_, RunState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Finds what the attempt goes on from, if that is not known. Blocks on the store of the checkpoints. Without `resume`, the
@@ -75,12 +69,12 @@ impl Coordinator {
     /// # Errors
     /// See [`checkpoint::find`]. Then the run has failed.
     pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
-        let Some((attempt, damaged)) = self.state().attempt_without_origin() else { return Ok(()) };
+        let Some((attempt, damaged)) = self.state.lock().attempt_without_origin() else { return Ok(()) };
         let resume = resume || self.began.swap(true, Ordering::SeqCst);
         let found = checkpoint::find(job, resume, &damaged, context).inspect_err(|fault| {
             // A store that is away may be back when this process is started again.
             if fault.domain != Domain::External {
-                self.state().no_origin(fault);
+                self.state.lock().no_origin(fault);
             }
         })?;
         let found = found.and_then(|(_, found)| found);
@@ -88,7 +82,7 @@ impl Coordinator {
             let TrainPosition { batches, data, .. } = found.manifest.position;
             Origin { checkpoint: Some(found.at), batches, data }
         });
-        self.state().set_origin(attempt, origin);
+        self.state.lock().set_origin(attempt, origin);
         Ok(())
     }
 
@@ -96,39 +90,27 @@ impl Coordinator {
     async fn cut(&self, body: &[u8]) -> Result<CutOrder, Fault> {
         let CutRequest { member, follows, report } = read(NAME, "cut", body)?;
         let reported = report.is_some();
-        let mut order = self.state().cut(member, report, Instant::now())?;
+        let order = self.state.lock().cut(member, report, Instant::now())?;
         if reported {
-            self.changed.notify_waiters();
+            self.state.notify();
         }
-        let until = tokio::time::Instant::now() + LONG_POLL;
-        while order == follows {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            order = self.state().cut_order(member)?;
-            if order != follows || tokio::time::timeout_at(until, changed).await.is_err() {
-                break;
-            }
-        }
-        Ok(order)
+        if order == follows { self.news(follows, |state| state.cut_order(member)).await } else { Ok(order) }
     }
 
     /// A step of the trainer that leads a cut. Waits a while until the trainers have stopped.
     async fn lead_cut(&self, body: &[u8]) -> Result<LeadReply, Fault> {
         let request: LeadCutRequest = read(NAME, "lead_cut", body)?;
-        let mut reply = self.state().lead_cut(request, Instant::now())?;
-        self.changed.notify_waiters();
-        let until = tokio::time::Instant::now() + LONG_POLL;
-        while reply == LeadReply::Wait {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            reply = self.state().lead_cut_reply(request)?;
-            if reply != LeadReply::Wait || tokio::time::timeout_at(until, changed).await.is_err() {
-                break;
-            }
+        match self.state.change(|state| state.lead_cut(request, Instant::now()))? {
+            LeadReply::Wait => self.news(LeadReply::Wait, |state| state.lead_cut_reply(request)).await,
+            reply => Ok(reply),
         }
-        Ok(reply)
+    }
+
+    /// What `ask` replies once that is not `old` any more; `old` if it still is after a while.
+    async fn news<T: PartialEq>(&self, old: T, ask: impl Fn(&mut RunState) -> Result<T, Fault>) -> Result<T, Fault> {
+        let news = self.state.when(|state| Some(ask(state)).filter(|reply| reply.as_ref().ok() != Some(&old)));
+        let news = tokio::time::timeout(LONG_POLL, news).await;
+        news.unwrap_or(Ok(old))
     }
 
     /// Keeps the meters of a member. Those of an earlier attempt are dropped.
@@ -138,7 +120,7 @@ impl Coordinator {
         }
         let request: MetersRequest = read(NAME, "meters", body)?;
         let present = {
-            let state = self.state();
+            let state = self.state.lock();
             if !state.is_current(&request.member) {
                 return write(&MetersReply::default());
             }
@@ -156,7 +138,7 @@ impl Coordinator {
             return Err(Fault::user(format!("a timeline of {} bytes, expected at most {most}", body.len())));
         }
         let request: TimelineRequest = read(NAME, "timeline", body)?;
-        if !self.state().is_current(&request.member) {
+        if !self.state.lock().is_current(&request.member) {
             return Ok(());
         }
         self.timelines.lock().unwrap_or_else(PoisonError::into_inner).record(&request)
@@ -164,7 +146,7 @@ impl Coordinator {
 
     fn next_timeline(&self, body: &[u8]) -> Result<NextTimelineReply, Fault> {
         let request: NextTimelineRequest = read(NAME, "next_timeline", body)?;
-        if !self.state().is_current(&request.member) {
+        if !self.state.lock().is_current(&request.member) {
             return Ok(None);
         }
         Ok(self.timelines.lock().unwrap_or_else(PoisonError::into_inner).next(request))
@@ -172,19 +154,19 @@ impl Coordinator {
 
     /// A process has ended and is not started again: the end of the run does not wait for it.
     pub(super) fn member_has_ended(&self, role: Role, rank: u32) {
-        self.state().member_has_ended(role, rank);
+        self.state.lock().member_has_ended(role, rank);
     }
 
     /// See [`RunStatus::silent`].
     pub(super) fn silent(&self) -> Vec<String> {
-        self.state().silent().to_vec()
+        self.state.lock().silent().to_vec()
     }
 
     /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
     pub(super) async fn wait_until_notified(&self) {
         let begun = Instant::now();
         loop {
-            let waits = self.state().notify_timeout();
+            let waits = self.state.lock().notify_timeout();
             if begun.elapsed() >= waits {
                 return;
             }
@@ -196,8 +178,8 @@ impl Coordinator {
     pub(super) async fn tick(self) {
         loop {
             tokio::time::sleep(TICK).await;
-            self.state().tick(Instant::now());
-            self.changed.notify_waiters();
+            self.state.lock().tick(Instant::now());
+            self.state.notify();
         }
     }
 }
@@ -264,7 +246,7 @@ impl Handler for Coordinator {
 
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         if kind == "status" {
-            return write(&self.state().status());
+            return write(&self.state.lock().status());
         }
         let Some(identity) = &caller.identity else {
             return Err(Fault::user(format!(
@@ -287,7 +269,7 @@ impl Handler for Coordinator {
         if kind == "lead_cut" {
             return write(&self.lead_cut(&body).await?);
         }
-        let (mut state, now) = (self.state(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);
         match kind {
             "alive" => write(&state.alive(&read(NAME, kind, &body)?, now)?),
@@ -370,8 +352,8 @@ mod tests {
                 assert!(fault.to_string().contains("in the name of"), "{sender} says {kind}: {fault}");
             }
         }
-        assert_eq!(coordinator.state().present(), [(Role::Trainer, 0)], "it has not left");
+        assert_eq!(coordinator.state.lock().present(), [(Role::Trainer, 0)], "it has not left");
         says(&coordinator, "trainer 0", "leave", &of_member).await.unwrap();
-        assert!(coordinator.state().present().is_empty());
+        assert!(coordinator.state.lock().present().is_empty());
     }
 }

@@ -39,13 +39,8 @@ pub struct Reader {
     tuning: Option<TuningThread>,
 }
 
-/// What a reader starts when it has joined.
-struct Begun {
-    running: Running,
-    send_queue: Arc<SendQueue>,
-    leases: LeaseClient,
-    streams: JoinSet<()>,
-}
+/// What a reader starts when it has joined: the fields of [`Reader`] between its session and its tuning.
+type Begun = (Running, Arc<SendQueue>, LeaseClient, JoinSet<()>);
 
 impl Reader {
     /// Joins, waits until all members have joined, and starts to read.
@@ -54,15 +49,12 @@ impl Reader {
     /// The job does not fit together, its data is not there, or the coordinator refuses.
     pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
-        context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
-        let begun = Self::begin(job, &session, |send_queue, leases| {
-            let table = Self::table(job, context, &session)?;
+        Self::join(job, process, context, |session, send_queue, leases| {
+            let table = Self::table(job, context, session)?;
             let job = &job_to_read(job, context);
             let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
             wiring::reading(job, context, send_queue, leases, table, read)
-        });
-        Self::begun(job, session, begun)
+        })
     }
 
     /// As [`start`](Self::start), for a prediction: the rows of `plan` go to the process that scores.
@@ -72,18 +64,22 @@ impl Reader {
     pub fn start_to_predict(plan: &PredictionPlan, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         let job = &plan.job;
         job.check_saved()?;
-        context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
-        let begun = Self::begin(job, &session, |send_queue, leases| {
+        Self::join(job, process, context, |_, send_queue, leases| {
             let read = sources::windows_to_predict(job, context, &plan.keep, Arc::new(leases.clone()))?;
             wiring::reading_to_predict(plan, context, send_queue, leases, read)
-        });
-        Self::begun(job, session, begun)
+        })
     }
 
-    fn begun(job: &Job, session: ClusterSession, begun: Result<Begun, Fault>) -> Result<Self, Fault> {
-        match begun {
-            Ok(Begun { running, send_queue, leases, streams }) => {
+    fn join(
+        job: &Job,
+        process: &ClusterProcess,
+        context: &Context,
+        wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
+    ) -> Result<Self, Fault> {
+        context.registry.check(job)?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
+        match Self::begin(job, &session, wire) {
+            Ok((running, send_queue, leases, streams)) => {
                 let tuning = TuningThread::of(job, running.control());
                 Ok(Self { session, running, send_queue, leases, streams, tuning })
             }
@@ -100,13 +96,13 @@ impl Reader {
     fn begin(
         job: &Job,
         session: &ClusterSession,
-        wire: impl FnOnce(Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
+        wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
     ) -> Result<Begun, Fault> {
         let trainers = job.placement.trainers;
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
         let leases = LeaseClient::new(session.member.clone(), job);
-        let pipeline = wire(Arc::clone(&send_queue), leases.clone())?;
+        let pipeline = wire(session, Arc::clone(&send_queue), leases.clone())?;
         session.wait_until_started()?;
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
@@ -117,7 +113,7 @@ impl Reader {
             streams: job.placement.streams,
         };
         let streams = channel::open(&channels, trainers, queues);
-        Ok(Begun { running: pipeline.start()?, send_queue, leases, streams })
+        Ok((pipeline.start()?, send_queue, leases, streams))
     }
 
     /// A client of the shards and this reader's tickets, if readers look up rows.

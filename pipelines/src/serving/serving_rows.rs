@@ -113,26 +113,14 @@ fn copy(from: &Table, to: &mut Table, wanted: impl Fn(u64) -> bool) -> Result<()
 mod tests {
     use std::collections::BTreeMap;
 
-    use forebay_ps::{Init, PartConfig, Storage};
+    use forebay_ps::{Init, PartConfig};
     use proptest::prelude::*;
 
     use super::*;
 
     fn config() -> TableConfig {
-        let part = PartConfig {
-            name: "p".into(),
-            dim: 2,
-            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
-            init: Init::Zeros,
-        };
-        TableConfig {
-            name: "t".into(),
-            seed: 0,
-            parts: vec![part],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        }
+        let sgd = Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 };
+        TableConfig::new("t", 0, vec![PartConfig::new("p", 2, sgd, Init::Zeros)])
     }
 
     proptest! {

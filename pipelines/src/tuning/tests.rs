@@ -136,17 +136,7 @@ fn simulated() -> impl Strategy<Value = Simulated> {
     (scalable, fixed, 0.0..=1.0, 3..=64_usize).prop_map(|(scalable, fixed, computes, cores)| {
         // The others are no faster than a core each.
         let fixed = fixed.into_iter().map(|cost| cost / 4.0).collect();
-        Simulated {
-            scalable,
-            fixed,
-            computes,
-            cores,
-            contention: 0.0,
-            turns: false,
-            noise: 0.01,
-            bytes: [1.0; 2],
-            memory: NO_LIMIT,
-        }
+        Simulated { scalable, fixed, computes, cores, noise: 0.01, ..two_stages() }
     })
 }
 
@@ -285,11 +275,8 @@ fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
         fixed: vec![1e-6],
         computes: 0.5,
         cores: 8,
-        contention: 0.0,
         turns: true,
-        noise: 0.0,
-        bytes: [1.0; 2],
-        memory: NO_LIMIT,
+        ..two_stages()
     };
     let mut tuned = Tuned::new(&run);
     tuned.go_on(&run, SOON);
@@ -352,17 +339,7 @@ fn an_interval_in_which_a_checkpoint_or_an_evaluation_held_the_run_up_says_nothi
 #[test]
 fn an_attempt_that_made_it_slower_is_undone_and_a_smaller_one_made() {
     // Two replicas are the best: four times two would be slower than one.
-    let run = Simulated {
-        scalable: vec![1e-6, 1e-8],
-        fixed: vec![1e-8],
-        computes: 0.0,
-        cores: 32,
-        contention: 0.0,
-        turns: false,
-        noise: 0.0,
-        bytes: [1.0; 2],
-        memory: NO_LIMIT,
-    };
+    let run = Simulated { scalable: vec![1e-6, 1e-8], fixed: vec![1e-8], computes: 0.0, cores: 32, ..two_stages() };
     let mut tuned = Tuned::new(&run);
     for _ in 0..60 {
         let contention = if tuned.replicas[0] > 8 { 2.0 } else { 0.0 };
@@ -374,17 +351,7 @@ fn an_attempt_that_made_it_slower_is_undone_and_a_smaller_one_made() {
 
 #[test]
 fn within_two_cores_nothing_changes() {
-    let run = Simulated {
-        scalable: vec![1e-6, 1e-6],
-        fixed: vec![1e-7],
-        computes: 1.0,
-        cores: 2,
-        contention: 0.0,
-        turns: false,
-        noise: 0.0,
-        bytes: [1.0; 2],
-        memory: NO_LIMIT,
-    };
+    let run = Simulated { scalable: vec![1e-6, 1e-6], fixed: vec![1e-7], computes: 1.0, cores: 2, ..two_stages() };
     assert_eq!(Tuned::new(&run).go_on(&run, 100), 0);
 }
 

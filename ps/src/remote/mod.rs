@@ -13,12 +13,12 @@
 //! use forebay_actors::{Host, IoRuntime};
 //! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
 //! use forebay_ps::remote::{TableService, Wire, connect};
-//! use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Storage, TableConfig, start_shards};
+//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, TableConfig, start_shards};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
-//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, init: Init::Zeros };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
+//! let part = PartConfig::new("w", 2, Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, Init::Zeros);
+//! let config = TableConfig::new("ads", 1, vec![part]);
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
@@ -151,24 +151,13 @@ fn differ(path: &str, here: &Value, there: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage};
+    use crate::{Init, Optimizer, PartConfig};
 
     #[test]
     fn a_difference_is_named() {
-        let part = |lr| PartConfig {
-            name: "a".into(),
-            dim: 2,
-            optimizer: Optimizer::Sgd { lr: crate::LearningRate::constant(lr), l2: 0.0 },
-            init: Init::Zeros,
-        };
-        let config = TableConfig {
-            name: "t".into(),
-            seed: 1,
-            parts: vec![part(0.5)],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
+        let sgd = |lr| Optimizer::Sgd { lr: crate::LearningRate::constant(lr), l2: 0.0 };
+        let part = |lr| PartConfig::new("a", 2, sgd(lr), Init::Zeros);
+        let config = TableConfig::new("t", 1, vec![part(0.5)]);
         assert_eq!(difference(&config, &config.clone()), None);
         let said = |there: TableConfig| difference(&config, &there).unwrap();
         let other = TableConfig { parts: vec![part(0.25)], ..config.clone() };

@@ -138,19 +138,13 @@ fn as_bytes_mut(words: &mut [f32]) -> &mut [i8] {
 mod tests {
     use proptest::prelude::*;
 
-    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+    use crate::{Init, Optimizer, PartConfig, Storage, Table, TableConfig};
 
     fn config(dim: usize, lr: f64) -> TableConfig {
         let optimizer = Optimizer::Sgd { lr: lr.into(), l2: 0.0 };
-        let part = |name: &str, dim| PartConfig { name: name.into(), dim, optimizer, init: Init::Zeros };
-        TableConfig {
-            name: "t".into(),
-            seed: 5,
-            parts: vec![part("linear", 1), part("embedding", dim)],
-            storage: Storage::Int8,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        }
+        let part = |name, dim| PartConfig::new(name, dim, optimizer, Init::Zeros);
+        let parts = vec![part("linear", 1), part("embedding", dim)];
+        TableConfig { storage: Storage::Int8, ..TableConfig::new("t", 5, parts) }
     }
 
     fn kept(table: &mut Table, key: u64) -> Vec<f32> {

@@ -28,7 +28,7 @@ mod saved_rows;
 mod slots;
 mod snapshot;
 
-use crate::config::{Init, PartConfig, Storage, TableConfig};
+use crate::config::{Init, PartConfig, TableConfig};
 use crate::error::TableError;
 use crate::lifetime::{Admission, Eviction, Lifetime};
 use crate::optim::{Optimizer, Update};
@@ -50,10 +50,8 @@ use recent::Recent;
 ///
 /// ```
 /// # use forebay_ps::*;
-/// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, init: Init::Zeros };
-/// # let lifetime = Lifetime::default();
-/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() };
-/// let mut table = Table::new(&config)?;
+/// let part = PartConfig::new("embedding", 2, Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, Init::Zeros);
+/// let mut table = Table::new(&TableConfig::new("ads", 1, vec![part]))?;
 /// let mut rows = Vec::new();
 /// table.pull(&[7, 9], &mut rows)?;
 /// table.push(&[9], &[1.0, -1.0], 1)?;
@@ -133,14 +131,9 @@ impl Table {
             _ => return Ok(None),
         };
         let (optimizer, init) = (Optimizer::Sgd { lr: 0.0.into(), l2: 0.0 }, Init::Zeros);
-        let mut table = Self::new(&TableConfig {
-            name: config.name.clone(),
-            seed: config.seed,
-            parts: vec![PartConfig { name: "count".into(), dim, optimizer, init }],
-            storage: Storage::F32,
-            lifetime: Lifetime { admission: None, eviction },
-            groups: Vec::new(),
-        })?;
+        let parts = vec![PartConfig::new("count", dim, optimizer, init)];
+        let lifetime = Lifetime { admission: None, eviction };
+        let mut table = Self::new(&TableConfig { lifetime, ..TableConfig::new(&config.name, config.seed, parts) })?;
         if dim == 1 {
             table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
         }

@@ -52,20 +52,12 @@ impl Table {
 mod tests {
     use std::collections::BTreeMap;
 
-    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+    use crate::{Init, Optimizer, PartConfig, Table, TableConfig};
 
     fn table(rows: impl Iterator<Item = (u64, [f32; 2])>) -> Table {
         let optimizer = Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 };
-        let part = PartConfig { name: "embedding".into(), dim: 2, optimizer, init: Init::Zeros };
-        let config = TableConfig {
-            name: "t".into(),
-            seed: 0,
-            parts: vec![part],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
-        let mut table = Table::new(&config).unwrap();
+        let part = PartConfig::new("embedding", 2, optimizer, Init::Zeros);
+        let mut table = Table::new(&TableConfig::new("t", 0, vec![part])).unwrap();
         for (key, row) in rows {
             table.import(&[key], &row, None).unwrap();
         }

@@ -10,27 +10,16 @@ use std::time::Duration;
 use forebay_actors::{Domain, Fault, Host, IoRuntime};
 use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server};
 use forebay_ps::remote::{TableService, Wire, connect};
-use forebay_ps::{
-    Init, Lifetime, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
-};
+use forebay_ps::{Init, Optimizer, PartConfig, Route, SlotHasher, TableClient, TableConfig, start_shards, start_table};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) fn config() -> TableConfig {
-    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
     let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
-    let parts =
-        vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig {
-        name: "ads".into(),
-        seed: 3,
-        parts,
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    }
+    let embedding = PartConfig::new("embedding", 10, adagrad, Init::Uniform { scale: 0.01 });
+    TableConfig::new("ads", 3, vec![PartConfig::new("linear", 1, ftrl, Init::Zeros), embedding])
 }
 
 pub(crate) const DIM: usize = 11;
@@ -45,9 +34,12 @@ pub(crate) fn grads(keys: &[u64], rows: &[f32]) -> Vec<f32> {
     rows.iter().enumerate().map(|(i, w)| w * 0.1 + pull(i)).collect()
 }
 
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
 /// Every row of the table, sorted by key: bits of weights and state.
 pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
-    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
     let mut all = Vec::new();
     for shard in table.held() {
         let mut from = 0;
@@ -57,6 +49,7 @@ pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
                 break;
             }
             from += block.keys.len();
+            assert!(block.keys.iter().all(|key| Route::new(table.shards()).shard(*key) == shard));
             let state = |row: usize| &block.state[row * table.state_dim()..][..table.state_dim()];
             let rows = block.keys.iter().zip(block.weights.chunks(DIM)).enumerate();
             all.extend(rows.map(|(row, (k, w))| (*k, [bits(w), bits(state(row))].concat())));

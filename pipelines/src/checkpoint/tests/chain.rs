@@ -8,7 +8,7 @@ use forebay_actors::{Fault, Host};
 use forebay_job::{Job, StalenessRule};
 use forebay_models::NamedTensor;
 use forebay_ps::{
-    Admission, Eviction, Lifetime, Optimizer, PartConfig, SnapshotKind, TableClient, TableConfig, start_table,
+    Admission, Eviction, Init, Lifetime, Optimizer, PartConfig, SnapshotKind, TableClient, TableConfig, start_table,
 };
 use futures::executor::block_on;
 
@@ -48,7 +48,7 @@ impl Contents {
 
 /// With `lives`, keys wait for admission, and rows age and are removed.
 pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
-    let part = |name: &str, dim, optimizer| PartConfig { name: name.into(), dim, optimizer, init: Default::default() };
+    let part = |name, dim, optimizer| PartConfig::new(name, dim, optimizer, Init::Zeros);
     let parts = vec![
         part("linear", 1, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }),
         part("embedding", 3, Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 }),
@@ -56,7 +56,7 @@ pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
     let eviction = Eviction { unseen_steps: Some(2), ..Eviction::default() };
     let rules = Lifetime { admission: Some(Admission::Count(2)), eviction: Some(eviction) };
     let lifetime = if lives { rules } else { Lifetime::default() };
-    TableConfig { name: "t".into(), seed: 3, parts, storage: Default::default(), lifetime, groups: Vec::new() }
+    TableConfig { lifetime, ..TableConfig::new("t", 3, parts) }
 }
 
 /// The number of the start of a run.

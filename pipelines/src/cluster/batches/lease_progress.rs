@@ -5,20 +5,17 @@
 //! get a lease back that it had lost, while batches of the earlier term are still on their way through its stages.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_connectors::Lease;
-use tokio::sync::Notify;
 
 use super::super::leases::DoneWindows;
 use crate::flow::{BatchId, RowCounts, WindowEnd};
+use crate::shared_state::SharedState;
 
 /// The leases of a reader that are not done.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseProgress {
-    state: Mutex<State>,
-    /// Notified when a wait of this file may have ended.
-    changed: Notify,
+    state: SharedState<State>,
 }
 
 #[derive(Debug, Default)]
@@ -142,17 +139,13 @@ impl State {
 impl LeaseProgress {
     /// `in_order`: trainers take the batches of all readers in the order of the data.
     pub(crate) fn new(in_order: bool) -> Self {
-        Self { state: Mutex::new(State { in_order, ..State::default() }), changed: Notify::default() }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { state: SharedState::new(State { in_order, ..State::default() }) }
     }
 
     /// Adds a lease that was given to this reader.
     pub(crate) fn add(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // A lease that this reader lost may come back: it is read again from the start.
         state.leases.retain(|h| {
             h.lease.epoch != lease.epoch
@@ -161,20 +154,20 @@ impl LeaseProgress {
         });
         state.leases.push(HeldLease { lease: lease.clone(), windows });
         drop(state);
-        self.changed.notify_waiters();
+        self.state.notify();
     }
 
     /// Waits until fewer than `most` leases have unsent batches. Cancel safe.
     pub(crate) async fn wait_for_room(&self, most: usize) {
-        self.until(|state| state.leases.iter().filter(|held| !held.is_sent()).count() < most).await;
+        self.state.until(|state| state.leases.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
     /// The reader takes no more leases and begins no more windows. It gives the others back when those that it has begun are
     /// done, or cannot be done before the others are.
     pub(crate) fn close(&self) {
-        let closed = std::mem::replace(&mut self.state().closed, true);
+        let closed = std::mem::replace(&mut self.state.lock().closed, true);
         if !closed {
-            self.changed.notify_waiters();
+            self.state.notify();
         }
     }
 
@@ -182,49 +175,37 @@ impl LeaseProgress {
     /// trainers take batches in the order of the data, they may wait for those windows, and never take what this reader has begun: it gives
     /// that back, too. Returns whether it does: then the batches that wait to be sent are not needed.
     pub(crate) fn give_all_back(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if !state.closed || !state.in_order {
             return false;
         }
         state.gives_all_back = true;
         drop(state);
-        self.changed.notify_waiters();
+        self.state.notify();
         true
     }
 
     /// Waits for [`close`](Self::close). Cancel safe.
     pub(crate) async fn wait_until_closed(&self) {
-        self.until(|state| state.closed).await;
+        self.state.until(|state| state.closed).await;
     }
 
     /// Waits until there is a lease before `id` with unsent batches: one that another reader has lost. Cancel safe.
     pub(crate) async fn wait_for_earlier_lease(&self, id: BatchId) {
         let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
-        self.until(|state| state.leases.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
-    }
-
-    async fn until(&self, holds: impl Fn(&State) -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            tokio::pin!(changed);
-            changed.as_mut().enable();
-            if holds(&self.state()) {
-                return;
-            }
-            changed.await;
-        }
+        self.state.until(|state| state.leases.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
     }
 
     /// Whether a source should go on with rows of this window.
     pub(crate) fn wants(&self, epoch: u32, window: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         !state.closed || state.window(epoch, window).is_some_and(|(_, window)| window.begun)
     }
 
     /// The first rows of a window are about to become batches. Returns false if they must not: the lease is lost or came back
     /// with another term, or the reader begins no more windows.
     pub(crate) fn begin(&self, epoch: u32, window: u64, term: u32) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let closed = state.closed;
         match state.window(epoch, window) {
             Some((held, window)) if held == term => {
@@ -241,7 +222,7 @@ impl LeaseProgress {
         if !self.begin(id.epoch, id.window, term) {
             return false;
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         // The lease may be lost in between: then the trainer refuses the batch.
         let Some((_, window)) = state.window(id.epoch, id.window) else { return false };
         let at = id.index as usize;
@@ -256,14 +237,14 @@ impl LeaseProgress {
         let sent = window.is_sent();
         drop(state);
         if sent {
-            self.changed.notify_waiters();
+            self.state.notify();
         }
         true
     }
 
     /// A batch is done, in whatever term it was sent: its content is the same. A second call changes nothing.
     pub(crate) fn batch_done(&self, id: BatchId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some((_, window)) = state.window(id.epoch, id.window) else { return };
         let Some(batch) = window.batches.get_mut(id.index as usize) else { return };
         let BatchState::Sent(rows) = *batch else { return };
@@ -272,7 +253,7 @@ impl LeaseProgress {
         window.unacknowledged -= 1;
         state.collect_done(id);
         drop(state);
-        self.changed.notify_waiters();
+        self.state.notify();
     }
 
     /// The number of batches at the start of the window of `id` that are done, without `id` and later ones: a batch of a lease that
@@ -281,28 +262,30 @@ impl LeaseProgress {
         let done = |window: &Window| {
             window.batches.iter().take(id.index as usize).take_while(|batch| **batch == BatchState::Done).count()
         };
-        self.state().window(id.epoch, id.window).map_or(0, |(_, window)| done(window) as u32)
+        self.state.lock().window(id.epoch, id.window).map_or(0, |(_, window)| done(window) as u32)
     }
 
     /// Another reader has the window of `id`, with a term above `term`: removes this reader's lease of it, unless that is newer.
     pub(crate) fn remove_lease_of(&self, id: BatchId, term: u32) {
-        self.state().leases.retain(|held| !held.contains(id.epoch, id.window) || held.lease.term > term);
-        self.changed.notify_waiters();
+        let stays = |held: &HeldLease| !held.contains(id.epoch, id.window) || held.lease.term > term;
+        self.state.change(|state| state.leases.retain(stays));
     }
 
     /// Waits until there is something to report. Cancel safe.
     pub(crate) async fn wait_for_report(&self) {
-        self.until(|state| !state.done.is_empty() || state.gives_back()).await;
+        self.state.until(|state| !state.done.is_empty() || state.gives_back()).await;
     }
 
     /// Waits until there is something to report at once: a lease has ended, or the reader gives windows back. Cancel safe.
     pub(crate) async fn wait_for_urgent_report(&self) {
-        self.until(|state| state.lease_ended || (state.closed && !state.done.is_empty()) || state.gives_back()).await;
+        self.state
+            .until(|state| state.lease_ended || (state.closed && !state.done.is_empty()) || state.gives_back())
+            .await;
     }
 
     /// Takes what is to be reported. [`reported`](Self::reported) must be called when the coordinator has it.
     pub(crate) fn take_report(&self) -> Report {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let gives_back = state.gives_back();
         if gives_back {
             state.leases.clear();
@@ -313,18 +296,17 @@ impl LeaseProgress {
 
     /// The last report has arrived, or never will.
     pub(crate) fn reported(&self) {
-        self.state().reporting = false;
-        self.changed.notify_waiters();
+        self.state.change(|state| state.reporting = false);
     }
 
     /// Waits until every window that is done is reported. Cancel safe.
     pub(crate) async fn wait_until_reported(&self) {
-        self.until(|state| state.done.is_empty() && !state.reporting).await;
+        self.state.until(|state| state.done.is_empty() && !state.reporting).await;
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.state().leases.is_empty()
+        self.state.lock().leases.is_empty()
     }
 }
 

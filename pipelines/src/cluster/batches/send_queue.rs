@@ -4,7 +4,6 @@
 //! If a channel breaks, its batches wait again, before later ones. The async methods are cancel safe.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
@@ -26,13 +25,12 @@ pub(crate) struct QueuedBatch {
 
 /// The send queue of one reader.
 pub(crate) struct SendQueue {
-    state: Mutex<State>,
+    /// Notified when a batch was sent or is done.
+    state: SharedState<State>,
     /// Unsent batches per queue.
     capacity: usize,
     /// By queue: notified when a batch may have become sendable.
     sendable: Vec<Notify>,
-    /// Notified when a batch was sent or is done.
-    progress: Notify,
 }
 
 struct State {
@@ -52,15 +50,13 @@ impl SendQueue {
     /// A send queue of `queues` queues of `capacity` batches: one queue for all trainers, or one for each.
     pub(crate) fn new(queues: usize, capacity: usize) -> Self {
         Self {
-            state: Mutex::new(State { queues: (0..queues).map(|_| TrainerQueue::default()).collect(), failed: None }),
+            state: SharedState::new(State {
+                queues: (0..queues).map(|_| TrainerQueue::default()).collect(),
+                failed: None,
+            }),
             capacity,
             sendable: (0..queues).map(|_| Notify::new()).collect(),
-            progress: Notify::new(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until the queue has room for this batch. A batch before all that wait needs none: they may wait for it.
@@ -79,26 +75,17 @@ impl SendQueue {
     }
 
     async fn wait_until(&self, holds: impl Fn(&State) -> bool) -> Result<(), Fault> {
-        loop {
-            let progress = self.progress.notified();
-            tokio::pin!(progress);
-            progress.as_mut().enable();
-            {
-                let state = self.state();
-                if let Some(why) = &state.failed {
-                    return Err(why.clone());
-                }
-                if holds(&state) {
-                    return Ok(());
-                }
-            }
-            progress.await;
-        }
+        self.state
+            .when(|state| match &state.failed {
+                Some(why) => Some(Err(why.clone())),
+                None => holds(state).then_some(Ok(())),
+            })
+            .await
     }
 
     /// Adds a batch.
     pub(crate) fn put(&self, queue: usize, queued: QueuedBatch) {
-        self.state().queues[queue].waiting.insert(queued.header.id, queued);
+        self.state.lock().queues[queue].waiting.insert(queued.header.id, queued);
         self.sendable[queue].notify_waiters();
     }
 
@@ -116,7 +103,7 @@ impl SendQueue {
             tokio::pin!(sendable);
             sendable.as_mut().enable();
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 let TrainerQueue { waiting, sent } = &mut state.queues[queue];
                 if let Some(first) = waiting.first_entry()
                     && let fits = fits(first.get().bytes)
@@ -125,7 +112,7 @@ impl SendQueue {
                     let (id, queued) = first.remove_entry();
                     let message = (Header { urgent: !fits, ..queued.header }, queued.columns.clone(), queued.bytes);
                     sent.insert(id, (queued, channel));
-                    self.progress.notify_waiters();
+                    self.state.notify();
                     return message;
                 }
             }
@@ -140,7 +127,7 @@ impl SendQueue {
 
     /// The channel broke: its batches that are not done wait again.
     pub(crate) fn channel_broke(&self, queue: usize, channel: usize) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let TrainerQueue { waiting, sent } = &mut state.queues[queue];
         let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == channel).map(|(id, _)| *id).collect();
         for id in lost {
@@ -154,7 +141,7 @@ impl SendQueue {
 
     /// A batch is done: drops it. Returns whether it was here.
     pub(crate) fn batch_done(&self, id: BatchId) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let known = state
             .queues
             .iter_mut()
@@ -170,7 +157,7 @@ impl SendQueue {
             let Header { id: other, term: newer, .. } = queued.header;
             (other.epoch, other.window) != (id.epoch, id.window) || newer > term
         };
-        for queue in &mut self.state().queues {
+        for queue in &mut self.state.lock().queues {
             queue.waiting.retain(|_, queued| stays(queued));
             queue.sent.retain(|_, (queued, _)| stays(queued));
         }
@@ -179,23 +166,23 @@ impl SendQueue {
 
     /// Wakes those that wait for room, and those that wait for credit: another batch may now be first and need none.
     fn notify_all(&self) {
-        self.progress.notify_waiters();
+        self.state.notify();
         self.sendable.iter().for_each(Notify::notify_waiters);
     }
 
     /// Drops all batches: they were trained on from another reader.
     pub(crate) fn clear(&self) {
-        for queue in &mut self.state().queues {
+        for queue in &mut self.state.lock().queues {
             queue.waiting.clear();
             queue.sent.clear();
         }
-        self.progress.notify_waiters();
+        self.state.notify();
     }
 
     /// No more batches can be sent: calls that wait fail with `why`.
     pub(crate) fn fail(&self, why: Fault) {
-        self.state().failed.get_or_insert(why);
-        self.progress.notify_waiters();
+        self.state.lock().failed.get_or_insert(why);
+        self.state.notify();
     }
 }
 

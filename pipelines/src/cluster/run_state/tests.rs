@@ -8,6 +8,14 @@ use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanRep
 use super::*;
 use crate::flow::RowCounts;
 
+/// A run of attempt 7 with so many processes of each role, none of which has joined.
+fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (ps, trainers, readers);
+    let run = RunState::new(&job, 7, now);
+    (job, run, now)
+}
+
 /// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
 #[test]
 fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
@@ -123,9 +131,7 @@ fn run_that_has_finished(run: &mut RunState, job: &Job, now: Instant) -> [Member
 
 #[test]
 fn a_member_may_say_only_what_its_role_allows() {
-    let (mut job, now) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 1, 2);
-    let mut run = RunState::new(&job, 7, now);
+    let (job, mut run, now) = begun(1, 2, 1);
     let ps = join(&mut run, &job, Role::Ps, 0, now);
     let trainers = [0, 1].map(|rank| join(&mut run, &job, Role::Trainer, rank, now));
     let reader = join(&mut run, &job, Role::Reader, 0, now);
@@ -175,10 +181,8 @@ fn process(job: &Job, role: Role, rank: u32) -> ProcessRequest {
 /// A bug: a trainer was stopped, then a ps was killed. The run waited ten minutes for the trainer to join, and failed.
 #[test]
 fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_is_not() {
-    let (mut job, begun) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.trainers, job.placement.readers) = (2, 2, 1);
+    let (job, mut run, begun) = begun(2, 2, 1);
     let lease = job.placement.lease_seconds;
-    let mut run = RunState::new(&job, 7, begun);
     let places = [(Role::Ps, 0), (Role::Ps, 1), (Role::Trainer, 0), (Role::Trainer, 1), (Role::Reader, 0)];
     let alive = |of: &[usize]| {
         let said: Vec<_> = of.iter().map(|&at| process(&job, places[at].0, places[at].1)).collect();
@@ -210,9 +214,7 @@ fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_i
 /// A bug: loading from a slow store took longer than `placement.timeout_seconds`, in every attempt.
 #[test]
 fn a_process_that_loads_for_longer_than_the_timeout_is_not_missing() {
-    let (mut job, begun) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers) = (2, 1);
-    let mut run = RunState::new(&job, 7, begun);
+    let (job, mut run, begun) = begun(2, 1, 1);
     for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0)] {
         join(&mut run, &job, role, rank, begun);
     }
@@ -233,10 +235,8 @@ fn a_process_that_loads_for_longer_than_the_timeout_is_not_missing() {
 
 #[test]
 fn a_coordinator_that_stood_still_takes_nobody_for_silent() {
-    let (mut job, begun) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 1, 2);
+    let (job, mut run, begun) = begun(1, 2, 1);
     let lease = job.placement.lease_seconds;
-    let mut run = RunState::new(&job, 7, begun);
     for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)] {
         join(&mut run, &job, role, rank, begun);
     }
@@ -308,9 +308,7 @@ fn a_run_that_has_finished_does_not_fail_for_a_trainer_that_it_no_longer_needs()
 
 #[test]
 fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
-    let (mut job, begun) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers) = (1, 1);
-    let mut run = RunState::new(&job, 7, begun);
+    let (job, mut run, begun) = begun(1, 1, 1);
     let reader = join(&mut run, &job, Role::Reader, 0, begun);
     run.leave(reader, begun).unwrap();
     let others = |run: &mut RunState, now| {
@@ -377,9 +375,7 @@ fn a_cut_of_a_run_that_has_finished_is_not_given_up() {
 /// Without a trainer the run cannot end in any other way.
 #[test]
 fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
-    let (mut job, now) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers) = (1, 1);
-    let mut run = RunState::new(&job, 7, now);
+    let (job, mut run, now) = begun(1, 1, 1);
     let ps = join(&mut run, &job, Role::Ps, 0, now);
     run.drain(ps, now).unwrap();
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
@@ -390,9 +386,7 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
 /// fault.
 #[test]
 fn an_attempt_that_begins_anew_reads_the_same_data() {
-    let (mut job, now) = (Job::default(), Instant::now());
-    job.placement.ps = 1;
-    let mut run = RunState::new(&job, 7, now);
+    let (job, mut run, now) = begun(1, 1, 0);
     let trainer = trainer_that_reads(&mut run, &job, now);
     let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
     let lease = |run: &mut RunState, member, fingerprint| {
@@ -452,9 +446,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
 
 #[test]
 fn a_reader_is_refused_alone_where_the_trainers_read() {
-    let (mut job, now) = (Job::default(), Instant::now());
-    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 0, 1);
-    let mut run = RunState::new(&job, 7, now);
+    let (job, mut run, now) = begun(1, 1, 0);
     join(&mut run, &job, Role::Ps, 0, now);
     join(&mut run, &job, Role::Trainer, 0, now);
     let before = run.status();

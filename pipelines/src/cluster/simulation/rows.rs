@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::{SplitMix64, mix64};
-use forebay_ps::{ExportBlock, Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+use forebay_ps::{ExportBlock, Init, Optimizer, PartConfig, Table, TableConfig};
 
 use super::network::Contents;
 use super::world::World;
@@ -22,15 +22,8 @@ pub(super) fn new_table() -> Table {
 
 pub(super) fn table_config() -> TableConfig {
     let optimizer = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
-    let part = PartConfig { name: "embedding".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.5 } };
-    TableConfig {
-        name: "embedding".into(),
-        seed: 3,
-        parts: vec![part],
-        storage: Storage::F32,
-        lifetime: Lifetime::default(),
-        groups: Vec::new(),
-    }
+    let part = PartConfig::new("embedding", DIM, optimizer, Init::Uniform { scale: 0.5 });
+    TableConfig::new("embedding", 3, vec![part])
 }
 
 /// The unique keys of a batch.

@@ -1,0 +1,53 @@
+//! State that tasks share, and waiting for its changes.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// State under a lock that no panic poisons, and those that wait until it has changed.
+#[derive(Debug, Default)]
+pub(crate) struct SharedState<T> {
+    state: Mutex<T>,
+    changed: Notify,
+}
+
+impl<T> SharedState<T> {
+    pub(crate) fn new(state: T) -> Self {
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those that wait: a change under [`lock`](Self::lock) alone wakes nobody.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_waiters();
+    }
+
+    /// Changes the state, then wakes those that wait.
+    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        let result = change(&mut self.lock());
+        self.notify();
+        result
+    }
+
+    /// Calls `find` now and after each change, until it finds something. Cancel safe.
+    pub(crate) async fn when<R>(&self, mut find: impl FnMut(&mut T) -> Option<R>) -> R {
+        loop {
+            // Before the look at the state: no change between the two is missed.
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if let Some(found) = find(&mut self.lock()) {
+                return found;
+            }
+            changed.await;
+        }
+    }
+
+    /// Waits until it holds. Cancel safe.
+    pub(crate) async fn until(&self, mut holds: impl FnMut(&mut T) -> bool) {
+        self.when(|state| holds(state).then_some(())).await;
+    }
+}
