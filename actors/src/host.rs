@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Host {
     name: String,
     orders: Option<mpsc::UnboundedSender<Order>>,
-    thread: Option<JoinHandle<bool>>,
+    thread: Option<JoinHandle<Result<(), Fault>>>,
     services: Arc<ServiceRegistry>,
     liveness: Option<LivenessToken>,
 }
@@ -126,7 +126,7 @@ impl Host {
                     places.stop(GRACE)
                 })
             })
-            .map_err(|e| Fault::external(format!("cannot start the thread `{name}`")).because(e))?;
+            .map_err(|e| Fault::no_thread(format_args!("the thread `{name}`"), e))?;
         Ok(Self {
             name: name.to_owned(),
             orders: Some(orders),
@@ -216,7 +216,7 @@ impl Host {
     /// Refuses further calls, answers the queued ones, and ends the threads. Blocks.
     ///
     /// # Errors
-    /// The fault of the first service that died, or an internal fault if a thread did not end.
+    /// The fault of the first service that died, or one that says that a thread did not end.
     pub fn stop(mut self) -> Result<(), Fault> {
         self.end()
     }
@@ -237,8 +237,7 @@ impl Host {
             return Err(fault);
         }
         match joined {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Fault::internal(format!("threads of the host `{}` did not end", self.name))),
+            Ok(stopped) => stopped.map_err(|fault| fault.context(format!("the host `{}`", self.name))),
             Err(panic) => Err(Fault::of_panic(&format!("the thread of the host `{}` panicked", self.name), &*panic)),
         }
     }

@@ -59,11 +59,10 @@ impl IoRuntime {
             Ok(_) => build(),
             Err(_) => Builder::new_current_thread().build()?.block_on(async { build() }),
         };
-        let what = format!("cannot start the threads `{name}`");
         match catch_expected(within) {
             Ok(Ok(started)) => Ok(runtime.get_or_init(|| started).handle()),
-            Ok(Err(e)) => Err(Fault::external(what).because(e)),
-            Err(panic) => Err(Fault::of_panic(&what, &*panic)),
+            Ok(Err(e)) => Err(Fault::no_thread(format_args!("the threads `{name}`"), e)),
+            Err(panic) => Err(Fault::of_panic(&format!("cannot start the threads `{name}`"), &*panic)),
         }
     }
 
