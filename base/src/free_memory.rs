@@ -1,7 +1,9 @@
 //! Memory that this process may still take: what its cgroups allow (version 1 and 2) and what the machine has.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::cgroup::cgroup_folders;
 
 /// Limits from here on mean that there is none.
 const NO_LIMIT: u64 = 1 << 60;
@@ -13,9 +15,8 @@ pub fn free_memory() -> Option<u64> {
 }
 
 fn free_below(root: &Path) -> Option<u64> {
-    let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limited =
-        cgroups.lines().flat_map(|line| folders(root, line)).filter_map(|(folder, names)| free_in(&folder, names));
+    let groups = cgroup_folders(root, "memory", [VERSION_1, VERSION_2]).into_iter();
+    let limited = groups.filter_map(|(folder, names)| free_in(&folder, names));
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let machine = field(&meminfo, "MemAvailable:").map(|kib| kib << 10);
     limited.chain(machine).min()
@@ -26,19 +27,6 @@ type Names = [&'static str; 3];
 
 const VERSION_1: Names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
 const VERSION_2: Names = ["memory.max", "memory.current", "inactive_file"];
-
-/// The folders of a line of /proc/self/cgroup and of all groups around it, if it is one for memory.
-fn folders(root: &Path, line: &str) -> Vec<(PathBuf, Names)> {
-    let mut parts = line.splitn(3, ':').skip(1);
-    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
-    let (mount, names) = match controllers {
-        "" => ("sys/fs/cgroup", VERSION_2),
-        some if some.split(',').any(|each| each == "memory") => ("sys/fs/cgroup/memory", VERSION_1),
-        _ => return Vec::new(),
-    };
-    let (mount, path) = (root.join(mount), Path::new(path.trim_start_matches('/')));
-    path.ancestors().map(|path| (mount.join(path), names)).collect()
-}
 
 /// What a group may still take, if it has a limit.
 fn free_in(folder: &Path, [limit, used, cached]: Names) -> Option<u64> {
@@ -58,29 +46,9 @@ pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::tests::Root;
 
     const MIB: u64 = 1 << 20;
-
-    /// A folder that is removed at the end.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("forebay-memory-{name}-{}", std::process::id()));
-            for (file, text) in files {
-                let file = root.join(file);
-                fs::create_dir_all(file.parent().unwrap()).unwrap();
-                fs::write(file, text).unwrap();
-            }
-            Self(root)
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     #[test]
     fn the_tightest_group_around_the_process_counts_and_cached_files_are_free() {
