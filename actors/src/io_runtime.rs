@@ -2,7 +2,7 @@
 //! threads of actors do no network IO.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::available_parallelism;
 
 use forebay_base::catch_expected;
@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::fault::Fault;
+use crate::lock::lock;
 
 /// A handle on one multi-threaded tokio runtime. Cheap to clone.
 ///
@@ -48,7 +49,7 @@ impl IoRuntime {
         if let Some(runtime) = runtime.get() {
             return Ok(runtime.handle());
         }
-        let _starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = lock(starting);
         if let Some(runtime) = runtime.get() {
             return Ok(runtime.handle());
         }

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::lock::lock;
 
 /// Where a process runs, and what it used there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -68,7 +70,7 @@ impl MachineMeter {
 
     /// The machine, with the CPU time since the start.
     pub(crate) fn read(&self) -> Machine {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).read();
+        let threads = lock(&self.threads).read();
         let cpu = cpu_time().saturating_sub(self.cpu_before);
         let memory = forebay_base::resident_memory().unwrap_or_default();
         Machine { cpu, threads, resident_bytes: memory.now, peak_bytes: memory.peak, ..self.machine.clone() }

@@ -17,11 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::barrier::{BarrierRequest, Barriers};
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
+use crate::lock::lock;
 use crate::place::Places;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
-use crate::state::{Settings, State, lock};
+use crate::state::{Settings, State};
 use crate::wiring::{Wire, Wiring};
 
 /// How a run ended.
