@@ -125,10 +125,9 @@ impl Stop {
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),
         })
-        // It starts a thread, which a limit may forbid.
-        .map_err(|e| {
-            let limit = "the machine, or a limit of the process or container (`ulimit -u`, `ulimit -v`), may allow no more threads";
-            Fault::external(format!("cannot listen to signals: {limit}")).because(e)
+        .map_err(|e| match e {
+            ctrlc::Error::System(e) => Fault::no_thread("the thread that listens to signals", e),
+            e => Fault::external("cannot listen to signals").because(e),
         })?;
         if ignores_hangup {
             // SAFETY: no handler runs, since the signal is ignored from here on; `nohup` had set the same before `exec`.

@@ -4,9 +4,14 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
+#[path = "common/address.rs"]
+mod address;
+
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use address::free_address;
 
 /// A process of the run, killed on drop.
 struct Process(Child);
@@ -39,9 +44,7 @@ fn run(folder: &Path) -> (Vec<Process>, String) {
     assert!(made.success());
     std::fs::write(folder.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
     std::fs::set_permissions(folder.join("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    drop(listener);
+    let address = free_address().to_string();
     let role = |role: &str| {
         let mut command = forebay(folder);
         command.args(["role", role, "--token-file", "token", "--coordinator", &address]);

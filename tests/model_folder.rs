@@ -312,6 +312,20 @@ fn nothing_but_a_model_is_ever_replaced() {
     assert_eq!(fs::read_to_string(home.join("letters")).unwrap(), "dear");
 }
 
+/// A bug: every trainer tried the place when it was wired, also one that saves nothing, and the one that saves tried it again at its start.
+#[test]
+fn the_place_of_the_model_is_tried_when_the_training_starts_and_not_when_it_is_wired() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 1000);
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("letters"), "dear").unwrap();
+    let output = format!("output.model={}", home.display());
+    let training = Training::new(common::job(&data, &[&output])).unwrap();
+    let said = training.start().err().unwrap().to_string();
+    assert!(said.contains("not a model"), "{said}");
+}
+
 /// Removes the folders that are not yet whole.
 fn remove_staged(dir: &Path) {
     for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap()) {

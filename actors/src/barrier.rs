@@ -3,12 +3,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::BarrierNumber;
 use crate::fault::{Fault, FaultKind};
+use crate::lock::lock;
 
 /// A request on its way to the source.
 pub(crate) struct BarrierRequest {
@@ -47,7 +48,7 @@ impl Barriers {
         let (done, passed) = oneshot::channel();
         let barrier = self.leaves(BarrierRequest { barrier: BarrierNumber(self.next.fetch_add(1, Relaxed)), done });
         if !put(barrier) {
-            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&barrier);
+            lock(&self.under_way).remove(&barrier);
         }
         passes(passed)
     }
@@ -55,13 +56,13 @@ impl Barriers {
     /// The source calls this when it sends the barrier; the returned number goes down the link.
     pub(crate) fn leaves(&self, request: BarrierRequest) -> BarrierNumber {
         let BarrierRequest { barrier, done } = request;
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(barrier, done);
+        lock(&self.under_way).insert(barrier, done);
         barrier
     }
 
     /// The sink calls this when it has handled the barrier.
     pub(crate) fn arrives(&self, barrier: BarrierNumber) {
-        let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&barrier);
+        let passed = lock(&self.under_way).remove(&barrier);
         if let Some(done) = passed {
             // The caller may have dropped its future.
             let _ = done.send(barrier);
@@ -70,7 +71,7 @@ impl Barriers {
 
     /// Called at the end of the run: every caller that still waits gets a fault.
     pub(crate) fn end(&self) {
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.under_way).clear();
     }
 }
 

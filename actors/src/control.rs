@@ -9,9 +9,10 @@ use crate::adjustment::Adjustment;
 use crate::batch::BarrierNumber;
 use crate::fault::Fault;
 use crate::ledger::LedgerReport;
+use crate::lock::lock;
 use crate::plan::Plan;
 use crate::report::Report;
-use crate::state::{State, lock};
+use crate::state::State;
 use crate::timeline::Track;
 
 /// Controls a run. Cheap to clone. After the end of the run it only reports.

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::sync::Arc;
 
 use forebay_base::panic_message;
@@ -86,6 +87,10 @@ pub enum Phase {
 /// What tokio and the standard library say in a panic if the operating system starts no thread.
 const NO_THREAD: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
 
+/// Why the operating system starts no thread, and which limits to look at.
+const NO_MORE_THREADS: &str = "the machine, or a limit of the process or container (`ulimit -u`, `ulimit -v`, the limit on pids), allows no \
+                               more threads";
+
 /// The root cause of a stopped pipeline.
 ///
 /// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`]. The runtime adds the stage, the
@@ -141,14 +146,28 @@ impl Fault {
         Self::new(Domain::Internal, message)
     }
 
+    /// A thread does not start, or those of a runtime or pool. `what` names it, for instance "the thread `watch`". An error of descriptors,
+    /// which a runtime needs, too, is no reason to speak of threads.
+    pub fn no_thread(what: impl fmt::Display, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        let error = error.into();
+        let no_more = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
+        let fault = match error.downcast_ref::<io::Error>().is_none_or(no_more) {
+            true => Self::external(format!("cannot start {what}: {NO_MORE_THREADS}")),
+            false => Self::external(format!("cannot start {what}")),
+        };
+        fault.because(error)
+    }
+
     /// The fault of a panic, from what `catch_unwind` or `JoinHandle::join` returned: a defect of Forebay, or an external fault if the
     /// panic says that no thread could be started. `what` is what panicked, for instance `"a decode job panicked"`.
     pub fn of_panic(what: &str, panic: &(dyn Any + Send)) -> Self {
         let said = panic_message(panic);
+        if said.contains(NO_MORE_THREADS) {
+            // That of `no_thread`: what it says is enough.
+            return Self::external(said);
+        }
         if NO_THREAD.iter().any(|text| said.contains(text)) {
-            let limits =
-                "the machine, or a limit of the process or container (`ulimit -u`, `ulimit -v`), allows no more";
-            return Self::external(format!("cannot start a thread: {limits}")).because(said);
+            return Self::no_thread("a thread", said);
         }
         Self::internal(format!("{what}: {said}")).kind(FaultKind::Panic)
     }
@@ -305,7 +324,21 @@ mod tests {
                 fault.to_string().starts_with("cannot start a thread") && fault.to_string().ends_with(text),
                 "{fault}"
             );
+            // As `IoRuntime::handle` panics with it.
+            let said = fault.to_string();
+            let again = std::panic::catch_unwind(|| panic!("{said}")).unwrap_err();
+            let again = Fault::of_panic("another job panicked", &*again);
+            assert_eq!((again.domain, again.to_string()), (Domain::External, said));
         }
+    }
+
+    #[test]
+    fn the_fault_of_a_thread_speaks_of_limits_on_threads_only_if_these_are_the_reason() {
+        let said = |kind: io::ErrorKind| Fault::no_thread("the thread `watch`", io::Error::new(kind, "no")).to_string();
+        let limits = format!("cannot start the thread `watch`: {NO_MORE_THREADS}: no");
+        assert_eq!([io::ErrorKind::WouldBlock, io::ErrorKind::OutOfMemory].map(said), [limits.clone(), limits.clone()]);
+        assert_eq!(said(io::ErrorKind::Other), "cannot start the thread `watch`: no");
+        assert_eq!(Fault::no_thread("the thread `watch`", "no").to_string(), limits);
     }
 
     /// A bug: two numbers of rows, of the file and of the batch, looked like a contradiction.

@@ -4,7 +4,7 @@
 //! are answered and the threads have ended.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::ledger::{Ledger, LedgerReport};
 use crate::link::{Capacity, Link, Room};
+use crate::lock::lock;
 use crate::machine::MachineMeter;
 use crate::meter::StageMeter;
 use crate::place::{Place, Places};
@@ -33,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(10);
 pub struct Host {
     name: String,
     orders: Option<mpsc::UnboundedSender<Order>>,
-    thread: Option<JoinHandle<bool>>,
+    thread: Option<JoinHandle<Result<(), Fault>>>,
     services: Arc<ServiceRegistry>,
     liveness: Option<LivenessToken>,
 }
@@ -64,13 +65,13 @@ struct ServiceEntry {
 impl ServiceRegistry {
     /// What the meters show now, in the order in which the services were started.
     pub(crate) fn readings(&self) -> Vec<Reading> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.entries);
         entries.iter().map(|entry| entry.meter.read()).collect()
     }
 
     /// What the meters show since the `earlier` readings; of a service that has none, since it was started.
     pub(crate) fn report(&self, earlier: &[Reading]) -> Vec<StageReport> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.entries);
         entries
             .iter()
             .enumerate()
@@ -93,7 +94,7 @@ impl ServiceRegistry {
     }
 
     pub(crate) fn timeline(&self) -> Vec<Track> {
-        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.entries);
         entries.iter().map(|entry| entry.meter.recorder().track(&entry.name, 0)).collect()
     }
 }
@@ -126,7 +127,7 @@ impl Host {
                     places.stop(GRACE)
                 })
             })
-            .map_err(|e| Fault::external(format!("cannot start the thread `{name}`")).because(e))?;
+            .map_err(|e| Fault::no_thread(format_args!("the thread `{name}`"), e))?;
         Ok(Self {
             name: name.to_owned(),
             orders: Some(orders),
@@ -166,7 +167,7 @@ impl Host {
             }
         }
         let last = link.clone();
-        self.services.entries.lock().unwrap_or_else(PoisonError::into_inner).push(ServiceEntry {
+        lock(&self.services.entries).push(ServiceEntry {
             name: name.to_owned(),
             place,
             capacity,
@@ -201,7 +202,7 @@ impl Host {
     }
 
     pub(crate) fn plan(&self) -> Vec<PlanStage> {
-        let entries = self.services.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entries = lock(&self.services.entries);
         let plan = |entry: &ServiceEntry| PlanStage {
             capacity: Some(entry.capacity),
             ..PlanStage::new(&entry.name, "service", entry.place)
@@ -216,7 +217,7 @@ impl Host {
     /// Refuses further calls, answers the queued ones, and ends the threads. Blocks.
     ///
     /// # Errors
-    /// The fault of the first service that died, or an internal fault if a thread did not end.
+    /// The fault of the first service that died, or one that says that a thread did not end.
     pub fn stop(mut self) -> Result<(), Fault> {
         self.end()
     }
@@ -224,7 +225,7 @@ impl Host {
     fn end(&mut self) -> Result<(), Fault> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let root = {
-            let entries = self.services.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            let entries = lock(&self.services.entries);
             for entry in entries.iter() {
                 (entry.stop)();
             }
@@ -237,8 +238,7 @@ impl Host {
             return Err(fault);
         }
         match joined {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Fault::internal(format!("threads of the host `{}` did not end", self.name))),
+            Ok(stopped) => stopped.map_err(|fault| fault.context(format!("the host `{}`", self.name))),
             Err(panic) => Err(Fault::of_panic(&format!("the thread of the host `{}` panicked", self.name), &*panic)),
         }
     }

@@ -2,7 +2,7 @@
 //! threads of actors do no network IO.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::available_parallelism;
 
 use forebay_base::catch_expected;
@@ -10,6 +10,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::{JoinError, JoinHandle};
 
 use crate::fault::Fault;
+use crate::lock::lock;
 
 /// A handle on one multi-threaded tokio runtime. Cheap to clone.
 ///
@@ -48,7 +49,7 @@ impl IoRuntime {
         if let Some(runtime) = runtime.get() {
             return Ok(runtime.handle());
         }
-        let _starting = starting.lock().unwrap_or_else(PoisonError::into_inner);
+        let _starting = lock(starting);
         if let Some(runtime) = runtime.get() {
             return Ok(runtime.handle());
         }
@@ -59,11 +60,10 @@ impl IoRuntime {
             Ok(_) => build(),
             Err(_) => Builder::new_current_thread().build()?.block_on(async { build() }),
         };
-        let what = format!("cannot start the threads `{name}`");
         match catch_expected(within) {
             Ok(Ok(started)) => Ok(runtime.get_or_init(|| started).handle()),
-            Ok(Err(e)) => Err(Fault::external(what).because(e)),
-            Err(panic) => Err(Fault::of_panic(&what, &*panic)),
+            Ok(Err(e)) => Err(Fault::no_thread(format_args!("the threads `{name}`"), e)),
+            Err(panic) => Err(Fault::of_panic(&format!("cannot start the threads `{name}`"), &*panic)),
         }
     }
 

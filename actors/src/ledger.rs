@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Fault, FaultKind};
+use crate::lock::lock;
 use crate::numbers::counted;
 
 /// Counts the rows of one run. Clones share the counts.
@@ -65,7 +66,7 @@ impl Ledger {
         if rows == 0 {
             return;
         }
-        let mut rejected = self.book.rejected.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rejected = lock(&self.book.rejected);
         match rejected.get_mut(reason) {
             Some(count) => *count += rows,
             None => {
@@ -79,7 +80,7 @@ impl Ledger {
         LedgerReport {
             read: self.book.read.load(Relaxed),
             delivered: self.book.delivered.load(Relaxed),
-            rejected: self.book.rejected.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            rejected: lock(&self.book.rejected).clone(),
         }
     }
 

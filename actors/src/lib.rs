@@ -115,6 +115,7 @@ mod host;
 mod io_runtime;
 pub mod ledger;
 mod link;
+mod lock;
 mod machine;
 pub mod meter;
 mod numbers;

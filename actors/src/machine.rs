@@ -3,18 +3,23 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+
+use crate::lock::lock;
 
 /// Where a process runs, and what it used there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The name of the host. Processes of one host share its cores.
     pub host: String,
-    /// Cores that the process may use, by its affinity and its cgroup.
+    /// Cores that the process may use, by its affinity and its cgroup: a whole number, at least 1.
     pub cores: usize,
+    /// The CPU seconds per second that its cgroup allows, such as 0.5, if its affinity allows more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_quota: Option<f64>,
     /// CPU time of all threads of the process since the run began; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub cpu: Duration,
@@ -55,7 +60,9 @@ impl MachineMeter {
     pub(crate) fn start() -> Self {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let machine = Machine { host: host.trim().to_owned(), cores, ..Machine::default() };
+        let affinity = rustix::thread::sched_getaffinity(None).map_or(cores, |set| set.count() as usize);
+        let cpu_quota = forebay_base::cpu_quota().filter(|quota| *quota < affinity as f64);
+        let machine = Machine { host: host.trim().to_owned(), cores, cpu_quota, ..Machine::default() };
         let mut threads = Threads::default();
         threads.look(|cpu| cpu);
         Self { machine, cpu_before: cpu_time(), threads: Arc::new(Mutex::new(threads)) }
@@ -63,7 +70,7 @@ impl MachineMeter {
 
     /// The machine, with the CPU time since the start.
     pub(crate) fn read(&self) -> Machine {
-        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner).read();
+        let threads = lock(&self.threads).read();
         let cpu = cpu_time().saturating_sub(self.cpu_before);
         let memory = forebay_base::resident_memory().unwrap_or_default();
         Machine { cpu, threads, resident_bytes: memory.now, peak_bytes: memory.peak, ..self.machine.clone() }

@@ -6,12 +6,13 @@
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::batch::{Batch, BatchName, Lineage};
 use crate::clock::{Activity, Clock};
+use crate::lock::lock;
 use crate::stage_report::{ProcessWait, Reading, WaitKind, WaitReport};
 use crate::timeline::{Recorder, Watched};
 
@@ -226,7 +227,7 @@ impl StageMeter {
     }
 
     fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.notes)
     }
 }
 

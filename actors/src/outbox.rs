@@ -4,13 +4,14 @@
 //! wait counts as blocked.
 
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::batch::{BarrierNumber, Batch};
 use crate::clock::Activity;
 use crate::fault::{Fault, FaultKind};
 use crate::link::{Closed, Link};
+use crate::lock::lock;
 use crate::meter::StageMeter;
 use crate::turn::Turn;
 
@@ -45,7 +46,7 @@ pub struct Collected<T> {
 impl<T> Collected<T> {
     /// All batches sent since the last call, in order.
     pub fn take(&self) -> Vec<T> {
-        std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *lock(&self.batches))
     }
 }
 
@@ -69,7 +70,7 @@ impl<T: Batch> Outbox<T> {
     pub async fn send(&mut self, batch: T) -> Result<(), Fault> {
         match &mut self.to {
             Target::Collected(batches) => {
-                batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
+                lock(batches).push(batch);
                 Ok(())
             }
             Target::Link(down) => down.send(batch).await,

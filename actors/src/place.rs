@@ -70,31 +70,37 @@ impl Places {
         }
     }
 
-    /// Stops all threads and waits at most `grace` for their end; true if all ended.
-    pub(crate) fn stop(self, grace: Duration) -> bool {
+    /// Stops all threads and waits at most `grace` for their end.
+    ///
+    /// # Errors
+    /// A thread did not end in that time, or nothing could wait for it. It is left behind.
+    pub(crate) fn stop(self, grace: Duration) -> Result<(), Fault> {
         let arbiters: Vec<_> = self.own.into_iter().chain(self.shared).collect();
         for arbiter in &arbiters {
             arbiter.stop();
         }
         let (ended, wait) = std::sync::mpsc::channel();
-        let joiner = std::thread::Builder::new().name("join".to_owned()).spawn(move || {
+        let joined = std::thread::Builder::new().name("join".to_owned()).spawn(move || {
             for arbiter in arbiters {
                 // The shell has turned a panic on an arbiter into a fault already.
                 let _ = arbiter.join();
             }
             let _ = ended.send(());
         });
-        joiner.is_ok() && wait.recv_timeout(grace).is_ok()
+        let nothing_waits = |e| Fault::no_thread("the thread that waits until other threads have ended", e);
+        joined.map_err(nothing_waits)?;
+        let blocked = "a thread did not end: something that runs on it blocks it, and it is left behind";
+        wait.recv_timeout(grace).map_err(|_| Fault::internal(blocked))
     }
 }
 
 fn start(name: String) -> Result<Arbiter, Fault> {
-    let failed = format!("cannot start the thread `{name}`");
+    let what = format!("the thread `{name}`");
     Arbiter::try_with_tokio_rt(move || {
         name_thread(&name)?;
         tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
     })
-    .map_err(|e| Fault::external(failed).because(e))
+    .map_err(|e| Fault::no_thread(what, e))
 }
 
 /// Sets the name of the current thread in the kernel (15 bytes), which tools show. Actix sets the name in `std`.

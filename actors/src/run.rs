@@ -17,11 +17,12 @@ use tokio::sync::{mpsc, oneshot};
 use crate::barrier::{BarrierRequest, Barriers};
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
+use crate::lock::lock;
 use crate::place::Places;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
-use crate::state::{Settings, State, lock};
+use crate::state::{Settings, State};
 use crate::wiring::{Wire, Wiring};
 
 /// How a run ended.
@@ -73,7 +74,7 @@ impl Running {
                 }
                 let _ = done.send(conclude(&run));
             })
-            .map_err(|e| Fault::external(format!("cannot start the thread `{name}`")).because(e))?;
+            .map_err(|e| Fault::no_thread(format_args!("the thread `{name}`"), e))?;
         // An error means that the thread has panicked; the outcome will say so.
         let _ = is_wired.recv();
         Ok(Self { control: Control { state }, done: Some(outcome) })
@@ -144,8 +145,11 @@ async fn conduct(
         );
     }
     let places = std::mem::replace(&mut *lock(&places), Places::new(""));
-    if !places.stop(if stuck { Duration::ZERO } else { grace }) && !stuck {
-        tracing::error!("a thread did not end: something a stage started blocks it, and it is left behind");
+    let stopped = places.stop(if stuck { Duration::ZERO } else { grace });
+    if let Err(fault) = stopped
+        && !stuck
+    {
+        tracing::error!("{fault}");
     }
 }
 

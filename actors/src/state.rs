@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -15,6 +15,7 @@ use crate::context::StageCx;
 use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
 use crate::link::Room;
+use crate::lock::lock;
 use crate::machine::{Machine, MachineMeter};
 use crate::meter::StageMeter;
 use crate::place::Place;
@@ -86,10 +87,6 @@ pub(crate) struct Scale {
     pub(crate) began: usize,
     pub(crate) target: watch::Sender<usize>,
     pub(crate) count: Arc<AtomicUsize>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {

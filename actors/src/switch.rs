@@ -5,11 +5,12 @@
 //! a closed link cannot become the root cause.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::Notify;
 
 use crate::fault::{Domain, Fault, FaultKind};
+use crate::lock::lock;
 
 const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
@@ -41,7 +42,7 @@ struct Inner {
 impl Switch {
     /// Closes `link` when the run is killed, or now if it was killed already.
     pub(crate) fn closes(&self, link: Arc<dyn Close>) {
-        let mut links = self.inner.links.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut links = lock(&self.inner.links);
         if self.is_killed() {
             link.close();
         } else {
@@ -58,7 +59,7 @@ impl Switch {
     /// Stops the run. True if `fault` is the root cause, false if there was one and `fault` was only logged.
     pub(crate) fn kill(&self, fault: Fault) -> bool {
         {
-            let mut root = self.inner.root.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut root = lock(&self.inner.root);
             if self.is_killed() {
                 tracing::debug!(%fault, "a casualty of the first fault");
                 return false;
@@ -74,7 +75,7 @@ impl Switch {
             *root = Some(fault);
             self.inner.signal.store(KILLED, SeqCst);
         }
-        let links = std::mem::take(&mut *self.inner.links.lock().unwrap_or_else(PoisonError::into_inner));
+        let links = std::mem::take(&mut *lock(&self.inner.links));
         for link in links {
             link.close();
         }
@@ -117,7 +118,7 @@ impl Switch {
 
     /// The root cause; `None` after the first call.
     pub(crate) fn take_root(&self) -> Option<Fault> {
-        self.inner.root.lock().unwrap_or_else(PoisonError::into_inner).take()
+        lock(&self.inner.root).take()
     }
 }
 

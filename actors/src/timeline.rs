@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::batch::{Batch, BatchName, Lineage};
+use crate::lock::lock;
 
 /// Slices that a replica keeps of its beginning, and of its end.
 const FIRST: usize = 1024;
@@ -236,10 +237,6 @@ impl Kept {
         }
         self.newest.push_back(slice);
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -6,9 +6,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::Notify;
+
+use crate::lock::lock;
 
 #[derive(Default)]
 pub(crate) struct Turnstile {
@@ -25,7 +27,7 @@ pub(crate) struct Turn {
 
 impl Turnstile {
     fn pass(&self, seq: u64) {
-        let mut early = self.passed_early.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut early = lock(&self.passed_early);
         let next = self.next.load(SeqCst);
         debug_assert!(seq >= next && !early.contains(&seq), "turn {seq} passes twice");
         if seq != next {

@@ -11,12 +11,13 @@ use crate::barrier::{BarrierRequest, Barriers};
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::{Capacity, Envelope, Link, Room};
+use crate::lock::lock;
 use crate::meter::StageMeter;
 use crate::outbox::Item;
 use crate::place::{Place, Places};
 use crate::shell::LivenessToken;
 use crate::stage_future::SourceHandles;
-use crate::state::{Entry, Scale, State, lock};
+use crate::state::{Entry, Scale, State};
 use crate::switch::Close;
 
 /// Starts a whole pipeline.

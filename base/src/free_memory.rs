@@ -1,7 +1,9 @@
 //! Memory that this process may take: what its cgroups allow (version 1 and 2) and what the machine has.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::cgroup::cgroup_folders;
 
 /// Limits from here on mean that there is none.
 const NO_LIMIT: u64 = 1 << 60;
@@ -19,9 +21,8 @@ pub fn memory_limit() -> Option<u64> {
 
 /// The least of what the cgroups say and of a number of the machine.
 fn least_below(root: &Path, of_group: fn(&Path, Names) -> Option<u64>, of_machine: &str) -> Option<u64> {
-    let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let limited =
-        cgroups.lines().flat_map(|line| folders(root, line)).filter_map(|(folder, names)| of_group(&folder, names));
+    let groups = cgroup_folders(root, "memory", [VERSION_1, VERSION_2]).into_iter();
+    let limited = groups.filter_map(|(folder, names)| of_group(&folder, names));
     let meminfo = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let machine = field(&meminfo, of_machine).map(|kib| kib << 10);
     limited.chain(machine).min()
@@ -32,19 +33,6 @@ type Names = [&'static str; 3];
 
 const VERSION_1: Names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
 const VERSION_2: Names = ["memory.max", "memory.current", "inactive_file"];
-
-/// The folders of a line of /proc/self/cgroup and of all groups around it, if it is one for memory.
-fn folders(root: &Path, line: &str) -> Vec<(PathBuf, Names)> {
-    let mut parts = line.splitn(3, ':').skip(1);
-    let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };
-    let (mount, names) = match controllers {
-        "" => ("sys/fs/cgroup", VERSION_2),
-        some if some.split(',').any(|each| each == "memory") => ("sys/fs/cgroup/memory", VERSION_1),
-        _ => return Vec::new(),
-    };
-    let (mount, path) = (root.join(mount), Path::new(path.trim_start_matches('/')));
-    path.ancestors().map(|path| (mount.join(path), names)).collect()
-}
 
 /// The number that a file of a group has.
 fn number(folder: &Path, name: &str) -> Option<u64> {
@@ -73,29 +61,9 @@ pub(crate) fn field(text: &str, name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cgroup::tests::Root;
 
     const MIB: u64 = 1 << 20;
-
-    /// A folder that is removed at the end.
-    struct Root(PathBuf);
-
-    impl Root {
-        fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("forebay-memory-{name}-{}", std::process::id()));
-            for (file, text) in files {
-                let file = root.join(file);
-                fs::create_dir_all(file.parent().unwrap()).unwrap();
-                fs::write(file, text).unwrap();
-            }
-            Self(root)
-        }
-    }
-
-    impl Drop for Root {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
 
     fn free_below(root: &Path) -> Option<u64> {
         least_below(root, free_in, "MemAvailable:")

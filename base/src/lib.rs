@@ -3,7 +3,7 @@
 //! - [`SplitMix64`], [`mix64`]: random numbers that a seed determines, the same on every machine
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
-//! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
+//! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
@@ -11,7 +11,9 @@
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
 mod backoff;
+mod cgroup;
 mod cpu;
+mod cpu_quota;
 mod free_memory;
 mod hex;
 mod learning_rate;
@@ -23,6 +25,7 @@ mod random;
 
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
+pub use cpu_quota::cpu_quota;
 pub use free_memory::{free_memory, memory_limit};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};

@@ -157,7 +157,7 @@ impl<T: Send + 'static> DecodePool<T> {
         std::thread::Builder::new()
             .name(format!("{}-decode-{}", self.cx.name(), self.threads))
             .spawn(move || work(&shared))
-            .map_err(|e| Fault::external("cannot start a decode thread").because(e))?;
+            .map_err(|e| Fault::no_thread("a thread that decodes", e))?;
         self.threads += 1;
         self.cx.meter().has_threads(self.threads);
         Ok(())

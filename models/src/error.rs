@@ -31,4 +31,12 @@ pub enum ModelError {
     /// The device or the operating system failed: no memory, a lost device, an error of the driver. Not the user's fault.
     #[error("device: {0}")]
     Device(String),
+    /// The operating system starts no more threads. Not the user's fault.
+    #[error("cannot start {threads} threads: {error}")]
+    Threads {
+        /// How many were to start.
+        threads: usize,
+        /// What the operating system says.
+        error: String,
+    },
 }

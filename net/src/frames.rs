@@ -50,11 +50,14 @@ impl Frames {
         self.state = State::Failed;
     }
 
+    fn broke(&self, what: &str) -> Fault {
+        self.origin.fault(what).kind(FaultKind::Unreachable).retryable()
+    }
+
     async fn try_next(&mut self) -> Result<Option<Rope>, Fault> {
         loop {
-            match self.state {
-                State::Failed => return Err(self.origin.fault("this stream has failed before")),
-                State::Open | State::Ended => {}
+            if self.state == State::Failed {
+                return Err(self.origin.fault("this stream has failed before"));
             }
             if let Some(prefix) = self.received.peek::<PREFIX>() {
                 let len = claimed_len(prefix, self.most).map_err(|fault| self.origin.name(fault))?;
@@ -65,11 +68,7 @@ impl Frames {
             }
             if self.state == State::Ended {
                 if bytes::Buf::has_remaining(&self.received) {
-                    return Err(self
-                        .origin
-                        .fault("the stream ended within a message")
-                        .kind(FaultKind::Unreachable)
-                        .retryable());
+                    return Err(self.broke("the stream ended within a message"));
                 }
                 return Ok(None);
             }
@@ -87,11 +86,7 @@ impl Frames {
                 // A server that ends well says so in trailers. A client just ends; a connection that was given up looks
                 // the same to the body, but not to its state.
                 None if self.origin.answers() || !self.body.is_end_stream() => {
-                    return Err(self
-                        .origin
-                        .fault("the connection ended before the stream did")
-                        .kind(FaultKind::Unreachable)
-                        .retryable());
+                    return Err(self.broke("the connection ended before the stream did"));
                 }
                 None => self.state = State::Ended,
             }

@@ -8,6 +8,9 @@ pub(crate) fn model_fault(error: ModelError) -> Fault {
     match error {
         ModelError::Batch(_) => Fault::internal("a batch does not fit the model").because(error),
         ModelError::Device(_) => Fault::external("dense compute failed").because(error).kind(FaultKind::Device),
+        ModelError::Threads { threads, error } => {
+            Fault::no_thread(format_args!("{threads} threads of dense compute"), error)
+        }
         ModelError::NonFinite(_) => {
             Fault::user(format!("{error} (a smaller learning rate, or cleaner data, may help)"))
                 .kind(FaultKind::NonFinite)
@@ -32,6 +35,9 @@ mod tests {
         let fault = model_fault(ModelError::Device("CUDA out of memory".into()));
         assert_eq!((fault.domain, fault.kind), (Domain::External, FaultKind::Device));
         assert!(fault.to_string().contains("CUDA out of memory"), "{fault}");
+        let fault = model_fault(ModelError::Threads { threads: 8, error: "no more".into() });
+        assert_eq!(fault.domain, Domain::External);
+        assert!(fault.to_string().starts_with("cannot start 8 threads of dense compute: "), "{fault}");
         assert_eq!(model_fault(ModelError::Setting("device \"gpu\" is unknown".into())).domain, Domain::User);
         assert_eq!(model_fault(ModelError::Batch("2 labels for 3 rows".into())).domain, Domain::Internal);
     }

@@ -12,7 +12,7 @@ use forebay_actors::Fault;
 pub(crate) fn on_own_thread<T: Send>(what: &str, work: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
     scope(|scope| {
         let thread = Builder::new().spawn_scoped(scope, work);
-        let thread = thread.map_err(|e| Fault::external(format!("cannot start a thread for {what}")).because(e))?;
+        let thread = thread.map_err(|e| Fault::no_thread(format_args!("a thread for {what}"), e))?;
         thread.join().map_err(|panic| Fault::of_panic(&format!("{what} panicked"), &*panic))?
     })
 }

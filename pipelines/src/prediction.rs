@@ -246,7 +246,10 @@ impl Drop for Predictions<'_> {
         // On a thread of its own: it blocks, and the caller may be in a runtime.
         match std::thread::Builder::new().spawn(told) {
             Ok(thread) => drop(thread.join()),
-            Err(e) => tracing::warn!("readers are not told that the prediction has ended: cannot start a thread: {e}"),
+            Err(e) => {
+                let fault = Fault::no_thread("a thread", e);
+                tracing::warn!("readers are not told that the prediction has ended: {fault}");
+            }
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::job_model::JobModel;
 use crate::look_ahead::LookAhead;
-use crate::model_folder::{Predecessor, check_place};
+use crate::model_folder::Predecessor;
 use crate::participation::Participation;
 use crate::preflight;
 use crate::process_report::ProcessReport;
@@ -90,10 +90,6 @@ impl Resources {
     ) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(&job)?;
-        if let Some(folder) = &job.output.model {
-            // Check it now, not after hours of training.
-            check_place(folder, &context)?;
-        }
         let model = JobModel::of(&job, &context.registry)?;
         let host = Host::start("ps")?;
         let table = table(&host, &job, &model.table_config(&job))?;

@@ -96,7 +96,7 @@ impl Spans {
                 send(&of_thread, &queue, Converter::new(names), &receiver);
                 drop(alive);
             })
-            .map_err(|e| Fault::external("cannot start the thread `spans`").because(e))?;
+            .map_err(|e| Fault::no_thread("the thread `spans`", e))?;
         Ok(Self { shared, done })
     }
 

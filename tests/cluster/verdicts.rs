@@ -113,8 +113,9 @@ fn the_network_of_one_reader_among_four_is_named() {
 #[test]
 fn a_reader_whose_batches_are_long_on_their_way_is_named() {
     in_time(|_| {
-        // So many may be on their way at once that the reader itself may notice nothing.
-        let settings = four_readers(&[]);
+        // So many may be on their way at once, 16 leases, that the reader itself may notice nothing. A batch is a whole window: with four
+        // for each, the trainer took as long for its steps on a busy machine as it waited for the batches.
+        let settings = four_readers(&["train.batch_rows=1024", "placement.in_flight=16"]);
         let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
         start(&mut run, &FOUR);
         let report = report(&mut run, &FOUR);

@@ -33,7 +33,7 @@ mod tests;
 use std::fmt::Write as _;
 use std::marker::PhantomData;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 pub use source::{check_source, source_rules_broken};
@@ -42,6 +42,7 @@ use rig::{HANG, Left, Mode, PLAIN, Replay, Rig, Take, ended};
 
 use crate::fault::Fault;
 use crate::link::Capacity;
+use crate::lock::lock;
 use crate::place::Place;
 use crate::replicated::Last;
 use crate::run::{Outcome, Running, block_on};
@@ -119,7 +120,7 @@ where
     fn run(&self, rig: Rig) -> Result<(Outcome, Vec<Left>), String> {
         let (running, left) = self.start(rig)?;
         let outcome = ended(running)?;
-        let left = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+        let left = std::mem::take(&mut *lock(&left));
         Ok((outcome, left))
     }
 

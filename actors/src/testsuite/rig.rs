@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::batch::{Batch, Lineage};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::link::Capacity;
+use crate::lock::lock;
 use crate::run::{Outcome, Running};
 use crate::stage::{Sink, Source};
 
@@ -99,7 +100,7 @@ impl<T: Batch> Sink for Take<T> {
 
     async fn write(&mut self, batch: T, _cx: &StageCx) -> Result<(), Fault> {
         let left = Left { rows: batch.rows(), lineage: batch.lineage().clone() };
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+        lock(&self.left).push(left);
         match self.mode {
             Mode::Takes => Ok(()),
             Mode::Slow => {

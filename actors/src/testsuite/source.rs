@@ -1,13 +1,14 @@
 //! Checks the rules of sources.
 
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::rig::{Left, Mode, Take, ended};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::link::Capacity;
+use crate::lock::lock;
 use crate::place::Place;
 use crate::run::{Outcome, Running};
 use crate::stage::Source;
@@ -68,14 +69,14 @@ fn drained<S: Source>(make: impl Fn() -> S + Send + 'static, whole: &[Left]) -> 
     running.drain();
     let outcome = ended(running)?;
     outcome.result.map_err(|fault| format!("rule 5, a drain loses nothing: {fault}"))?;
-    let left = left.lock().unwrap_or_else(PoisonError::into_inner);
+    let left = lock(&left);
     if whole.starts_with(&left) { Ok(()) } else { Err(format!("rule 5, a drain loses nothing: {left:?} of {whole:?}")) }
 }
 
 fn run<S: Source>(make: impl Fn() -> S + Send + 'static, mode: Mode) -> Result<(Outcome, Vec<Left>), String> {
     let (running, left) = start(make, mode)?;
     let outcome = ended(running)?;
-    let left = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+    let left = std::mem::take(&mut *lock(&left));
     Ok((outcome, left))
 }
 

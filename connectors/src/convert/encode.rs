@@ -83,7 +83,7 @@ impl Encoder {
         let (groups, to_write) = mpsc::channel();
         let room = Arc::new(Semaphore::new(GROUPS));
         let bytes = Arc::new(AtomicU64::new(0));
-        let cannot = |e| Fault::external("cannot start a thread that encodes").because(e);
+        let cannot = |e: io::Error| Fault::no_thread("a thread that encodes", e);
         let mut encoder = Self {
             change: Change::new(options),
             options: options.clone(),

@@ -28,7 +28,7 @@ impl Workers {
             .num_threads(threads)
             .thread_name(|index| format!("dense-{}", index + 1))
             .build()
-            .map_err(|error| ModelError::Device(format!("cannot start {threads} threads: {error}")))?;
+            .map_err(|error| ModelError::Threads { threads, error: error.to_string() })?;
         Ok(Workers { threads, pool: Some(pool) })
     }
 

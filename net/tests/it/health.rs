@@ -1,5 +1,6 @@
 //! `GET /healthz`, and the end of a server.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use forebay_net::Message;
@@ -83,12 +84,16 @@ async fn a_dropped_server_cuts_its_streams() {
 
 #[tokio::test]
 async fn a_peer_connects_again_to_a_server_that_came_back() {
-    let toys = Toys::plain().await;
+    let listen =
+        async |at| Toys::listen(at, &forebay_net::Security::none(), &forebay_net::Limits::default()).await.unwrap();
+    // No other process uses this address, so none is given its port while no server has it.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let toys = listen(SocketAddr::from(([127, 77, high, low], 0))).await;
     let (peer, address) = (toys.peer(), toys.server.address());
     peer.raw_action("toy.who", "", LONG).await.unwrap();
     toys.server.stop(LONG).await;
     assert!(peer.raw_action("toy.who", "", LONG).await.unwrap_err().retryable);
-    let _again = Toys::listen(address, &forebay_net::Security::none(), &forebay_net::Limits::default()).await.unwrap();
+    let _again = listen(address).await;
     let retry = forebay_net::Retry::within(LONG);
     retry.run("the toy", async || peer.raw_action("toy.who", "", LONG).await).await.unwrap();
 }

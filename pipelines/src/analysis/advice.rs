@@ -119,11 +119,16 @@ fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
 
 /// A row takes as much CPU time as before, or with look-ahead more, so no change is faster than the cores.
 fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
-    let free = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
+    // The first has the least free cores.
+    let (free, cores) = match machines.first() {
+        Some(MachineUse { share, cpu_quota: None, .. }) => (1.0 / share.max(1e-3), "the machine's cores"),
+        Some(MachineUse { share, .. }) => (1.0 / share.max(1e-3), "the CPU quota"),
+        None => return change,
+    };
     let begins = change.field == LOOK_AHEAD && !looks_ahead(processes);
     let headroom = if begins { free / LOOK_AHEAD_CPU } else { free };
     match change.gain > headroom {
-        true => Change { gain: headroom, then: "the machine's cores".to_owned(), ..change },
+        true => Change { gain: headroom, then: cores.to_owned(), ..change },
         false => change,
     }
 }

@@ -42,7 +42,7 @@ pub enum LimitKind {
     Lease,
     /// Evaluations while the model is trained: nothing is trained on meanwhile.
     Evaluation,
-    /// The cores of a machine.
+    /// The cores of a machine, or the CPU quota of the processes there.
     Cores,
 }
 
@@ -66,6 +66,9 @@ pub struct Limit {
     /// How it differs from the others of its kind: a slow process, a shard with more than its part.
     #[serde(default)]
     pub skew: Option<String>,
+    /// For [`LimitKind::Cores`], the CPU seconds per second that a cgroup allows, if that is less than the cores have.
+    #[serde(default)]
+    pub cpu_quota: Option<f64>,
 }
 
 /// The stages that wait for shards.
@@ -170,6 +173,7 @@ fn of_load(load: &Load, loads: &[Load], processes: &[&ProcessReport]) -> Limit {
         share: load.share,
         replicas: load.replicas,
         skew,
+        cpu_quota: None,
     }
 }
 
@@ -183,19 +187,13 @@ fn of_shards(load: &Load) -> Limit {
         share: load.share,
         replicas: load.replicas,
         skew: skewed.then(|| format!("the mean of all shards is {:.0}%", 100.0 * load.mean_share)),
+        cpu_quota: None,
     }
 }
 
 fn of_machine(machine: &MachineUse) -> Limit {
-    Limit {
-        kind: LimitKind::Cores,
-        name: machine.host.clone(),
-        process: None,
-        waits_for: None,
-        share: machine.share.min(1.0),
-        replicas: machine.cores,
-        skew: None,
-    }
+    let MachineUse { host, cores, cpu_quota, share, .. } = machine;
+    Limit { cpu_quota: *cpu_quota, ..between(LimitKind::Cores, host, *share, *cores) }
 }
 
 /// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
@@ -210,7 +208,8 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
 
 /// A limit without a process and skew.
 fn between(kind: LimitKind, name: impl Into<String>, share: f64, replicas: usize) -> Limit {
-    Limit { kind, name: name.into(), process: None, waits_for: None, share: share.min(1.0), replicas, skew: None }
+    let (name, share) = (name.into(), share.min(1.0));
+    Limit { kind, name, process: None, waits_for: None, share, replicas, skew: None, cpu_quota: None }
 }
 
 /// The mean share of a stage over all processes that have it.
@@ -386,8 +385,12 @@ impl fmt::Display for Limit {
                 f,
                 "evaluations take {percent} of the time; evaluate less often with evaluation.every, or on fewer rows with data.eval"
             )?,
-            (LimitKind::Cores, _) if n == 1 => write!(f, "the only core of this machine is the limit: {percent} used")?,
-            (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
+            (LimitKind::Cores, _) => match self.cpu_quota.map(|quota| (100.0 * quota).round() / 100.0) {
+                Some(1.0) => write!(f, "the CPU quota (1 core) is used up: {percent} used")?,
+                Some(quota) => write!(f, "the CPU quota ({quota} cores) is used up: {percent} used")?,
+                None if n == 1 => write!(f, "the only core of this machine is the limit: {percent} used")?,
+                None => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
+            },
         }
         if let Some(process) = &self.process {
             write!(f, " of {process}")?;

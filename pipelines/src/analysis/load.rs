@@ -126,7 +126,9 @@ fn parts(stage: &StageReport) -> BTreeMap<String, f64> {
 pub(super) struct MachineUse {
     pub(super) host: String,
     pub(super) cores: usize,
-    /// Share of the time of all cores, 0 to 1.
+    /// Set if the processes may use less CPU time than these cores have.
+    pub(super) cpu_quota: Option<f64>,
+    /// Share of the time of all cores, or of the quota, 0 to 1.
     pub(super) share: f64,
     /// The processes there.
     pub(super) processes: Vec<String>,
@@ -140,8 +142,9 @@ pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
         if machine.cores == 0 || wall == 0.0 {
             continue;
         }
-        let share = machine.cpu.as_secs_f64() / wall / machine.cores as f64;
-        match machines.iter_mut().find(|known| known.host == machine.host && known.cores == machine.cores) {
+        let limits = (&machine.host, machine.cores, machine.cpu_quota);
+        let share = machine.cpu.as_secs_f64() / wall / machine.cpu_quota.unwrap_or(machine.cores as f64);
+        match machines.iter_mut().find(|known| (&known.host, known.cores, known.cpu_quota) == limits) {
             Some(known) => {
                 known.share += share;
                 known.processes.push(process.process.clone());
@@ -149,6 +152,7 @@ pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
             None => machines.push(MachineUse {
                 host: machine.host.clone(),
                 cores: machine.cores,
+                cpu_quota: machine.cpu_quota,
                 share,
                 processes: vec![process.process.clone()],
             }),

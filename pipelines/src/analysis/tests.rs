@@ -168,6 +168,28 @@ fn no_change_is_advised_that_the_cores_cannot_give() {
 }
 
 #[test]
+fn a_cpu_quota_that_is_used_up_is_named_and_not_the_stage_that_it_slows_down() {
+    let with_quota = |cores: usize, quota: f64, used: f64| {
+        let mut run = with(stage("parse", 98, &[]));
+        let (cpu, cpu_quota) = (WALL.mul_f64(used), Some(quota));
+        run.report.machine = Machine { host: "h".into(), cores, cpu, cpu_quota, ..Machine::default() };
+        analysis(&[run])
+    };
+    let half = with_quota(1, 0.5, 0.49);
+    assert_eq!((half.limit.as_ref().unwrap().kind, half.certainty), (LimitKind::Cores, Certainty::Sure));
+    assert_eq!(half.to_string(), "the CPU quota (0.5 cores) is used up: 98% used; dense compute stalls 90%");
+    assert!(with_quota(1, 1.0, 0.96).to_string().starts_with("the CPU quota (1 core) is used up: 96% used"));
+    assert!(with_quota(1, 4.0 / 3.0, 1.28).to_string().starts_with("the CPU quota (1.33 cores) is used up: 96% used"));
+    // One core of a quota of 1.9 is not all of it.
+    let free = with_quota(1, 1.9, 1.0);
+    assert_eq!(free.limit.as_ref().unwrap().name, "parse", "{free}");
+    // What is left of a quota is also what a change can gain.
+    let some = with_quota(2, 2.5, 2.0).change.unwrap();
+    assert_eq!((some.field.as_str(), some.then.as_str()), ("pipeline.parse_replicas", "the CPU quota"));
+    assert!((some.gain - 1.25).abs() < 1e-9);
+}
+
+#[test]
 fn no_change_is_advised_beyond_the_cores_that_the_job_pins() {
     let run = [with(stage("train", 98, &[]))];
     let one = analysis_of(&run, "train.threads = 1");

@@ -82,8 +82,7 @@ impl Checkpoints {
         let run = worker.control.clone();
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
         // Without the thread there would be no checkpoint, and a drained run would not end.
-        let thread =
-            thread.map_err(|e| run.kill(Fault::external("cannot start the thread that makes checkpoints").because(e)));
+        let thread = thread.map_err(|e| run.kill(Fault::no_thread("the thread that makes checkpoints", e)));
         Checkpointer { shared, alive, thread: thread.ok() }
     }
 }

@@ -233,7 +233,7 @@ fn check_cells(files: &[&FileEntry]) -> Result<(), String> {
 }
 
 fn started<T>(thread: std::io::Result<ScopedJoinHandle<'_, T>>) -> Result<ScopedJoinHandle<'_, T>, Fault> {
-    thread.map_err(|e| Fault::external("cannot start a thread that reads or writes table rows").because(e))
+    thread.map_err(|e| Fault::no_thread("a thread that reads or writes table rows", e))
 }
 
 fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, Fault>>) -> Result<T, Fault> {

@@ -103,7 +103,7 @@ impl SnapshotHandler {
             .name("snapshot".into())
             .spawn(write)
             .map(drop)
-            .map_err(|e| Fault::external("cannot start a thread that writes a snapshot").because(e))
+            .map_err(|e| Fault::no_thread("a thread that writes a snapshot", e))
     }
 
     fn written(&self, request: SnapshotRequest) -> Result<WrittenReply, Fault> {

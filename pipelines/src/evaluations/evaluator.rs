@@ -64,9 +64,10 @@ impl Evaluator {
         let requests = evaluations.take_requests();
         let run = move || requests.into_iter().for_each(|requests| worker.run(&requests));
         let thread = std::thread::Builder::new().name("evaluation".into()).spawn(run);
-        if let Err(e) = &thread {
-            tracing::error!("the model cannot be evaluated: cannot start a thread: {e}");
-        }
+        let thread = thread.map_err(|e| {
+            let fault = Fault::no_thread("the thread `evaluation`", e);
+            tracing::error!("the model cannot be evaluated: {fault}");
+        });
         Self { evaluations: Arc::clone(evaluations), thread: thread.ok() }
     }
 

@@ -41,7 +41,7 @@ impl ScoringThreads {
             std::thread::Builder::new()
                 .name(format!("score-{number}"))
                 .spawn(move || work(&queue, &current))
-                .map_err(|e| Fault::external(format!("cannot start {threads} threads")).because(e))
+                .map_err(|e| Fault::no_thread(format_args!("{threads} threads that score"), e))
         };
         let mut this = Self { queue: Arc::clone(&queue), current: Arc::clone(&current), threads: Vec::new() };
         for number in 0..threads {

@@ -4,7 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use forebay_actors::Control;
+use forebay_actors::{Control, Fault};
 use forebay_job::Job;
 
 use super::observation::{MemoryBudget, MeterReader};
@@ -49,9 +49,10 @@ impl TuningThread {
             }
         };
         let thread = std::thread::Builder::new().name("tuner".into()).spawn(tune);
-        if let Err(e) = &thread {
-            tracing::warn!("cannot start the tuner's thread, so replicas stay as they are: {e}");
-        }
+        let thread = thread.map_err(|e| {
+            let fault = Fault::no_thread("the thread `tuner`", e);
+            tracing::warn!("replicas stay as they are: {fault}");
+        });
         Self { stop: Some(stop), thread: thread.ok() }
     }
 }

@@ -117,7 +117,7 @@ fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(body)
-        .map_err(|e| Fault::external("cannot start a thread for the log").because(e))
+        .map_err(|e| Fault::no_thread("a thread for the log", e))
 }
 
 fn print(stream: Stream, line: &str) {

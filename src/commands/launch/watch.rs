@@ -39,7 +39,7 @@ impl Watch {
         std::thread::Builder::new()
             .name("watch".into())
             .spawn(ask)
-            .map_err(|e| Fault::external("cannot start a thread").because(e))?;
+            .map_err(|e| Fault::no_thread("the thread `watch`", e))?;
         Ok(Self { seen, _alive: alive })
     }
 

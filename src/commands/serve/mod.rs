@@ -116,7 +116,7 @@ impl Serve {
         if let Some(every) = watch {
             let follow = move || follow(follower, every, &scoring, &metrics);
             let started = std::thread::Builder::new().name("follow".into()).spawn(follow);
-            started.map_err(|e| Fault::external("cannot start a thread").because(e))?;
+            started.map_err(|e| Fault::no_thread("the thread `follow`", e))?;
         }
         io.clone().block_on(async {
             while !stop.asked() {

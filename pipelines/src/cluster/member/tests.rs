@@ -40,6 +40,12 @@ impl Handler for DiesAfterJoin {
     }
 }
 
+/// An address whose port the kernel chooses, and gives to no other process while no server has it: no other process uses this address.
+fn own_address() -> SocketAddr {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    SocketAddr::from(([127, 77, high, low], 0))
+}
+
 async fn serve(io: &IoRuntime, at: SocketAddr, handler: Arc<dyn Handler>) -> Server {
     let identity = Identity { run: "run".into(), role: "ps 0".into(), incarnation: 0, attempt: 0 };
     let (none, limits) = (Security::default(), Limits::default());
@@ -68,7 +74,7 @@ fn join_while_the_coordinator_dies(
     io.block_on(async {
         let heartbeat = Arc::new(Notify::new());
         let dies = DiesAfterJoin { coordinator: coordinator.clone(), heartbeat: Arc::clone(&heartbeat) };
-        let first = serve(&io, "127.0.0.1:0".parse().unwrap(), Arc::new(dies)).await;
+        let first = serve(&io, own_address(), Arc::new(dies)).await;
         let at = first.address();
         let peer = peer(&io, at);
         let joining = async { Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.map(|member| member.id()) };
@@ -100,7 +106,7 @@ fn cannot_start_while_the_coordinator_is_away(attempt: u64, fault: Fault) -> (Fa
     let (io, job) = (IoRuntime::new("test", 2), job());
     let coordinator = Coordinator::new(&job, attempt);
     io.block_on(async {
-        let first = serve(&io, "127.0.0.1:0".parse().unwrap(), Arc::new(coordinator.clone())).await;
+        let first = serve(&io, own_address(), Arc::new(coordinator.clone())).await;
         let at = first.address();
         first.stop(Duration::ZERO).await;
         let reader = peer(&io, at);

@@ -85,7 +85,7 @@ impl Serve {
             let ask = || load.ask(&*target);
             let start = |_| std::thread::Builder::new().spawn_scoped(scope, ask);
             let asking: std::io::Result<Vec<_>> = (0..self.connections.max(1)).map(start).collect();
-            let asking = asking.map_err(|e| Fault::external("cannot start a thread for each connection").because(e))?;
+            let asking = asking.map_err(|e| Fault::no_thread("a thread for each connection", e))?;
             asking.into_iter().try_for_each(|thread| {
                 thread.join().map_err(|panic| Fault::of_panic("a connection of the load panicked", &*panic))?
             })

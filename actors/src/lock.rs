@@ -1,0 +1,8 @@
+//! Locks a mutex, also after a thread has panicked with it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The value of `mutex`. A panic while it was locked was reported, and has left no value of this crate half changed.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
