@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 
 use super::metadata::Header;
 use crate::flow::BatchId;
+use crate::shared_state::SharedState;
 use crate::staleness::Ticket;
 
 /// An encoded batch, which may have to be sent several times.
