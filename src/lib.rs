@@ -63,6 +63,7 @@ mod report;
 mod spans;
 mod stop;
 mod tensorboard;
+mod time_left;
 mod usage;
 mod whole_file;
 

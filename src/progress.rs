@@ -8,6 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Logs;
 use crate::out;
+use crate::time_left::TimeLeft;
 
 /// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
@@ -25,10 +26,10 @@ const SPINNER: usize = 2;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     logged: Instant,
-    last: (Instant, u64),
+    /// When the rate was measured last, and the rows then: a resumed run does not begin at 0.
+    last: Option<(Instant, u64)>,
     rate: f64,
-    /// When the progress was first known, and how far the run was.
-    first: Option<(Instant, f64)>,
+    left: TimeLeft,
 }
 
 impl Progress {
@@ -38,11 +39,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
-        let now = Instant::now();
         if live {
             out::over_progress(Some(bar.clone()));
         }
-        Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0, first: None }
+        Self { bar: live.then_some(bar), logged: Instant::now(), last: None, rate: 0.0, left: TimeLeft::default() }
     }
 
     /// Shows percent, epoch, time left, rate, logloss, AUC, and what limits the run.
@@ -54,7 +54,10 @@ impl Progress {
         let (now, position, report) = (running.progress(), running.position(), running.run_report());
         let now = Snapshot { rows: report.all_trainers.rows, ..now };
         self.measure(now.rows);
-        let left = position.share.and_then(|share| self.left(share));
+        let left = position.share.and_then(|share| {
+            self.left.begins_at(share);
+            self.left.at(share)
+        });
         match &self.bar {
             Some(bar) => {
                 let (rate, analysis, evaluated) = (self.rate, report.analysis, evaluated(running));
@@ -82,28 +85,22 @@ impl Progress {
         }
     }
 
-    /// Whether the rate is half a second old.
+    /// Whether the rate is half a second old, or was never measured.
     fn is_due(&self) -> bool {
-        self.last.0.elapsed() >= MEASURED_EVERY
+        self.last.is_none_or(|(since, _)| since.elapsed() >= MEASURED_EVERY)
     }
 
     /// Updates the rate, a moving average, if it is due.
     fn measure(&mut self, rows: u64) {
-        if self.is_due() {
-            let (since, before) = self.last;
+        if !self.is_due() {
+            return;
+        }
+        if let Some((since, before)) = self.last {
             let seconds = since.elapsed().as_secs_f64();
             let rate = rows.saturating_sub(before) as f64 / seconds;
             self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
-            self.last = (Instant::now(), rows);
         }
-    }
-
-    /// The time that is left, at the mean speed since the first call.
-    fn left(&mut self, share: f64) -> Option<Duration> {
-        let (since, first) = *self.first.get_or_insert((Instant::now(), share));
-        let done = share - first;
-        let seconds = since.elapsed().as_secs_f64() * (1.0 - share) / done;
-        (done > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+        self.last = Some((Instant::now(), rows));
     }
 
     pub(crate) fn done(self) {
@@ -208,6 +205,7 @@ mod tests {
                 seconds: 9.0,
                 steps: 1,
                 rows: 45_840_617,
+                rows_before: 0,
                 logloss: 0.45678,
                 auc: Some(0.79123),
                 device_seconds: 0.0,
@@ -237,6 +235,18 @@ mod tests {
         }
         let unknown = Line { position: RunPosition { share: None, epoch: 1, epochs: 1 }, left: None, ..line() };
         assert_eq!(unknown.fit(38), "45,840,617 rows  1.23M/s  starting");
+    }
+
+    /// A bug: the rows of the checkpoint were taken for rows of the first half second.
+    #[test]
+    fn the_rate_of_a_resumed_run_begins_with_its_own_rows() {
+        let left = TimeLeft::default();
+        let mut progress = Progress { bar: None, logged: Instant::now(), last: None, rate: 0.0, left };
+        progress.measure(45_000_000);
+        assert_eq!(progress.rate, 0.0);
+        progress.last = progress.last.map(|(since, rows)| (since.checked_sub(Duration::from_secs(1)).unwrap(), rows));
+        progress.measure(45_000_100);
+        assert!((1.0..=100.0).contains(&progress.rate), "{}", progress.rate);
     }
 
     #[test]

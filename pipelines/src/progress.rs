@@ -20,6 +20,8 @@ pub struct Progress(Arc<Mutex<State>>);
 struct State {
     start: Instant,
     metrics: RunningMetrics,
+    /// The rows of `metrics` at `start`.
+    rows_before: u64,
     /// The metrics at the barriers that the cut of a checkpoint may still ask for. `None`: there are no checkpoints.
     at_barriers: Option<BTreeMap<BarrierNumber, RunningMetrics>>,
     device: Duration,
@@ -37,6 +39,8 @@ pub struct Snapshot {
     pub steps: u64,
     /// Rows trained on, those before the run was resumed included.
     pub rows: u64,
+    /// The part of `rows` from before the run was resumed or rolled back, and so not of these `seconds`.
+    pub rows_before: u64,
     /// Mean logloss over about the last 100,000 rows, each scored before it was trained on.
     pub logloss: f64,
     /// AUC over recent rows, each scored before it was trained on.
@@ -57,6 +61,7 @@ impl Default for Progress {
         Self(Arc::new(Mutex::new(State {
             start: Instant::now(),
             metrics: RunningMetrics::default(),
+            rows_before: 0,
             at_barriers: None,
             device: Duration::ZERO,
             labels: LabelsSeen::default(),
@@ -73,12 +78,14 @@ impl Progress {
     /// The run goes on after this many rows and steps of earlier processes.
     pub(crate) fn goes_on_after(&self, rows: u64, steps: u64) {
         let mut state = self.state();
-        (state.metrics.rows, state.metrics.steps) = (rows, steps);
+        (state.metrics.rows, state.metrics.steps, state.rows_before) = (rows, steps, rows);
     }
 
     /// The run goes on from the metrics of an earlier process.
     pub(crate) fn goes_on_from(&self, metrics: RunningMetrics) {
-        self.state().metrics = metrics;
+        let mut state = self.state();
+        state.rows_before = metrics.rows;
+        state.metrics = metrics;
     }
 
     /// From now on keeps the metrics at each barrier, until [`take_at`](Self::take_at) is called for it.
@@ -159,6 +166,7 @@ impl Progress {
             seconds: state.start.elapsed().as_secs_f64(),
             steps: metrics.steps,
             rows: metrics.rows,
+            rows_before: state.rows_before,
             logloss: metrics.logloss(),
             auc: metrics.auc.value(),
             device_seconds: state.device.as_secs_f64(),
@@ -171,6 +179,21 @@ mod tests {
     use forebay_job::Columns;
 
     use super::*;
+
+    #[test]
+    fn rows_of_earlier_processes_are_told_apart() {
+        let progress = Progress::default();
+        progress.goes_on_after(700, 7);
+        progress.step(
+            &StepOutput { logits: vec![0.0; 2], ..StepOutput::default() },
+            &TrainBatch { rows: 2, labels: vec![0.0, 1.0], ..TrainBatch::default() },
+        );
+        let Snapshot { rows, rows_before, .. } = progress.snapshot();
+        assert_eq!((rows, rows_before), (702, 700));
+        let next = Progress::default();
+        next.goes_on_from(progress.metrics());
+        assert_eq!((next.snapshot().rows, next.snapshot().rows_before), (702, 702));
+    }
 
     /// A bug: labels were taken as one after the other, and they are row by row.
     #[test]

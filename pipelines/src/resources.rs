@@ -248,7 +248,7 @@ impl Resources {
         let process = self.process_name();
         let progress = self.progress.snapshot();
         let run = RunReport::new(ProcessReport { process, report }, others, &self.job, progress.device_time());
-        RunReport { all_trainers: self.all_trainers(&progress, &run), ..run }
+        RunReport { all_trainers: self.all_trainers(&progress, &run), trained_before: self.trained_before, ..run }
     }
 
     /// What all trainers have trained on. One trainer counts its own steps; those of the others are known by their meters alone.

@@ -26,6 +26,9 @@ pub struct RunReport {
     /// What all trainers have trained on.
     #[serde(default)]
     pub all_trainers: AllTrainers,
+    /// The part of `all_trainers` from before the run was resumed or rolled back, and so not of this report's time.
+    #[serde(default)]
+    pub trained_before: AllTrainers,
 }
 
 /// What the trainers of a run have trained on together, that before the run was resumed included.
@@ -50,9 +53,15 @@ impl RunReport {
         let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), job, device);
         if processes.len() == 1 {
             let report = processes.remove(0).report;
-            return Self { report, analysis, processes, all_trainers: AllTrainers::default() };
+            return Self::of(report, analysis, processes);
         }
-        Self { report: merged(&processes, job), analysis, processes, all_trainers: AllTrainers::default() }
+        Self::of(merged(&processes, job), analysis, processes)
+    }
+
+    /// Without what the trainers have trained on.
+    fn of(report: Report, analysis: Analysis, processes: Vec<ProcessReport>) -> Self {
+        let (all_trainers, trained_before) = Default::default();
+        Self { report, analysis, processes, all_trainers, trained_before }
     }
 
     /// Rows and batches that the trainers have trained on, by their meters: those since the run was started or resumed.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track, Verdict};
+use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track, Verdict};
 use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
@@ -20,7 +20,7 @@ use crate::progress::Snapshot;
 use crate::resources::Resources;
 use crate::run_report::RunReport;
 use crate::slots_seen::{SlotReport, SlotsSeen};
-use crate::stages::OptimizerState;
+use crate::stages::{OptimizerState, TRAINED_BEFORE};
 use crate::training_summary::TrainingSummary;
 use crate::tuning::TuningThread;
 
@@ -270,10 +270,11 @@ impl RunningTraining {
                 let status = session.status();
                 (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
-            None => {
-                let left_out = self.running.ledger().rejected_total();
-                (self.progress().rows + left_out, resources.source.total_rows(), resources.source.epoch())
-            }
+            None => (
+                self.progress().rows + left_out(&self.running.ledger()),
+                resources.source.total_rows(),
+                resources.source.epoch(),
+            ),
         };
         let share = of.map(|of| (done as f64 / of as f64).min(1.0));
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
@@ -436,10 +437,30 @@ impl RunningTraining {
     }
 }
 
-/// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline.
+/// Rows that are not trained on. Those trained on before the run was resumed are in the counts of its progress.
+fn left_out(ledger: &LedgerReport) -> u64 {
+    ledger.rejected_total() - ledger.rejected.get(TRAINED_BEFORE).copied().unwrap_or(0)
+}
+
+/// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline. A run that
+/// was drained to a checkpoint has not failed.
 fn stopped(fault: &Fault, report: &Report) -> Verdict {
     match &report.verdict {
-        Verdict::Finished | Verdict::Drained if fault.kind != FaultKind::Drained => Verdict::failed(fault),
+        _ if fault.kind == FaultKind::Drained => Verdict::Drained,
+        Verdict::Finished | Verdict::Drained => Verdict::failed(fault),
         verdict => verdict.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bug: the progress of a resumed run counted the rows of the checkpoint twice.
+    #[test]
+    fn rows_trained_on_before_the_run_was_resumed_are_not_left_out() {
+        let rejected = [(TRAINED_BEFORE.to_owned(), 500), ("bad".to_owned(), 7)].into();
+        assert_eq!(left_out(&LedgerReport { read: 600, delivered: 93, rejected }), 7);
+        assert_eq!(left_out(&LedgerReport::default()), 0);
     }
 }

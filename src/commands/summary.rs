@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
-use crate::pipelines::{Evaluation, EvaluationHistory, Job, Model, SlotReport, Trained};
+use crate::pipelines::{Evaluation, EvaluationHistory, Job, Model, SlotReport, Snapshot, Trained};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -47,10 +47,9 @@ impl Summary<'_> {
         match last.rows {
             // In a short run, the other trainers may have had all rows.
             0 => out::print_or_drop("this process trained on no rows"),
-            rows => out::print_or_drop(format_args!(
-                "trained on {} in {:.1} s, {}, running logloss {:.5}, running AUC {}",
-                counted(rows, "row"),
-                last.seconds,
+            _ => out::print_or_drop(format_args!(
+                "trained on {}, {}, running logloss {:.5}, running AUC {}",
+                rows_in_time(last),
                 counted(last.steps, "step"),
                 last.logloss,
                 last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
@@ -160,6 +159,14 @@ impl Summary<'_> {
     }
 }
 
+/// `1,000 rows in 2.0 s`; of a run that went on from a checkpoint, which of the rows came in this time.
+fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> String {
+    match rows - rows_before {
+        own if own == *rows => format!("{} in {seconds:.1} s", counted(own, "row")),
+        own => format!("{}, {} of them in the {seconds:.1} s since it was resumed", counted(*rows, "row"), commas(own)),
+    }
+}
+
 /// The label that the metric of the evaluations is of, if the model has several.
 fn of_label(job: &Job) -> String {
     let names = job.columns.label.names();
@@ -232,7 +239,24 @@ mod tests {
         assert_eq!(line_of(&slots[..1]), "");
     }
 
-    use super::per_million;
+    use super::{per_million, rows_in_time};
+    use crate::pipelines::Snapshot;
+
+    /// A bug: all rows of a resumed run were said to have been trained on in the time of its last part.
+    #[test]
+    fn the_time_of_a_resumed_run_is_that_of_its_own_rows() {
+        let of = |rows_before| Snapshot {
+            seconds: 2.04,
+            steps: 9,
+            rows: 1_200,
+            rows_before,
+            logloss: 0.5,
+            auc: None,
+            device_seconds: 0.0,
+        };
+        assert_eq!(rows_in_time(&of(0)), "1,200 rows in 2.0 s");
+        assert_eq!(rows_in_time(&of(1_000)), "1,200 rows, 200 of them in the 2.0 s since it was resumed");
+    }
 
     #[test]
     fn a_run_that_only_saved_has_no_cpu_seconds_per_million_rows() {

@@ -31,9 +31,12 @@ pub(crate) fn add_fields(to: &mut Value, fields: Value) {
 
 /// The JSON of a run that goes on.
 pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>, history: &History) -> Value {
+    let position = running.position();
+    let left = position.share.and_then(|share| history.left(share));
     let more = json!({
         "progress": running.progress(),
-        "position": running.position(),
+        "position": position,
+        "seconds_left": left.map(|left| left.as_secs_f64()),
         "run": running.status(),
         "checkpoint": running.newest_checkpoint(),
         "staleness_observed": running.staleness_observed(),

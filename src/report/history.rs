@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::pipelines::RunningTraining;
+use crate::pipelines::{RunReport, RunningTraining, Snapshot};
+use crate::time_left::TimeLeft;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -19,11 +20,17 @@ pub(crate) struct History {
     samples: Vec<Sample>,
     every: Duration,
     next: Instant,
+    left: TimeLeft,
 }
 
 impl History {
     pub(crate) fn new() -> Self {
-        Self { samples: Vec::new(), every: EVERY, next: Instant::now() }
+        Self { samples: Vec::new(), every: EVERY, next: Instant::now(), left: TimeLeft::default() }
+    }
+
+    /// The time that is left when this share of the run is done.
+    pub(crate) fn left(&self, share: f64) -> Option<Duration> {
+        self.left.at(share)
     }
 
     /// Takes a sample if it is time for one.
@@ -33,7 +40,23 @@ impl History {
             return;
         }
         self.next = now + self.every;
+        if let Some(share) = running.position().share {
+            self.left.begins_at(share);
+        }
         self.add(Sample::of(&running.progress(), &running.run_report()));
+    }
+
+    /// Takes the sample of the end of the run.
+    pub(crate) fn ends(&mut self, progress: &Snapshot, report: &RunReport) {
+        self.add_last(Sample::of(progress, report));
+    }
+
+    /// The time between the last two is not so short that their difference says nothing.
+    fn add_last(&mut self, sample: Sample) {
+        if self.samples.len() > 1 {
+            self.samples.pop_if(|last| sample.seconds - last.seconds < EVERY.as_secs_f64() / 2.0);
+        }
+        self.add(sample);
     }
 
     fn add(&mut self, sample: Sample) {
@@ -136,6 +159,17 @@ mod tests {
         assert!(history.samples.len() <= MOST && history.samples.len() > MOST / 2);
         let steps: Vec<f64> = history.samples.windows(2).map(|pair| pair[1].seconds - pair[0].seconds).collect();
         assert!(steps.iter().all(|step| *step == steps[0]), "{steps:?}");
+    }
+
+    #[test]
+    fn the_last_sample_is_that_of_the_end() {
+        let mut history = History::new();
+        (0..3).for_each(|number| history.add(sample(number)));
+        let end = |seconds| Sample { seconds, ..sample(9) };
+        history.add_last(end(2.5));
+        assert_eq!(history.each(|sample| sample.seconds), [0.0, 1.0, 2.0, 2.5]);
+        history.add_last(end(2.55));
+        assert_eq!(history.each(|sample| sample.seconds), [0.0, 1.0, 2.0, 2.55]);
     }
 
     #[test]

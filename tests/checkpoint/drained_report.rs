@@ -42,6 +42,8 @@ fn check(job: &Job, report: &Value, rows: u64, rows_before: u64) {
     assert_eq!(report["drained_to"], drained_to);
     assert_eq!((&report["training"]["ended"], &report["training"]["rows"]), (&json!("drained"), &json!(rows)));
     assert_eq!(report["verdict"]["state"], "drained");
+    let before = json!(rows_before);
+    assert_eq!((&report["progress"]["rows_before"], &report["trained_before"]["rows"]), (&before, &before));
     // Training goes on while the last checkpoint is written.
     assert!(report["progress"]["rows"].as_u64().unwrap() >= rows, "{}", report["progress"]);
     assert!(report["ledger"]["delivered"].as_u64().unwrap() >= rows - rows_before, "{}", report["ledger"]);

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::jobs::Job;
 
-/// What a report says of the progress, without the times.
+/// What a report says of the progress, without the times and what was before the last resume.
 pub(crate) fn progress(report: &Path) -> Value {
     let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     let mut progress = report["progress"].take();
     let fields = progress.as_object_mut().unwrap();
     assert!(fields["logloss"].as_f64().unwrap() > 0.0 && fields["auc"].as_f64().unwrap() > 0.5, "{fields:?}");
-    fields.retain(|name, _| !name.ends_with("seconds"));
+    fields.retain(|name, _| !name.ends_with("seconds") && name != "rows_before");
     progress
 }
 

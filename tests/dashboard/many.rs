@@ -95,6 +95,12 @@ fn of_many(mut report: Value) -> Value {
     report["adjustments"] = json!((0..READERS).map(adjustment).collect::<Vec<_>>());
     report["stages"][0]["replicas"] = json!(READERS);
     (report["processes"], report["services"]) = (json!(processes), json!(shards));
+    // It was resumed, and nothing limits it for sure.
+    report["all_trainers"]["rows"] = json!(3_000_000);
+    report["trained_before"]["rows"] = json!(2_000_000);
+    report["wall"] = json!(100.0);
+    report["analysis"]["limit"] = json!({ "name": "parse" });
+    report["analysis"]["certainty"] = json!("unclear");
     report["job"] =
         json!("wide_deep on hdfs://namenode.cluster.example.com:8020/user/hive/warehouse/clicks.db/day=2024-01-01");
     report
@@ -131,6 +137,22 @@ fn a_run_of_64_readers_and_16_shards_fits_a_phone_and_a_laptop() {
         let unfolded = page.value("document.documentElement.scrollHeight").as_u64().unwrap();
         assert!(unfolded < height + 3 * 450, "{width} px: {height} px high, unfolded {unfolded}");
     }
+}
+
+#[test]
+fn the_page_says_no_limit_that_is_not_clear_and_no_speed_of_rows_before_the_resume() {
+    let stand = Stand::new();
+    let mut page = stand.open(1280);
+    let figures = page.value("document.getElementById('figures').textContent").as_str().unwrap().to_owned();
+    assert!(figures.contains("rows3,000,000") && figures.contains("rows per second10.0k"), "{figures}");
+    let limits = "document.querySelectorAll('.stage.limit').length";
+    assert_eq!(page.value(limits), 0);
+    let drawn = |certainty: &str| {
+        format!(
+            "(() => {{ const run = JSON.parse($('run').textContent); run.analysis.certainty = '{certainty}'; graph(run); return {limits}; }})()"
+        )
+    };
+    assert_eq!((page.value(&drawn("likely")), page.value(&drawn("unclear"))), (json!(1), json!(0)));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::participation::{Participation, Start};
 use crate::staleness::{Staleness, Ticket};
 
 /// The reason in the ledger of rows that a resumed run reads again.
-pub(super) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
+pub(crate) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
 
 /// The reason in the ledger of rows that were read and not trained on, because the metric of evaluations did not improve.
 const STOPPED_EARLY: &str = "read after the training had stopped early";

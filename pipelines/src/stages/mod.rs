@@ -33,6 +33,7 @@ pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
 pub use launch::Launch;
 pub use lookup::Lookup;
+pub(crate) use lookup::TRAINED_BEFORE;
 pub use parse::Parse;
 pub(crate) use parse::{ExpectedTypes, check_columns, missing_keys};
 pub use predict::{Predict, PredictedRows};

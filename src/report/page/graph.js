@@ -29,7 +29,8 @@ function bar(all) {
 }
 
 function graph(run) {
-  const limit = run.analysis?.limit?.name;
+  // The sentence says "no clear limit" then.
+  const limit = run.analysis?.certainty === "unclear" ? undefined : run.analysis?.limit?.name;
   const now = run.live && !run.live.over;
   const items = run.stages.map((stage, i) => {
     const isLimit = stage.name === limit;

@@ -1,12 +1,6 @@
 // Draws the page of a run from its report: the JSON in #run, or while the run goes on, that of run.json every second.
 "use strict";
 
-/** At the mean speed so far. */
-function timeLeft(run) {
-  const share = run.position?.share;
-  return run.live && !run.live.over && share > 0 && share < 1 && clock((run.wall * (1 - share)) / share);
-}
-
 /** Bytes per second from the store: now, or over the whole run if it is over. */
 function storeRate(run) {
   const { seconds = [], store_bytes = [] } = run.history ?? {};
@@ -22,13 +16,15 @@ function figures(run) {
   const progress = run.progress ?? {};
   const rows = run.all_trainers?.rows ?? progress.rows;
   const seconds = run.wall;
+  // A resumed run has not trained on all of its rows in this time.
+  const speed = (rows - (run.trained_before?.rows ?? 0)) / seconds;
   const list = [
     ["rows", rows && commas(rows)],
-    ["rows per second", rows && seconds && short(rows / seconds)],
+    ["rows per second", rows && seconds && short(speed)],
     ["time", clock(seconds)],
     ["done", run.position?.share != null && percent(run.position.share)],
     ["epoch", run.position?.epochs > 1 && `${run.position.epoch} of ${run.position.epochs}`],
-    ["time left", timeLeft(run)],
+    ["time left", run.live && !run.live.over && run.seconds_left > 0 && clock(run.seconds_left)],
     ["logloss", progress.rows && progress.logloss?.toFixed(5)],
     ["AUC", progress.auc?.toFixed(5)],
     ["CPU seconds", run.cpu_seconds?.toFixed(1)],
