@@ -80,6 +80,11 @@ pub trait Leases: Send + Sync + 'static {
     fn wants(&self, _epoch: u32, _window: u64) -> bool {
         true
     }
+
+    /// Whether one source reads all windows, some of them perhaps before: then the rows of the data set are the rows of its run.
+    fn has_one_source(&self) -> bool {
+        false
+    }
 }
 
 /// Leases for several sources of one process. Each window goes to the first source that has room for it: a slow source gets fewer, and none
@@ -150,6 +155,11 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
     })
 }
 
+/// The rows of all epochs of a source that knows those of one; `None` if they are shared with other sources.
+pub(crate) fn total_rows(leases: Option<&Arc<dyn Leases>>, rows: u64, epochs: usize) -> Option<u64> {
+    rows.checked_mul(epochs as u64).filter(|_| leases.is_none_or(|leases| leases.has_one_source()))
+}
+
 /// Whether a source may return these rows.
 pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
     leases.is_none_or(|leases| leases.wants(rows.lineage.epoch, rows.window.window))
@@ -158,6 +168,26 @@ pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: one process that goes on from a checkpoint reads through leases, and did not know how many rows there are.
+    #[test]
+    fn the_rows_of_all_epochs_are_known_unless_several_sources_share_them() {
+        struct OneSource;
+        #[async_trait]
+        impl Leases for OneSource {
+            async fn next(&self, _: &DataPlan) -> Result<Option<Lease>, Fault> {
+                Ok(None)
+            }
+
+            fn has_one_source(&self) -> bool {
+                true
+            }
+        }
+        let (one, shared): (Arc<dyn Leases>, Arc<dyn Leases>) = (Arc::new(OneSource), Arc::new(LocalLeases::new(1)));
+        let of = |leases| total_rows(leases, 100, 3);
+        assert_eq!((of(None), of(Some(&one)), of(Some(&shared))), (Some(300), Some(300), None));
+        assert_eq!(total_rows(None, u64::MAX, 2), None);
+    }
 
     #[test]
     fn other_rows_are_told_in_words() {

@@ -13,7 +13,7 @@ use super::open::{self, IpcFile};
 use super::unpack::{self, FetchedBuffers};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::input::Input;
-use crate::lease::Leases;
+use crate::lease::{Leases, total_rows};
 use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
@@ -138,7 +138,7 @@ impl Source for ArrowSource {
     }
 
     fn total_rows(&self) -> Option<u64> {
-        self.rows().checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
+        total_rows(self.leases.as_ref(), self.rows(), self.options.epochs)
     }
 
     /// Reads all headers, checks the columns, and starts to fetch.

@@ -17,7 +17,7 @@ use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::decode_pool::{DecodePool, JobOutput};
-use crate::lease::{Leases, fingerprint};
+use crate::lease::{Leases, fingerprint, total_rows};
 use crate::next_rows;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
@@ -110,7 +110,7 @@ impl Source for SyntheticSource {
     }
 
     fn total_rows(&self) -> Option<u64> {
-        self.what.rows.checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
+        total_rows(self.leases.as_ref(), self.what.rows, self.options.epochs)
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {

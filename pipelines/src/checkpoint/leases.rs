@@ -46,4 +46,8 @@ impl Leases for RemainingWindows {
         }
         Ok(None)
     }
+
+    fn has_one_source(&self) -> bool {
+        true
+    }
 }
