@@ -91,6 +91,7 @@ enum Awaited {
 impl<T> State<T> {
     fn awaited(&self) -> Awaited {
         match self {
+            Self { results, .. } if results.front().is_some_and(|next| next.at_store) => Awaited::Store,
             Self { results, .. } if !results.is_empty() => Awaited::Decode,
             Self { needs_lease: true, fetching: 0, .. } => Awaited::Lease,
             _ => Awaited::Store,
@@ -101,6 +102,8 @@ impl<T> State<T> {
 struct JobResult<T> {
     items: VecDeque<(T, usize)>,
     end: Option<Result<(), Fault>>,
+    /// The job waits for bytes of the store.
+    at_store: bool,
 }
 
 impl<T> Shared<T> {
@@ -185,8 +188,8 @@ impl<T: Send + 'static> DecodePool<T> {
     }
 
     /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the time that this
-    /// waits: as waiting for `decode` while a job has the next item, as waiting for the `store` while the next job is fetched,
-    /// and as starved of a `lease` while there is nothing to fetch.
+    /// waits: as waiting for `decode` while a job makes the next item, as waiting for the `store` while the next job is fetched or
+    /// fetches more, and as starved of a `lease` while there is nothing to fetch.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -262,7 +265,7 @@ impl<T: Send + 'static> JobQueue<T> {
             return;
         }
         let number = state.head + state.results.len() as u64;
-        state.results.push_back(JobResult { items: VecDeque::new(), end });
+        state.results.push_back(JobResult { items: VecDeque::new(), end, at_store: false });
         match job {
             Some(job) => {
                 state.jobs.push_back((number, job));
@@ -332,6 +335,29 @@ impl<T> Drop for JobQueue<T> {
         self.shared.lock().complete = true;
         self.shared.work.notify_all();
         self.shared.ready.notify_one();
+    }
+}
+
+impl<T> JobOutput<T> {
+    /// Calls `wait`, in which the job waits for bytes of the store: meanwhile the next item waits for the store, too, not for decoding.
+    pub(crate) fn at_store<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.is_at_store(true);
+        let came = wait();
+        self.is_at_store(false);
+        came
+    }
+
+    fn is_at_store(&self, at_store: bool) {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return;
+        }
+        let index = (self.number - state.head) as usize;
+        state.results[index].at_store = at_store;
+        drop(state);
+        if index == 0 {
+            self.shared.ready.notify_one();
+        }
     }
 }
 
@@ -474,6 +500,22 @@ mod tests {
             assert_eq!(pool.next().await.unwrap(), Some(2));
             assert!(pool.next().await.unwrap_err().to_string().contains("on purpose"));
         }
+    }
+
+    /// A bug: the time that a compressed file took to come counted as decoding.
+    #[tokio::test]
+    async fn a_job_that_fetches_more_waits_for_the_store() {
+        let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1000).unwrap();
+        let (came, coming) = std::sync::mpsc::channel();
+        queue.submit(move |output| output.push(output.at_store(|| coming.recv()).unwrap(), 1));
+        drop(queue);
+        let begun = Instant::now();
+        while pool.shared.lock().awaited() != Awaited::Store {
+            assert!(begun.elapsed() < Duration::from_secs(60), "60 s, and the job does not wait for the store");
+            std::thread::yield_now();
+        }
+        came.send(7).unwrap();
+        assert_eq!(drain(&mut pool).await.unwrap(), [7]);
     }
 
     #[tokio::test]

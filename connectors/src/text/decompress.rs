@@ -8,11 +8,12 @@ use flate2::bufread::GzDecoder;
 use forebay_actors::Fault;
 use forebay_base::is_out_of_memory;
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TryRecvError;
 
 use super::bad_row::MAX_LINE;
 use super::format::LineParser;
-use super::lines::SplitParser;
-use crate::decode_pool::Stop;
+use super::lines::{Parsed, SplitParser};
+use crate::decode_pool::{JobOutput, Stop};
 
 /// How a file is packed, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,23 +35,33 @@ impl TextCompression {
 }
 
 /// Reads the pieces of a file as they arrive.
-pub(crate) struct ChannelReader {
+pub(crate) struct ChannelReader<'a> {
     receiver: mpsc::Receiver<Result<Bytes, Fault>>,
     piece: Bytes,
     /// The store's fault, which `io::Error` cannot carry.
     fault: Option<Fault>,
+    /// Is told when the next piece is awaited.
+    output: &'a JobOutput<Parsed>,
 }
 
-impl ChannelReader {
-    pub(crate) fn new(receiver: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
-        Self { receiver, piece: Bytes::new(), fault: None }
+impl<'a> ChannelReader<'a> {
+    pub(crate) fn new(receiver: mpsc::Receiver<Result<Bytes, Fault>>, output: &'a JobOutput<Parsed>) -> Self {
+        Self { receiver, piece: Bytes::new(), fault: None, output }
+    }
+
+    /// The next piece; `None` at the end.
+    fn next_piece(&mut self) -> Option<Result<Bytes, Fault>> {
+        match self.receiver.try_recv() {
+            Err(TryRecvError::Empty) => self.output.at_store(|| self.receiver.blocking_recv()),
+            tried => tried.ok(),
+        }
     }
 }
 
-impl Read for ChannelReader {
+impl Read for ChannelReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
-            match self.receiver.blocking_recv() {
+            match self.next_piece() {
                 Some(Ok(piece)) => self.piece = piece,
                 Some(Err(fault)) => {
                     self.fault = Some(fault);
@@ -109,7 +120,7 @@ fn skip_zeros(packed: &mut impl BufRead) -> io::Result<bool> {
 pub(crate) fn decompress<P: LineParser>(
     name: &str,
     compression: TextCompression,
-    mut pieces: ChannelReader,
+    mut pieces: ChannelReader<'_>,
     mut parser: SplitParser<'_, P>,
 ) -> Result<(), Stop> {
     let done = match compression {

@@ -399,7 +399,7 @@ fn fetch<P: LineParser>(
         });
         Ok(Box::new(move |output: &JobOutput<Parsed>| {
             let parser = SplitParser::new(split, parser(), output);
-            let done = decompress(&name, compression, ChannelReader::new(receiver), parser);
+            let done = decompress(&name, compression, ChannelReader::new(receiver, output), parser);
             drop(permit);
             done
         }) as Job)
