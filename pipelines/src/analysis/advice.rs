@@ -90,7 +90,7 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
+            let (field, value, effect) = knob(limit, loads, cores, far, job, store_rate(limit, processes, job))?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -153,6 +153,7 @@ fn knob<'a>(
     cores: usize,
     far: Option<bool>,
     job: &Job,
+    store_rate: Option<f64>,
 ) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
     let itself = move |factor| Effect { hits: Box::new(move |stage| stage == name), part: None, factor };
@@ -186,7 +187,7 @@ fn knob<'a>(
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
         }
-        (_, _, Some("store")) => {
+        (_, _, Some("store")) if store_rate.is_none() => {
             let twice = ByteSize(job.data.read_ahead.0.saturating_mul(2));
             Some(("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5)))
         }
@@ -221,6 +222,19 @@ fn knob<'a>(
         }
         _ => None,
     }
+}
+
+/// The bytes per second of the store that a stage waits for, if a larger `data.read_ahead` would not help: it holds more than the store
+/// gives in a second, and no store takes that long for a request, or all that was read.
+pub(super) fn store_rate(limit: &Limit, processes: &[&ProcessReport], job: &Job) -> Option<f64> {
+    limit.waits_for.as_ref().filter(|what| *what == "store")?;
+    let of_limit = |process: &&&ProcessReport| limit.process.as_ref().is_none_or(|name| *name == process.process);
+    let mut waiting =
+        processes.iter().filter(of_limit).filter_map(|process| Some((process, process.stage(&limit.name)?)));
+    let (bytes, seconds) =
+        waiting.next().map(|(process, stage)| (stage.bytes_fetched as f64, process.report.wall.as_secs_f64()))?;
+    let holds = job.data.read_ahead.0 as f64;
+    (bytes > 0.0 && bytes <= holds * seconds.max(1.0)).then(|| bytes / seconds.max(1e-3))
 }
 
 /// Whether the job names one compressed file, and no folder or glob.
@@ -264,10 +278,14 @@ fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<Draft> {
     Some(Draft { field, value: (limit.replicas * 4).to_string(), gain: most, then })
 }
 
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Change {
+    /// Says it in words. `of` is the limit that it moves.
+    pub(super) fn say(&self, of: &Limit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, gain, then } = self;
-        write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")?;
+        match *then == of.name {
+            true => write!(f, "with {field} = {value} the limit would be {then} still, about {gain:.1} times as fast")?,
+            false => write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")?,
+        }
         match field.as_str() {
             // The only advice that changes what is learned.
             STALENESS => f.write_str("; the model is then another: compare the AUC"),

@@ -53,7 +53,7 @@ pub struct Limit {
     pub kind: LimitKind,
     /// The stage, the shard, the link (`ship to receive`), `staleness`, `evaluation`, or the host.
     pub name: String,
-    /// In a cluster, the process.
+    /// In a cluster, the process. For [`LimitKind::Cores`], one of those on that host, unless it is the host of the first process.
     #[serde(default)]
     pub process: Option<String>,
     /// For [`LimitKind::Wait`], what the stage waits for.
@@ -120,7 +120,10 @@ pub(super) fn find(
     // The cores limit a stage that computes, but not one that waits for a store.
     let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
     if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
-        return Some((of_machine(machine), if machine.share >= 0.95 { Certainty::Sure } else { Certainty::Likely }));
+        return Some((
+            of_machine(machine, processes),
+            if machine.share >= 0.95 { Certainty::Sure } else { Certainty::Likely },
+        ));
     }
     if limit.share < SURE
         && let Some(limit) = between_stages(processes, limit.share, job)
@@ -191,9 +194,12 @@ fn of_shards(load: &Load) -> Limit {
     }
 }
 
-fn of_machine(machine: &MachineUse) -> Limit {
-    let MachineUse { host, cores, cpu_quota, share, .. } = machine;
-    Limit { cpu_quota: *cpu_quota, ..between(LimitKind::Cores, host, *share, *cores) }
+fn of_machine(machine: &MachineUse, all: &[&ProcessReport]) -> Limit {
+    let MachineUse { host, cores, cpu_quota, share, processes } = machine;
+    // The first process says it, and means its own host by "this machine".
+    let elsewhere = all.first().is_some_and(|first| first.report.machine.host != *host);
+    let process = processes.first().filter(|_| elsewhere).cloned();
+    Limit { cpu_quota: *cpu_quota, process, ..between(LimitKind::Cores, host, *share, *cores) }
 }
 
 /// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
@@ -364,6 +370,7 @@ impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, percent, n) = (&self.name, format_args!("{:.0}%", 100.0 * self.share), self.replicas);
         let replicas = if n == 1 { "replica" } else { "replicas" };
+        let machine = if self.process.is_some() { name.as_str() } else { "this machine" };
         match (self.kind, &self.waits_for) {
             (LimitKind::Wait, Some(what)) => {
                 write!(f, "{name} is {percent} occupied and waits for {}", words(name, what))?
@@ -388,11 +395,11 @@ impl fmt::Display for Limit {
             (LimitKind::Cores, _) => match self.cpu_quota.map(|quota| (100.0 * quota).round() / 100.0) {
                 Some(1.0) => write!(f, "the CPU quota (1 core) is used up: {percent} used")?,
                 Some(quota) => write!(f, "the CPU quota ({quota} cores) is used up: {percent} used")?,
-                None if n == 1 => write!(f, "the only core of this machine is the limit: {percent} used")?,
-                None => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
+                None if n == 1 => write!(f, "the only core of {machine} is the limit: {percent} used")?,
+                None => write!(f, "the {n} cores of {machine} are the limit: {percent} used")?,
             },
         }
-        if let Some(process) = &self.process {
+        if let Some(process) = self.process.as_ref().filter(|_| self.kind != LimitKind::Cores) {
             write!(f, " of {process}")?;
         }
         if let Some(skew) = &self.skew {

@@ -19,7 +19,7 @@ mod tests;
 use std::fmt;
 use std::time::Duration;
 
-use forebay_actors::{StageReport, Verdict};
+use forebay_actors::{StageReport, Verdict, size};
 use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +52,9 @@ pub struct Analysis {
     /// The change that is most likely to help.
     #[serde(default)]
     pub change: Option<Change>,
+    /// Bytes per second of the store, if it is the limit, and more `data.read_ahead` would not help.
+    #[serde(default)]
+    pub store_rate: Option<f64>,
     /// All stages, and all shards as one, the most occupied first.
     #[serde(default)]
     pub loads: Vec<Load>,
@@ -73,7 +76,8 @@ impl Analysis {
             return Self { stall_share, starved_share, loads, ..Self::default() };
         };
         let change = advice::advise(&limit, certainty, &loads, &machines, processes, job);
-        Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, loads }
+        let store_rate = advice::store_rate(&limit, processes, job);
+        Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, store_rate, loads }
     }
 
     /// The verdict in a few words, for a line of progress: `parse 98%`.
@@ -81,7 +85,9 @@ impl Analysis {
         match &self.limit {
             _ if self.starting => "starting".into(),
             Some(limit) if self.certainty != Certainty::Unclear => {
-                format!("{} {:.0}%", limit.name, 100.0 * limit.share)
+                // The name of the host says little.
+                let name = if limit.kind == LimitKind::Cores { "cores" } else { limit.name.as_str() };
+                format!("{name} {:.0}%", 100.0 * limit.share)
             }
             Some(_) => "no clear limit".into(),
             None => String::new(),
@@ -127,8 +133,12 @@ impl fmt::Display for Analysis {
         if self.certainty == Certainty::Likely {
             f.write_str(" (likely)")?;
         }
+        if let Some(rate) = self.store_rate.filter(|_| self.certainty != Certainty::Unclear) {
+            write!(f, "; the store gives {} a second, and more data.read_ahead would not help", size(rate as u64))?;
+        }
         if let Some(change) = &self.change {
-            write!(f, "; {change}")?;
+            f.write_str("; ")?;
+            change.say(limit, f)?;
         }
         Ok(())
     }

@@ -89,11 +89,37 @@ fn change(analysis: &Analysis) -> Option<(&str, &str)> {
     analysis.change.as_ref().map(|change| (change.field.as_str(), change.value.as_str()))
 }
 
+/// A source that waits for the store, which has given it so many bytes.
+fn at_store(bytes_fetched: u64) -> StageReport {
+    StageReport { bytes_fetched, ..stage("read", 8, &[("store", WaitKind::Waiting, 90)]) }
+}
+
+/// A bug: on a slow disk, twice the read-ahead was advised without end.
+#[test]
+fn more_read_ahead_is_not_advised_if_the_store_gives_less_in_a_second() {
+    let slow = analysis(&[with(at_store(2_000_000_000))]);
+    assert_eq!(change(&slow), None, "{slow}");
+    let said = "read is 98% occupied and waits for the store; the store gives 20.0 MB a second, and more data.read_ahead would not help";
+    assert!(slow.to_string().ends_with(said), "{slow}");
+    // Fewer bytes than the read-ahead holds.
+    let mut short = with(at_store(60 << 20));
+    short.report.wall = Duration::from_millis(500);
+    assert_eq!(change(&analysis(&[short])), None);
+}
+
+#[test]
+fn a_limit_that_a_change_does_not_move_is_the_limit_still() {
+    let fast = analysis(&[with(at_store(100 << 30))]);
+    assert_eq!(fast.store_rate, None);
+    let said = "with data.read_ahead = \"128MiB\" the limit would be read still, about 1.8 times as fast";
+    assert!(fast.to_string().ends_with(said), "{fast}");
+}
+
 #[test]
 fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
     let cases = [
         (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "2"))),
-        (stage("read", 8, &[("store", WaitKind::Waiting, 90)]), "input", Some(("data.read_ahead", "\"128MiB\""))),
+        (at_store(100 << 30), "input", Some(("data.read_ahead", "\"128MiB\""))),
         (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "2"))),
         (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "2"))),
         (stage("lookup", 8, &[("shards", WaitKind::Waiting, 90)]), "table", Some(("train.staleness", "4"))),
@@ -154,6 +180,7 @@ fn no_change_is_advised_that_the_cores_cannot_give() {
     let mut run = with(stage("parse", 98, &[]));
     run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2, ..Machine::default() };
     let used_up = analysis(&[run.clone()]);
+    assert_eq!(used_up.short(), "cores 100%");
     assert_eq!(used_up.limit.as_ref().unwrap().kind, LimitKind::Cores);
     assert_eq!(used_up.to_string(), "the 2 cores of this machine are the limit: 100% used; dense compute stalls 90%");
     // Some are free: the gain is what they give, and there are never more replicas than cores.
@@ -565,7 +592,13 @@ fn processes_of_one_host_share_its_cores() {
     for process in &mut run {
         process.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL, ..Machine::default() };
     }
-    assert_eq!(analysis(&run).limit.unwrap().kind, LimitKind::Cores);
+    let used_up = analysis(&run);
+    assert_eq!(used_up.limit.as_ref().unwrap().kind, LimitKind::Cores);
+    assert!(used_up.to_string().starts_with("the 2 cores of this machine are the limit: 100% used;"), "{used_up}");
     run[1].report.machine.host = "other".into();
+    let mut elsewhere = run.clone();
+    elsewhere[1].report.machine.cpu = WALL * 2;
+    let elsewhere = analysis(&elsewhere);
+    assert!(elsewhere.to_string().starts_with("the 2 cores of other are the limit: 100% used;"), "{elsewhere}");
     assert_eq!(analysis(&run).limit.unwrap().name, "parse");
 }
