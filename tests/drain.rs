@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::Background;
-use forebay::actors::FaultKind;
+use forebay::actors::{FaultKind, Verdict};
 use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;
 use forebay::{Model, Training};
@@ -84,7 +84,7 @@ fn a_drained_run_leaves_an_older_model_unless_the_job_says_otherwise() {
     let text = drained("discard");
     assert!(text.contains("was not saved") && same_as_before() && !partial.exists(), "{text}");
     let text = drained("partial");
-    assert!(text.contains("nothing was written to") && same_as_before(), "{text}");
+    assert!(text.contains("\nthe run was drained, and nothing was written to") && same_as_before(), "{text}");
     let file = || std::fs::metadata(partial.join("manifest.json")).unwrap().ino();
     let first = file();
     // A second one replaces the first.
@@ -139,6 +139,7 @@ fn a_run_that_is_drained_to_a_checkpoint_has_a_report_only_if_one_was_asked_for(
         });
         let failed = ended.err().unwrap();
         assert_eq!(failed.fault.kind, FaultKind::Drained, "{}", failed.fault);
+        assert_eq!(failed.report.verdict, Verdict::Drained);
         assert_eq!(failed.drained.map(|drained| drained.tables.is_empty()), asks.then_some(false));
     }
 }

@@ -205,6 +205,10 @@ struct Entrance {
 impl Entrance {
     async fn answer(self, request: Request<Body>) -> HttpAnswer {
         let path = request.uri().path().to_owned();
+        if path == "/healthz" && !["GET", "HEAD"].contains(&request.method().as_str()) {
+            let _ = self.body(request, false).await;
+            return (self.refusal)(405, "GET this path").allow("GET, HEAD");
+        }
         if path == "/healthz" {
             let (status, text) = match self.health.get() {
                 Ok(()) => (200, "ok\n".to_owned()),

@@ -93,7 +93,7 @@ impl AtEnd<'_> {
     fn show(&self, of: &Summary<'_>, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>, is_last: bool) {
         if let Some(dashboard) = self.dashboard {
             let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
-            dashboard.show(of.file(history, evaluated), metrics.text(), is_last);
+            dashboard.show(of.file(history, evaluated), &metrics, is_last);
         }
         if let Some(tensorboard) = self.tensorboard.filter(|_| is_last) {
             tensorboard.end(of.trained, evaluated.map(|(_, evaluation)| evaluation));
@@ -145,6 +145,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     {
         tracing::warn!("the model sees what it has to predict: `{label}` is a label and a feature, too");
     }
+    end.dashboard.inspect(|dashboard| dashboard.begins());
     let before = Usage::now();
     let running = training.start()?.report_if_drained(end.report.is_some());
     stop.has_begun();
@@ -166,15 +167,25 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         }
     });
     progress.done();
+    if let Some(history) = &mut history {
+        match &ended {
+            Ok(trained) => history.ends(&trained.progress, &trained.report),
+            Err(failed) => history.ends(&failed.progress, &failed.report),
+        }
+    }
     let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
             // If another attempt follows, the report of this one says nothing about the run.
-            if failed.fault.kind != FaultKind::RolledBack {
+            if failed.fault.kind == FaultKind::RolledBack {
+                end.dashboard.inspect(|dashboard| dashboard.rolled_back(&failed));
+            } else {
+                // Its verdict says how it ended.
                 let report = &failed.report.report;
+                let ended = if failed.fault.kind == FaultKind::Drained { "drained" } else { "failed" };
                 end.dashboard.inspect(|dashboard| dashboard.failed(report));
                 match logs.is_json() {
-                    true => out::print_or_drop(json!({ "failed": { "report": report } })),
+                    true => out::print_or_drop(json!({ ended: { "report": report } })),
                     false => out::eprint_or_drop(report),
                 }
                 match &failed.drained {
@@ -310,7 +321,7 @@ fn save(
     let line = format!("saved {folder}: {}, {}", counted(rows, "table row"), size(bytes));
     let line = format!("{line}{}{}", of_tables(trained), of_slots(trained));
     let beside = folder != *model;
-    let line = if beside { format!("{line}; the run was drained, and nothing was written to {model}") } else { line };
+    let line = if beside { format!("{line}\nthe run was drained, and nothing was written to {model}") } else { line };
     Ok((line, evaluation))
 }
 

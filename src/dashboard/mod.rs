@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use crate::Fault;
 use crate::actors::{IoRuntime, Report};
 use crate::logs::Format;
-use crate::metrics::{OPEN_METRICS, RunMetrics};
+use crate::metrics::{CarriedCounters, OPEN_METRICS, RunMetrics};
 use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, HttpService, Security};
-use crate::pipelines::RunningTraining;
+use crate::pipelines::{FailedTraining, RunningTraining};
 use crate::report::{History, live_page, running_contents};
 use crate::usage::Usage;
 
@@ -43,6 +43,7 @@ pub(crate) struct Dashboard {
     _server: HttpServer,
     /// Unix seconds. A page that finds another number reloads itself, because another run serves it.
     started: f64,
+    counters: Mutex<CarriedCounters>,
 }
 
 struct Shared {
@@ -53,8 +54,10 @@ struct Shared {
     page: Mutex<Option<(Instant, bool)>>,
 }
 
+/// Metrics without a metric: with an empty answer Prometheus would take the server to be down.
+const NO_METRICS: &[u8] = b"# EOF\n";
+
 /// The run at one time.
-#[derive(Default)]
 struct View {
     json: Bytes,
     metrics: Bytes,
@@ -62,6 +65,12 @@ struct View {
     made: Option<Instant>,
     /// The run is over: no other view follows.
     is_last: bool,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { json: Bytes::new(), metrics: Bytes::from_static(NO_METRICS), made: None, is_last: false }
+    }
 }
 
 impl Dashboard {
@@ -87,14 +96,28 @@ impl Dashboard {
         let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
         format.note(format_args!("dashboard at {scheme}://{}", server.address()));
         let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        Ok(Self { shared, _server: server, started })
+        Ok(Self { shared, _server: server, started, counters: Mutex::default() })
+    }
+
+    /// The run begins, perhaps another attempt: its counters go on from those of the attempts before.
+    pub(crate) fn begins(&self) {
+        self.counters().next_attempt();
+    }
+
+    /// The attempt is over, and another one follows. Its last counts may be newer than the last view.
+    pub(crate) fn rolled_back(&self, failed: &FailedTraining) {
+        self.counters().add_to(&RunMetrics::of_failed(failed).text());
+    }
+
+    fn counters(&self) -> MutexGuard<'_, CarriedCounters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shows the run as it is now, if a request waits for a new view.
     pub(crate) fn follow(&self, running: &RunningTraining, before: Option<Usage>, history: &History) {
         if self.shared.asked.swap(false, Ordering::SeqCst) {
             let contents = running_contents(running, before, history);
-            self.show(contents, RunMetrics::of(running).text(), false);
+            self.show(contents, &RunMetrics::of(running), false);
         }
     }
 
@@ -103,14 +126,19 @@ impl Dashboard {
         let view = Arc::clone(&self.shared.views.borrow());
         let Ok(mut contents) = serde_json::from_slice::<Value>(&view.json) else { return };
         contents["verdict"] = json!(report.verdict);
-        self.show(contents, view.metrics.clone(), true);
+        self.send(contents, view.metrics.clone(), true);
     }
 
     /// Shows the run as `contents` and, for Prometheus, `metrics` say. `is_last`: no other view follows.
-    pub(crate) fn show(&self, mut contents: Value, metrics: impl Into<Bytes>, is_last: bool) {
+    pub(crate) fn show(&self, contents: Value, metrics: &RunMetrics, is_last: bool) {
+        let metrics = self.counters().add_to(&metrics.text());
+        self.send(contents, metrics.into(), is_last);
+    }
+
+    fn send(&self, mut contents: Value, metrics: Bytes, is_last: bool) {
         contents["live"] = json!({ "started": self.started, "over": is_last });
         let json = serde_json::to_vec(&contents).unwrap_or_default().into();
-        let view = View { json, metrics: metrics.into(), made: Some(Instant::now()), is_last };
+        let view = View { json, metrics, made: Some(Instant::now()), is_last };
         self.shared.views.send_replace(Arc::new(view));
     }
 }
@@ -138,8 +166,8 @@ impl Shared {
         Box::pin(async move {
             let ok = |content_type, body: Bytes| HttpAnswer::new(200, content_type, body);
             match (request.method.as_str(), request.path.as_str()) {
-                ("GET", "/") => ok("text/html; charset=utf-8", live_page().into()),
-                ("GET", "/run.json") => {
+                ("GET" | "HEAD", "/") => ok("text/html; charset=utf-8", live_page().into()),
+                ("GET" | "HEAD", "/run.json") => {
                     let view = self.view().await;
                     let page = Some((Instant::now(), view.is_last));
                     *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
@@ -148,11 +176,11 @@ impl Shared {
                         None => refusal(503, "the run has not begun"),
                     }
                 }
-                ("GET", "/metrics") => {
+                ("GET" | "HEAD", "/metrics") => {
                     let view = self.view().await;
                     ok(OPEN_METRICS, view.metrics.clone())
                 }
-                (_, "/" | "/run.json" | "/metrics") => refusal(405, "GET this path").allow("GET"),
+                (_, "/" | "/run.json" | "/metrics") => refusal(405, "GET this path").allow("GET, HEAD"),
                 _ => refusal(404, "unknown path: there are /, /run.json, /metrics and /healthz"),
             }
         })
@@ -173,4 +201,15 @@ impl Shared {
 
 fn refusal(status: u16, error: &str) -> HttpAnswer {
     HttpAnswer::new(status, TEXT, format!("{error}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bug: the answer was empty, which is no exposition at all.
+    #[test]
+    fn metrics_of_a_run_that_has_not_begun_are_there_and_have_none() {
+        assert_eq!(&View::default().metrics[..], b"# EOF\n");
+    }
 }

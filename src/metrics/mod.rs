@@ -1,5 +1,6 @@
 //! Metrics in the text format of OpenMetrics, which Prometheus reads.
 
+mod carried;
 mod run;
 mod serve;
 
@@ -12,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
+pub(crate) use self::carried::CarriedCounters;
 pub(crate) use self::run::RunMetrics;
 pub(crate) use self::serve::ServeMetrics;
 

@@ -10,7 +10,9 @@ use prometheus_client::registry::{Registry, Unit};
 use super::{Labelled, Labels, counter, gauge, one, text, write};
 use crate::actors::{Machine, Report, StageReport};
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{AllTrainers, NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained};
+use crate::pipelines::{
+    AllTrainers, FailedTraining, NewestCheckpoint, ProcessReport, RunReport, RunningTraining, Snapshot, Trained,
+};
 
 /// The name of a process that runs alone.
 const ALONE: &str = "trainer 0";
@@ -53,6 +55,18 @@ impl RunMetrics {
         }
     }
 
+    /// The counters of an attempt that was rolled back. What its trainer does not know any more is left out.
+    pub(crate) fn of_failed(failed: &FailedTraining) -> Self {
+        Self {
+            report: failed.report.clone(),
+            progress: failed.progress.clone(),
+            status: None,
+            share: None,
+            checkpoint: None,
+            staleness: (None, 0),
+        }
+    }
+
     /// The metrics as text.
     pub(crate) fn text(&self) -> String {
         let mut registry = Registry::with_prefix("forebay");
@@ -87,8 +101,12 @@ impl Collector for RunMetrics {
         let Snapshot { rows: own_rows, logloss, auc, .. } = self.progress;
         let report = &self.report;
         let AllTrainers { rows, steps } = report.all_trainers;
-        write(e, counter("train_rows", "Rows that all trainers trained on", None), one(rows as f64))?;
-        write(e, counter("train_steps", "Batches that all trainers trained on", None), one(steps as f64))?;
+        let AllTrainers { rows: rows_before, steps: steps_before } = report.trained_before;
+        let own = |all: u64, before: u64| one(all.saturating_sub(before) as f64);
+        write(e, counter("train_rows", "Rows that all trainers trained on", None), own(rows, rows_before))?;
+        write(e, counter("train_steps", "Batches that all trainers trained on", None), own(steps, steps_before))?;
+        write(e, gauge("model_rows", "Rows that the model was trained on", None), one(rows as f64))?;
+        write(e, gauge("model_steps", "Batches that the model was trained on", None), one(steps as f64))?;
         let logloss_help = "Mean logloss of the first trainer over about its last 100,000 rows";
         write(e, gauge("train_logloss", logloss_help, None), one((own_rows > 0).then_some(logloss)))?;
         write(e, gauge("train_auc", "AUC of the first trainer over recent rows", None), one(auc))?;
@@ -125,7 +143,7 @@ impl Collector for RunMetrics {
         write(e, counter("rows_rejected", "Rows that were left out, by reason", None), rejected)?;
 
         if let Some(status) = &self.status {
-            write(e, counter("windows_done", "Windows of rows that are done", None), one(status.windows_done as f64))?;
+            write(e, gauge("windows_done", "Windows of rows that are done", None), one(status.windows_done as f64))?;
             let again = status.lost_leases as f64;
             write(e, counter("leases_reassigned", "Leases that were given out again", None), one(again))?;
         }

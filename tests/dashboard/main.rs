@@ -284,5 +284,13 @@ fn other_paths_and_methods_are_refused() {
     assert!(status == 404 && body.contains("/run.json"), "{body}");
     let (status, head, body) = send(run.address, "POST", "/metrics").unwrap();
     assert!(status == 405 && head.contains("allow: get") && body.contains("GET"), "{head} {body}");
+    for method in ["POST", "DELETE"] {
+        let (status, head, _) = send(run.address, method, "/healthz").unwrap();
+        assert!(status == 405 && head.contains("allow: get, head"), "{head}");
+    }
+    for path in ["/", "/run.json", "/metrics", "/healthz"] {
+        let (status, head, body) = send(run.address, "HEAD", path).unwrap();
+        assert!(status == 200 && body.is_empty(), "{path}: {head} {body}");
+    }
     assert!(run_json(run.address)["progress"]["rows"].as_u64().is_some());
 }
