@@ -12,16 +12,31 @@ impl Job {
     pub fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
         let (there, here) = (fields(self), fields(other));
         let names: BTreeSet<_> = there.keys().chain(here.keys()).filter(|name| asked(name)).collect();
-        let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
         names
             .into_iter()
             .filter(|name| there.get(*name) != here.get(*name))
-            .map(|name| {
-                let (there, here) = (shown(there.get(name)), shown(here.get(name)));
-                format!("{name} is {there} there and {here} here{}", origin(name, self, other))
-            })
+            .map(|name| said(name, there.get(name), here.get(name)) + &origin(name, self, other))
             .collect()
     }
+}
+
+/// Of a list with more entries than this only the first one that differs is said.
+const ENTRIES: usize = 30;
+
+fn said(name: &str, there: Option<&Value>, here: Option<&Value>) -> String {
+    let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
+    if let (Some(Value::Array(there)), Some(Value::Array(here))) = (there, here)
+        && there.len().max(here.len()) > ENTRIES
+    {
+        let first = (0..there.len().max(here.len())).find(|&entry| there.get(entry) != here.get(entry)).unwrap_or(0);
+        let (one, other) = (shown(there.get(first)), shown(here.get(first)));
+        let (n, m) = (there.len(), here.len());
+        return format!(
+            "{name} has {n} entries there and {m} here, and entry {} is {one} there and {other} here",
+            first + 1
+        );
+    }
+    format!("{name} is {} there and {} here", shown(there), shown(here))
 }
 
 /// What a default of an optimizer follows from that is not the same in both jobs, in parentheses.
@@ -106,6 +121,23 @@ mod tests {
             ["table.linear_optimizer.beta is 0.5 there and 0.25 here"],
             "the jobs say it"
         );
+    }
+
+    /// A bug: both lists were printed, of hundreds of slots.
+    #[test]
+    fn of_a_long_list_the_first_entry_that_differs_is_said() {
+        let list = |n: usize, third: &str| {
+            let name = |i: usize| Value::String(if i == 2 { third.to_owned() } else { format!("S{i}") });
+            Value::Array((0..n).map(name).collect())
+        };
+        let of = |there: &Value, here: &Value| said("columns.slots", Some(there), Some(here));
+        assert_eq!(
+            of(&list(300, "a"), &list(300, "b")),
+            "columns.slots has 300 entries there and 300 here, and entry 3 is \"a\" there and \"b\" here"
+        );
+        let longer = of(&list(40, "a"), &list(39, "a"));
+        assert!(longer.ends_with("entry 40 is \"S39\" there and not set here"), "{longer}");
+        assert!(of(&list(3, "a"), &list(3, "b")).starts_with("columns.slots is [\"S0\", "));
     }
 
     #[test]

@@ -146,7 +146,30 @@ fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
 fn explain(error: &toml::de::Error) -> Fault {
     let text = error.to_string().replacen(error.message(), &plain_words(error.message()), 1);
     let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
-    Fault::user(format!("{}{near}", text.trim_end()))
+    Fault::user(format!("{}{near}", around_the_error(text.trim_end())))
+}
+
+/// Characters of a line of the job that an error shows.
+const SHOWN: usize = 120;
+
+/// Cuts the line of the job in an error of the parser, such as one of hundreds of slots, to what is around the error.
+fn around_the_error(text: &str) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let at = lines.iter().skip(1).position(|line| line.trim_start_matches([' ', '|']).starts_with('^'));
+    let parts = at.and_then(|at| Some((at, lines[at].split_once(" | ")?, lines[at + 1].split_once(" | ")?)));
+    let Some((at, (number, source), (margin, marks))) = parts else { return text.to_owned() };
+    let (length, column) = (source.chars().count(), marks.chars().take_while(|mark| *mark == ' ').count());
+    if length <= SHOWN {
+        return text.to_owned();
+    }
+    let from = column.saturating_sub(SHOWN / 2).min(length - SHOWN);
+    let shown = |of: &str| of.chars().skip(from).take(SHOWN).collect::<String>();
+    let (before, under) = if from > 0 { ("...", "   ") } else { ("", "") };
+    let after = if from + SHOWN < length { "..." } else { "" };
+    let cut_source = format!("{number} | {before}{}{after}", shown(source));
+    let cut_marks = format!("{margin} | {under}{}", shown(marks));
+    (lines[at], lines[at + 1]) = (cut_source, cut_marks);
+    lines.join("\n")
 }
 
 /// The name nearest to `a` in "unknown field `a`, expected one of `b`, `c`".
@@ -180,6 +203,24 @@ mod tests {
         }
         let said = Job::from_toml("", &["data=['a', 'b']".to_owned()]).unwrap_err().to_string();
         assert_eq!(said, "`data` is a list, expected a table");
+    }
+
+    /// A bug: the whole line was shown, of thousands of characters.
+    #[test]
+    fn an_error_in_a_long_line_shows_what_is_around_it() {
+        let slots = |n: usize| (0..n).map(|i| format!("'S{i}', ")).collect::<String>();
+        let said = |slots: &str| Job::from_toml(&format!("columns.slots = [{slots}]"), &[]).unwrap_err().to_string();
+        let long = said(&format!("{}'wrong' 'here', {}", slots(300), slots(300)));
+        assert!(long.contains("'wrong' 'here'") && long.lines().all(|line| line.len() < 140), "{long}");
+        let short = said("'wrong' 'here'");
+        assert!(!short.contains("...") && short.contains("columns.slots = ['wrong' 'here']"), "{short}");
+        // The marks are below the same text.
+        let marked = |said: &str| {
+            let lines: Vec<&str> = said.lines().collect();
+            let at = lines.iter().position(|line| line.contains('^')).unwrap();
+            lines[at - 1][lines[at].find('^').unwrap()..].chars().take(3).collect::<String>()
+        };
+        assert_eq!(marked(&long), marked(&short), "{long}\n{short}");
     }
 
     /// A bug: all lines but the first were dropped.
