@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use common::Background;
 use forebay::actors::{FaultKind, Verdict};
-use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;
+use forebay::pipelines::{RunEnd, Snapshot};
 use forebay::{Model, Training};
 
 /// Longer than the time within which several signals are one.
@@ -141,6 +141,37 @@ fn a_run_that_is_drained_to_a_checkpoint_has_a_report_only_if_one_was_asked_for(
         assert_eq!(failed.fault.kind, FaultKind::Drained, "{}", failed.fault);
         assert_eq!(failed.report.verdict, Verdict::Drained);
         assert_eq!(failed.drained.map(|drained| drained.tables.is_empty()), asks.then_some(false));
+    }
+}
+
+/// A bug: a run that went on over Parquet did not know how far it was, and over text it counted the rows of the checkpoint twice.
+#[test]
+fn a_resumed_run_knows_how_far_it_is() {
+    for rows_of in [common::parquet, common::text] {
+        let dir = tempfile::tempdir().unwrap();
+        let data = rows_of(dir.path(), 0, 4000);
+        let to = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        // Drains the run after `more` rows. Returns how many it says are done, and how many it was trained on a moment later.
+        let drained = |resume: bool, more: u64| {
+            let job = common::job(&data, &["data.epochs=100000", "model.kind=lr", &to]);
+            let running = Training::builder(job).resume(resume).build().unwrap().start().unwrap();
+            let mut seen = None;
+            let ended = running.wait_with(Duration::from_millis(1), |running| {
+                let share = running.position().share;
+                let Snapshot { rows, rows_before, .. } = running.progress();
+                let own = rows - rows_before;
+                if seen.is_none() && own >= more && (share.is_some() || own > 500_000) {
+                    seen = Some((share.map(|share| share * 4000.0 * 100_000.0), rows));
+                    running.drain();
+                }
+            });
+            assert_eq!(ended.err().unwrap().fault.kind, FaultKind::Drained);
+            seen.unwrap()
+        };
+        drained(false, 40_000);
+        let (done, rows) = drained(true, 1);
+        // Of text the rows of all epochs are an estimate.
+        assert!(done.is_some_and(|done| (0.0..1.2 * rows as f64).contains(&done)), "{done:?} of {rows}");
     }
 }
 
