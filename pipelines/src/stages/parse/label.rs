@@ -14,6 +14,8 @@ const NOT_SOFT: &str = "label is not from 0 to 1";
 const NO_LABEL: &str = "label is missing";
 const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
+/// Beyond `f32`.
+const LARGE_WEIGHT: &str = "weight is above 3.4e38";
 
 /// The label of each row; that of a bad row is meaningless. A label that the row lacks is NaN, if the job says so (`mask_missing`), and the
 /// row is not bad for that. In `positives` it sets the bit of each value that `positive` lists, of the first 64, if a row has it.
@@ -109,10 +111,13 @@ fn values(
 
 /// The weight of each row; that of a bad row is meaningless.
 pub(super) fn weights(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
-    const EXPECTED: &str = "a finite number of at least 0";
+    const EXPECTED: &str = "a number from 0 to 3.4e38";
     let weights = numbers(name, array, "a number of at least 0, for a weight")?;
-    let fine = |weight: f64| weight >= 0.0 && (weight as f32).is_finite();
-    let wrong = |weight| (!fine(weight)).then_some(BAD_WEIGHT);
+    let wrong = |weight: f64| match (weight >= 0.0 && weight.is_finite(), (weight as f32).is_finite()) {
+        (true, true) => None,
+        (true, false) => Some(LARGE_WEIGHT),
+        (false, _) => Some(BAD_WEIGHT),
+    };
     refuse(name, array, (&weights, &Masked(None)), wrong, EXPECTED, bad);
     Ok(weights.into_iter().map(|weight| weight as f32).collect())
 }
