@@ -493,8 +493,14 @@ fn rows_cannot_be_grouped_by_lists() {
     let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2)));
     let batch = RecordBatch::try_from_iter([("label", labels), ("list", Arc::new(lists))]).unwrap();
     common::write_parquet(&file, &batch);
-    let job =
-        common::job(&file, &["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"]);
-    let said = common::train(job).model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();
+    let settings = ["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"];
+    let trained = common::train(common::job(&file, &settings));
+    let said = trained.model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();
     assert!(said.contains("rows cannot be grouped by column `list`"), "{said}");
+    // A bug: a run with `data.eval` found it after its last row.
+    let eval = format!("data.eval={}", file.display());
+    let job = common::job(&file, &[&settings[..], &[eval.as_str()]].concat());
+    let said = forebay::Training::new(job).unwrap().run().err().expect("refused before it trains").to_string();
+    let words = "the model could not be evaluated on data.eval: rows cannot be grouped by column `list`, which is List";
+    assert!(said.contains(words), "{said}");
 }
