@@ -67,6 +67,39 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     assert!(code == Some(2) && said.contains("columns.statistics.I1 was computed with another transform"), "{said}");
 }
 
+/// A bug: statistics of the numbers of CSV scaled the logarithms of the integers of Parquet, and the reverse, without a word.
+#[test]
+fn statistics_of_text_are_refused_for_integers_of_parquet_and_the_reverse() {
+    let dir = tempfile::tempdir().unwrap();
+    let [csv, parquet, file] = ["rows.csv", "rows.parquet", "job.toml"].map(|name| dir.path().join(name));
+    let lines = (0..300).map(|i| format!("{},{},{}\n", i % 2, i % 70, i % 5));
+    fs::write(&csv, ["label,n,c\n".to_owned()].into_iter().chain(lines).collect::<String>()).unwrap();
+    let ints = |of: fn(i64) -> i64| Arc::new(Int64Array::from_iter_values((0..300).map(of))) as ArrayRef;
+    let columns = [("label", ints(|i| i % 2)), ("n", ints(|i| i % 70)), ("c", ints(|i| i % 5))];
+    common::write_parquet(&parquet, &RecordBatch::try_from_iter(columns).unwrap());
+    let path = file.to_str().unwrap();
+    for (rows, others, transform, other) in [(&csv, &parquet, "none", "log1p"), (&parquet, &csv, "log1p", "none")] {
+        let columns = "dense = [{ column = 'n', scale = 'z_score' }]\nslots = [{ column = 'c', kind = 'int' }]";
+        let to = dir.path().join("model");
+        let more = format!("[model]\nkind = 'lr'\n[output]\nmodel = {to:?}\n");
+        fs::write(&file, format!("[data]\ntrain = {rows:?}\n[columns]\n{columns}\n{more}")).unwrap();
+        common::exits(0, common::run(&["data", "stats", path, "--write"]), &["1 dense feature over 300 rows"]);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(&format!("transform = \"{transform}\"")), "{text}");
+        let others_train = format!("data.train={}", others.display());
+        let said =
+            format!("columns.statistics.n was computed with the transform {transform}, and `auto` means {other}");
+        common::exits(2, common::run(&["train", path, "--set", &others_train]), &[&said]);
+        // A model has the transform of its training, so it reads both alike.
+        common::exits(0, common::run(&["train", path]), &[]);
+        let scores = |rows: &Path| predicted(&to, rows, "c");
+        assert_eq!(scores(rows), scores(others));
+        // Statistics of a version that wrote `auto` are taken as they are.
+        fs::write(&file, text.replace(&format!("transform = \"{transform}\""), "transform = \"auto\"")).unwrap();
+        common::exits(0, common::run(&["train", path, "--set", &others_train]), &[]);
+    }
+}
+
 /// A bug: values were rounded to 32 bits first, unix seconds to multiples of 128; then statistics to nine digits, so that milliseconds of
 /// an hour had one value.
 #[test]
@@ -460,8 +493,14 @@ fn rows_cannot_be_grouped_by_lists() {
     let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2)));
     let batch = RecordBatch::try_from_iter([("label", labels), ("list", Arc::new(lists))]).unwrap();
     common::write_parquet(&file, &batch);
-    let job =
-        common::job(&file, &["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"]);
-    let said = common::train(job).model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();
+    let settings = ["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"];
+    let trained = common::train(common::job(&file, &settings));
+    let said = trained.model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();
     assert!(said.contains("rows cannot be grouped by column `list`"), "{said}");
+    // A bug: a run with `data.eval` found it after its last row.
+    let eval = format!("data.eval={}", file.display());
+    let job = common::job(&file, &[&settings[..], &[eval.as_str()]].concat());
+    let said = forebay::Training::new(job).unwrap().run().err().expect("refused before it trains").to_string();
+    let words = "the model could not be evaluated on data.eval: rows cannot be grouped by column `list`, which is List";
+    assert!(said.contains(words), "{said}");
 }

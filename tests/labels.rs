@@ -225,13 +225,18 @@ fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone()
         assert!(groups[1] > 0 && groups[1] < groups[0], "{groups:?}");
         let of_slices = |slices: &[forebay::pipelines::Slice]| slices.iter().map(|slice| slice.rows).sum::<u64>();
         assert!(of_slices(&buy.slices) > 0 && of_slices(&buy.slices) < of_slices(&click.slices));
-        let evaluated = trained.model.evaluate(none.to_str().unwrap());
-        if after_click {
-            assert!(evaluated.is_ok(), "rows without a click have no buy");
-        } else {
-            let Err(fault) = evaluated else { panic!("a label without rows was evaluated") };
-            let said = fault.to_string();
-            assert!(said.contains("no row has the label `buy`, so it cannot be evaluated"), "{said}");
+        // A bug: rows without one of the labels could not be evaluated at all.
+        let none = none.to_str().unwrap();
+        let (evaluation, _) = trained.model.evaluate(none).unwrap();
+        let [click, buy] = &evaluation.labels[..] else { panic!("two labels") };
+        assert!(click.rows == 100 && click.logloss.is_finite() && click.gauc.is_some());
+        assert_eq!(buy.is_measured(), after_click, "rows without a click have no buy");
+        if !after_click {
+            assert!(buy.rows == 0 && buy.auc.is_none() && buy.logloss.is_nan() && buy.slices.is_empty());
+            let eval = ["eval", "--model", model, "--data", none];
+            common::exits(0, common::run(&eval), &["label: 100 rows", "buy: no row has the label\n"]);
+            let said = common::run(&[&eval[..], &["--set", "evaluation.label=buy"]].concat());
+            common::exits(2, said, &["no row has the label `buy`, so it cannot be evaluated"]);
         }
     }
 }

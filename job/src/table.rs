@@ -31,8 +31,8 @@ pub struct TableOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear_optimizer: Option<Optimizer>,
     /// Optimizer of the embeddings. By default Adam with `lr = 0.001`, and with staleness 0 with the `lr` that is the default of
-    /// `train.optimizer`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`, which keeps one number of state per weight;
-    /// Adam keeps two. `lr` may change, as in `train.optimizer`.
+    /// `train.optimizer`; Adam without `lr` has this one. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`, which keeps one
+    /// number of state per weight; Adam keeps two. `lr` may change, as in `train.optimizer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_optimizer: Option<Optimizer>,
     /// Initial values of a new embedding. Linear weights start at 0.

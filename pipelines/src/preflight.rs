@@ -17,8 +17,8 @@ use crate::sources;
 ///
 /// # Errors
 /// A user fault if the place of the model or of the checkpoints cannot be written, if it or that of the bad rows lies among the rows, if
-/// the place of the model holds something else, or if the rows of `data.eval` are not there, lack a column or have a column of another
-/// type. An external fault of a disk or a store.
+/// the place of the model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type
+/// or one by which they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check(job, context).map(drop)
 }

@@ -6,7 +6,7 @@ use forebay_actors::{counted, left_out_lines};
 use forebay_models::{
     ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The quality of a model's scores on some rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,11 +18,13 @@ pub struct Evaluation {
     pub rows: u64,
     /// Rows with label 1.
     pub positives: u64,
-    /// Weighted mean of the labels: the share of rows with label 1.
+    /// Weighted mean of the labels: the share of rows with label 1. NaN if nothing [is measured](Self::is_measured).
+    #[serde(deserialize_with = "nan_if_null")]
     pub positive_rate: f64,
     /// Exact area under the ROC curve of the scores of the weighted rows; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
-    /// Weighted mean of the cross entropy in nats.
+    /// Weighted mean of the cross entropy in nats. NaN if nothing [is measured](Self::is_measured).
+    #[serde(deserialize_with = "nan_if_null")]
     pub logloss: f64,
     /// See [`forebay_models::normalized_entropy`].
     pub normalized_entropy: Option<f64>,
@@ -83,6 +85,11 @@ pub struct Slice {
     pub copc: Option<f64>,
 }
 
+/// JSON has no NaN: it is null there.
+fn nan_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
 /// Most bins of the reliability table.
 const BINS: usize = 10;
 
@@ -110,6 +117,11 @@ impl Evaluation {
             rejected: BTreeMap::new(),
             labels: Vec::new(),
         }
+    }
+
+    /// Whether a row of a weight above 0 has the label. One of several labels may lack such rows; then it has no value of any metric.
+    pub fn is_measured(&self) -> bool {
+        !self.positive_rate.is_nan()
     }
 
     /// With several labels the quality of each, else only this one: what to show, one after the other.
@@ -177,7 +189,11 @@ impl std::fmt::Display for Evaluation {
         if let Some(label) = &self.label {
             write!(f, "{label}: ")?;
         }
-        write!(f, "{}, {:.2}% positive, ", counted(self.rows, "row"), 100.0 * self.positive_rate)?;
+        match self.rows {
+            0 => return f.write_str("no row has the label"),
+            rows if !self.is_measured() => return write!(f, "{}, all of weight 0", counted(rows, "row")),
+            rows => write!(f, "{}, {:.2}% positive, ", counted(rows, "row"), 100.0 * self.positive_rate)?,
+        }
         match self.auc {
             Some(auc) => write!(f, "AUC {auc:.5}, ")?,
             None => write!(f, "AUC undefined (one class only), ")?,
@@ -187,5 +203,26 @@ impl std::fmt::Display for Evaluation {
             write!(f, ", normalized entropy {entropy:.4}")?;
         }
         self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_that_no_row_has_is_null_in_json() {
+        let none = Evaluation { label: Some("buy".into()), ..Evaluation::new(&[], &[], None) };
+        assert_eq!(none.to_string(), "buy: no row has the label");
+        let weightless = Evaluation::new(&[0.5, -1.0], &[1.0, 0.0], Some(&[0.0, 0.0]));
+        assert_eq!(weightless.to_string(), "2 rows, all of weight 0");
+        for evaluation in [none, weightless] {
+            let json = serde_json::to_value(&evaluation).unwrap();
+            let metrics = ["positive_rate", "auc", "logloss", "normalized_entropy", "copc"];
+            assert!(metrics.iter().all(|metric| json[metric].is_null()), "{json}");
+            let read: Evaluation = serde_json::from_value(json).unwrap();
+            assert!(read.logloss.is_nan() && !read.is_measured() && read.rows == evaluation.rows);
+        }
+        assert!(Evaluation::new(&[0.5], &[0.0], None).is_measured());
     }
 }

@@ -86,10 +86,11 @@ impl RunTypes {
     /// Rows of the run, of `job`, have these types: rows that it reads, or those before the checkpoint that it goes on from.
     ///
     /// # Errors
-    /// A user fault that names a column if they differ from those of earlier rows or of the model that the run goes on from, or if the
-    /// rows of `data.eval` cannot be read like them.
+    /// A user fault that names a column if they differ from those of earlier rows or of the model that the run goes on from, if the
+    /// statistics of the job are of another transform, or if the rows of `data.eval` cannot be read like them.
     pub(crate) fn add(&self, job: &Job, rows: RowTypes) -> Result<(), Fault> {
         let columns = &job.columns;
+        rows.types.check_statistics(columns)?;
         if let Some(found) = self.0.found.get() {
             return found.types.check(columns, &rows.types);
         }

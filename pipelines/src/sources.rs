@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::own_thread::on_own_thread;
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::run_types::{FileTypes, RowTypes};
-use crate::stages::check_columns;
+use crate::stages::{check_columns, check_groups};
 
 /// Reads `columns` at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does not give the format,
 /// it blocks while it lists the files.
@@ -127,8 +127,9 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
-/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Returns the types. Returns `None` for
-/// custom sources, which it does not open, and if custom stages come between source and parser: then it does not check the types.
+/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed, and by which rows can be grouped.
+/// Returns the types. Returns `None` for custom sources, which it does not open, and if custom stages come between source and parser: then
+/// it does not check the types.
 pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Option<FileTypes>, Fault> {
     if job.data.source.is_some() {
         return Ok(None);
@@ -138,7 +139,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
     let in_files = file_columns(job, format.format, with_groups(job), &[])?;
     let told = format.format;
-    let columns = &job.columns;
+    let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
     on_own_thread("opening files", || {
         block_on(async {
@@ -150,6 +151,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
             };
             let Some(rows) = rows.filter(|_| types) else { return Ok(None) };
             check_columns(columns, &rows)?;
+            check_groups(&groups, &rows)?;
             let folders = source.folder_columns(&in_files);
             Ok(Some(FileTypes { format: told, rows: RowTypes::of(job, rows.schema_ref()), folders }))
         })

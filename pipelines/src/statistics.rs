@@ -1,6 +1,7 @@
 //! Statistics of the columns of a job's training rows, in one pass: what `scale` and `quantiles` need.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_base::mix64;
@@ -12,8 +13,9 @@ use forebay_job::{
 
 use crate::context::Context;
 use crate::flow::ExampleBatch;
+use crate::run_types::RunTypes;
 use crate::sources;
-use crate::stages::Parse;
+use crate::stages::{ExpectedTypes, Parse};
 
 /// What the columns of a job's training rows hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,7 +52,11 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let rows = context.registry.after_read.wire(rows, &job.pipeline.after_read, links.to_parse(), job, true)?;
     let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
     let of_slots = features.len();
-    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone()).for_statistics(of_slots);
+    let types = RunTypes::default();
+    let expected = ExpectedTypes::Run(types.clone(), Arc::new(job.clone()));
+    let parse = move |_replica| {
+        Parse::new(&columns, 0, on_bad_row.clone()).expecting(expected.clone()).for_statistics(of_slots)
+    };
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let measure = Measure::of(features.len(), cut.len());
@@ -59,11 +65,14 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let measured: Option<Measure> = outcome.results.take("measure");
     let Measure { moments, samples, rows } =
         measured.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
+    let types = types.get().unwrap_or_default().types;
+    // What `auto` meant in these rows: it may mean something else in others.
+    let resolved = |feature: &DenseColumn| DenseColumn { transform: types.transform_of(feature), ..feature.clone() };
     let dense = features.into_iter().zip(moments);
     let quantiles = cut.into_iter().zip(samples);
     Ok(ColumnStatistics {
         dense: dense
-            .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(feature)?)))
+            .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(&resolved(feature))?)))
             .collect::<Result<_, Fault>>()?,
         quantiles: quantiles
             .map(|(slot, sample)| Ok((slot.column.clone(), sample.boundaries(slot)?)))

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use arrow::datatypes::Schema;
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::{Format, ValueKind};
-use forebay_job::{Columns, Job, SlotKind, Transform};
+use forebay_job::{Columns, DenseColumn, Job, SlotKind, Transform};
 
 use crate::column_type::{ColumnType, feature_types};
 use crate::training_summary::TrainingSummary;
@@ -60,12 +60,8 @@ impl TrainedTypes {
     /// job has `auto`.
     pub(crate) fn pinned(&self, job: &Job) -> Job {
         let mut job = job.clone();
-        for dense in job.columns.dense.iter_mut().filter(|dense| dense.transform == Transform::Auto) {
-            dense.transform = match self.0.get(&dense.column) {
-                None => Transform::Auto,
-                Some(ColumnType::Integer) => Transform::Log1p,
-                Some(_) => Transform::None,
-            };
+        for dense in &mut job.columns.dense {
+            dense.transform = self.transform_of(dense);
         }
         for slot in job.columns.slots.iter_mut().filter(|slot| slot.kind == SlotKind::Auto) {
             slot.kind = match self.0.get(&slot.column) {
@@ -76,6 +72,41 @@ impl TrainedTypes {
             };
         }
         job
+    }
+
+    /// The transform of a dense feature in rows of these types; `auto` if its type is not known, or not one of numbers.
+    pub(crate) fn transform_of(&self, dense: &DenseColumn) -> Transform {
+        match (dense.transform, self.0.get(&dense.column)) {
+            (Transform::Auto, Some(ColumnType::Integer)) => Transform::Log1p,
+            (Transform::Auto, Some(ColumnType::Boolean | ColumnType::TextInteger | ColumnType::Number)) => {
+                Transform::None
+            }
+            (transform, _) => transform,
+        }
+    }
+
+    /// Whether the statistics of dense features describe values of the transform that rows of these types get. Statistics that do not say
+    /// what `auto` meant fit all.
+    ///
+    /// # Errors
+    /// A user fault that names the first column that does not fit.
+    pub(crate) fn check_statistics(&self, columns: &Columns) -> Result<(), Fault> {
+        for dense in columns.dense.iter().filter(|dense| dense.scale.is_some()) {
+            let Some(statistics) = columns.statistics_of(&dense.column) else { continue };
+            let (described, here) = (statistics.transform, self.transform_of(dense));
+            if described == here || [described, here].contains(&Transform::Auto) {
+                continue;
+            }
+            let name = &dense.column;
+            let [described, here] = [described, here].map(|it| if it == Transform::Log1p { "log1p" } else { "none" });
+            return Err(Fault::user(format!(
+                "columns.statistics.{name} was computed with the transform {described}, and `auto` means {here} for the values of \
+                 `{name}` in these rows: `forebay data stats JOB --write` computes the statistics of these rows, or set \
+                 transform = \"{described}\" in columns.dense"
+            ))
+            .kind(FaultKind::BadData));
+        }
+        Ok(())
     }
 
     /// Whether `columns` of the types `found` have the meaning that they had in training. A column whose type is unknown on either side
@@ -211,6 +242,33 @@ mod tests {
             types(&[("s", Text)]).check(&columns, &TrainedTypes::default()).is_ok(),
             "a column that all files lack"
         );
+    }
+
+    /// A bug: statistics of CSV, where `auto` is `none`, scaled the logarithms of integers of Parquet.
+    #[test]
+    fn statistics_of_another_transform_than_auto_means_are_refused() {
+        use ColumnType::{Boolean, Integer, Number, Text, TextInteger};
+        let check = |transform: &str, kind| {
+            let columns = columns(&format!(
+                "dense = [{{ column = 'x', scale = 'z_score' }}]\nslots = []\n\
+                 statistics = {{ x = {{ mean = 1, std = 2, min = 0, max = 9, transform = '{transform}' }} }}"
+            ));
+            types(&[("x", kind)]).check_statistics(&columns).map_err(|fault| fault.to_string())
+        };
+        for kind in [Boolean, TextInteger, Number] {
+            assert!(check("none", kind).is_ok() && check("auto", kind).is_ok(), "{kind}");
+            let said = check("log1p", kind).unwrap_err();
+            assert!(said.contains("columns.statistics.x was computed with the transform log1p"), "{said}");
+            assert!(said.contains("`auto` means none") && said.contains("transform = \"log1p\""), "{said}");
+        }
+        assert!(check("log1p", Integer).is_ok() && check("auto", Integer).is_ok());
+        assert!(check("none", Integer).unwrap_err().contains("`auto` means log1p"));
+        assert!(check("none", Text).is_ok(), "another fault says that it is no number");
+        let named = columns(
+            "dense = [{ column = 'x', transform = 'none', scale = 'min_max' }]\nslots = []\n\
+             statistics = { x = { mean = 1, std = 2, min = 0, max = 9, transform = 'none' } }",
+        );
+        types(&[("x", Integer)]).check_statistics(&named).unwrap();
     }
 
     #[test]

@@ -105,7 +105,8 @@ impl TensorBoard {
             (None, None) => {}
         }
         let of_labels = evaluation.map_or(&[][..], |evaluation| &evaluation.labels);
-        let scalars: Vec<(String, f64)> = of_labels.iter().flat_map(label_scalars).collect();
+        let of_labels = of_labels.iter().filter(|of_label| of_label.is_measured());
+        let scalars: Vec<(String, f64)> = of_labels.flat_map(label_scalars).collect();
         if !scalars.is_empty() {
             self.write(steps_of_saved(trained), scalars);
         }

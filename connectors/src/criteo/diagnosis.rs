@@ -39,6 +39,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     }
     for (at, field) in fields.into_iter().enumerate() {
         let (fine, reason, expected) = match at {
+            0 if field.is_empty() => (false, Reason::NoLabel, "0 or 1"),
             0 => (matches!(field, b"0" | b"1"), Reason::BadLabel, "0 or 1"),
             1..=INTEGERS => (is_integer(field), Reason::NotAnInteger, "nothing or an integer of 32 bits"),
             _ => (
@@ -106,6 +107,7 @@ mod tests {
             said(|f| f[0] = "2".into())
                 .contains("column 1 (label): label is neither 0 nor 1: found `2`, expected 0 or 1")
         );
+        assert!(said(|f| f[0].clear()).contains("column 1 (label): label is missing: found ``, expected 0 or 1"));
         assert!(said(|f| f[3] = "x7".into()).contains("column 4 (I3): not an integer: found `x7`"));
         assert!(said(|f| f[3] = "2147483648".into()).contains("not an integer"));
         assert!(said(|f| f[14] = "68fd1e6g".into()).contains("column 15 (C1): not a hex category: found `68fd1e6g`"));

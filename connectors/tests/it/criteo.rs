@@ -92,7 +92,7 @@ fn bad_rows() -> Vec<(Vec<u8>, &'static str)> {
         (b"1\t2\t3".to_vec(), "too few fields"),
         ((good(5) + "\t1").into_bytes(), "too many fields"),
         (change(0, b"2"), "label is neither 0 nor 1"),
-        (change(0, b""), "label is neither 0 nor 1"),
+        (change(0, b""), "label is missing"),
         (change(7, b"1.5"), "not an integer"),
         (change(7, b"99999999999"), "not an integer"),
         (change(20, b"xyz"), "not a hex category"),

@@ -105,7 +105,8 @@ pub struct DenseStatistics {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// The transform of the values that they describe.
+    /// The transform of the values that they describe. Those of a feature with `auto` say what it meant, `none` or `log1p`; if they say
+    /// `auto`, nothing is known.
     #[serde(default)]
     pub transform: Transform,
     /// Their limits.
@@ -264,7 +265,9 @@ impl DenseColumn {
                 "columns.statistics.{name}: mean, std, min and max must be finite, std at least 0, min at most max"
             )));
         }
-        if transform != self.transform || clip != self.clip {
+        // `auto` is one of the two in the rows that they describe; the types of other rows are not known here.
+        let of_auto = self.transform == Transform::Auto && matches!(transform, Transform::None | Transform::Log1p);
+        if (transform != self.transform && !of_auto) || clip != self.clip {
             return Err(Fault::user(format!(
                 "columns.statistics.{name} was computed with another transform or clip than `{name}` has in \
                  columns.dense: {compute}"
@@ -353,13 +356,22 @@ mod tests {
             ),
             ("{ column = 'x', transform = 'age_hours', at = 'y', length = 2 }", "an age is of one moment"),
             ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics has no entry"),
-            ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x was computed with another transform"),
+            (
+                "{ column = 'x', transform = 'none', scale = 'z_score' }",
+                "columns.statistics.x was computed with another transform",
+            ),
             ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "another transform"),
         ] {
             let said = check(&format!("dense = [{dense}]\nslots = []\n{statistics}")).unwrap_err().to_string();
             assert!(said.contains(words), "no {words:?} in: {said}");
         }
         check(&format!("dense = [{{ column = 'x', transform = 'log1p', scale = 'min_max' }}]\n{statistics}")).unwrap();
+        let auto = |transform: &str| {
+            let statistics = statistics.replace("log1p", transform);
+            check(&format!("dense = [{{ column = 'x', scale = 'min_max' }}]\n{statistics}"))
+        };
+        assert!(["auto", "none", "log1p"].into_iter().all(|transform| auto(transform).is_ok()));
+        assert!(["log", "hour"].into_iter().all(|transform| auto(transform).is_err()), "`auto` is never one of these");
         let broken = statistics.replace("std = 1", "std = -1");
         let said = check(&format!("dense = [{{ column = 'x', transform = 'log1p', scale = 'min_max' }}]\n{broken}"));
         assert!(said.unwrap_err().to_string().contains("columns.statistics.x: mean, std"));

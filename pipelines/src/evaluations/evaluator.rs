@@ -162,6 +162,9 @@ impl Worker {
 fn others(evaluation: &Evaluation) -> String {
     let others = evaluation.labels.iter().filter(|other| other.label != evaluation.label);
     others.fold(String::new(), |line, other| {
+        if !other.is_measured() {
+            return line + &format!("; {other}");
+        }
         let auc = other.auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.5}"));
         line + &format!("; {}: AUC {auc}, logloss {:.5}", other.label.as_deref().unwrap_or_default(), other.logloss)
     })

@@ -75,29 +75,34 @@ impl Evaluate {
         Evaluation { gauc: self.gauc(of, None), slices: self.slices(of), ..all }
     }
 
-    /// The quality of each of several labels on the rows that have it, and of the one that the options name on top.
+    /// The quality of each of several labels on the rows that have it, and of the one that the options name, or else the first, on top.
+    ///
+    /// # Errors
+    /// A user fault if no row of a weight above 0 has that one.
     fn of_labels(&self, weights: Option<&[f32]>) -> Result<Evaluation, Fault> {
         let count = self.names.len();
         let of_label = |(k, name): (usize, &String)| {
             let own = LabelRows::of(&self.logits, &self.labels, weights, k, count);
-            if own.labels.is_empty() {
-                return Err(Fault::user(format!("no row has the label `{name}`, so it cannot be evaluated")));
-            }
-            if own.weights.as_ref().is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
-                return Err(Fault::user(format!(
-                    "all rows with the label `{name}` have weight 0, so it cannot be evaluated"
-                )));
-            }
             let known = OfLabel { logits: &own.logits, labels: &own.labels, weights: own.weights.as_deref() };
             let quality = Evaluation::new(known.logits, known.labels, known.weights);
             let gauc = self.gauc(&known, own.rows.as_deref());
             let [logits, labels] = [&self.logits, &self.labels].map(|of| label_column(of, k, count));
             let slices = self.slices(&OfLabel { logits: &logits, labels: &labels, weights });
-            Ok(Evaluation { label: Some(name.clone()), gauc, slices, ..quality })
+            Evaluation { label: Some(name.clone()), gauc, slices, ..quality }
         };
-        let labels: Vec<Evaluation> = self.names.iter().enumerate().map(of_label).collect::<Result<_, Fault>>()?;
-        let main = self.options.label.as_ref().and_then(|label| self.names.iter().position(|name| name == label));
-        Ok(Evaluation { labels: labels.clone(), ..labels[main.unwrap_or(0)].clone() })
+        let labels: Vec<Evaluation> = self.names.iter().enumerate().map(of_label).collect();
+        let named = self.options.label.as_ref().and_then(|label| self.names.iter().position(|name| name == label));
+        let main = &labels[named.unwrap_or(0)];
+        if !main.is_measured() {
+            let name = main.label.as_deref().unwrap_or_default();
+            let what = match main.rows {
+                0 => format!("no row has the label `{name}`"),
+                _ => format!("all rows with the label `{name}` have weight 0"),
+            };
+            let what = format!("{what}, so it cannot be evaluated: name another one in evaluation.label");
+            return Err(Fault::user(what));
+        }
+        Ok(Evaluation { labels: labels.clone(), ..main.clone() })
     }
 
     /// The GAUC of `of`, whose rows have the numbers `rows` in the evaluation; `None`: they are all rows.

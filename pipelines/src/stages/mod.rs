@@ -40,6 +40,7 @@ pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
+pub(crate) use row_groups::check_groups;
 pub(crate) use ship::Ship;
 pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};

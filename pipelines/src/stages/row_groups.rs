@@ -3,10 +3,10 @@
 
 use std::collections::HashMap;
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::DataType;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 /// The values of one column, row by row.
 pub(super) struct RowGroups {
@@ -29,23 +29,25 @@ impl RowGroups {
     /// # Errors
     /// A user fault if values of this type cannot be told apart as text (lists, for instance).
     pub(super) fn add(&mut self, values: &ArrayRef) -> Result<(), Fault> {
-        let text = match values.data_type() {
+        // The rows of an evaluation have no dictionaries any more, but those of a file that is checked may have them.
+        let kind = match values.data_type() {
+            DataType::Dictionary(_, values) => values.as_ref(),
+            kind => kind,
+        };
+        let text = match kind {
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => None,
             kind if kind.is_nested() => None,
             _ => cast(values, &DataType::Utf8).ok(),
         };
         let Some(text) = text else {
             return Err(Fault::user(format!(
-                "rows cannot be grouped by column `{}`, which is {}: name a column with one number, string, date or boolean \
+                "rows cannot be grouped by column `{}`, which is {kind}: name a column with one number, string, date or boolean \
                  for each row",
-                self.column,
-                values.data_type()
-            )));
+                self.column
+            ))
+            .kind(FaultKind::BadData));
         };
-        let is_float = match values.data_type() {
-            DataType::Dictionary(_, values) => values.is_floating(),
-            kind => kind.is_floating(),
-        };
+        let is_float = kind.is_floating();
         for value in text.as_string::<i32>() {
             let number = match value.and_then(|value| if is_float { of_float(value) } else { Some(value) }) {
                 None => MISSING,
@@ -81,6 +83,18 @@ impl RowGroups {
     }
 }
 
+/// Checks before an evaluation that the types of these columns of `rows` tell groups apart. Columns that `rows` lacks are not checked.
+///
+/// # Errors
+/// A user fault that names the first column that cannot.
+pub(crate) fn check_groups(columns: &[String], rows: &RecordBatch) -> Result<(), Fault> {
+    let there = columns.iter().filter_map(|name| Some((name, rows.column_by_name(name)?)));
+    for (name, values) in there {
+        RowGroups::new(name.clone()).add(&values.slice(0, 0))?;
+    }
+    Ok(())
+}
+
 /// The text of a floating-point number: NaN is a missing value, as elsewhere, and both zeros are one.
 fn of_float(text: &str) -> Option<&str> {
     match text.parse::<f64>() {
@@ -95,6 +109,7 @@ mod tests {
     use std::sync::Arc;
 
     use arrow::array::{Float32Array, Float64Array, StringArray};
+    use arrow::datatypes::{Field, Schema, TimeUnit};
 
     use super::*;
 
@@ -111,5 +126,31 @@ mod tests {
         let mut groups = RowGroups::new("x".to_owned());
         groups.add(&(Arc::new(StringArray::from(vec!["NaN", "-0.0", "0.0"])) as ArrayRef)).unwrap();
         assert_eq!(groups.rows, [0, 1, 2], "texts are what they are");
+    }
+
+    #[test]
+    fn types_that_tell_no_groups_apart_are_found_without_rows() {
+        let binaries = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
+        let zone = DataType::Timestamp(TimeUnit::Second, Some("Europe/Nowhere".into()));
+        let texts = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let kinds = [
+            ("list", DataType::new_list(DataType::Int64, true), false),
+            ("binary", DataType::LargeBinary, false),
+            ("binaries", binaries, false),
+            ("zone", zone, false),
+            ("number", DataType::Float32, true),
+            ("text", texts, true),
+            ("day", DataType::Date32, true),
+            ("nothing", DataType::Null, true),
+        ];
+        let schema =
+            Schema::new(kinds.each_ref().map(|(name, kind, _)| Field::new(*name, kind.clone(), true)).to_vec());
+        let rows = RecordBatch::new_empty(Arc::new(schema));
+        for (name, _, fine) in kinds {
+            let checked = check_groups(&["absent".to_owned(), name.to_owned()], &rows);
+            assert_eq!(checked.is_ok(), fine, "{name}");
+            let named = |fault: Fault| fault.to_string().contains(&format!("cannot be grouped by column `{name}`"));
+            assert!(checked.err().is_none_or(named), "{name}");
+        }
     }
 }

@@ -108,8 +108,11 @@ impl Eval {
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
                 for evaluation in evaluation.of_labels() {
-                    out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
-                    evaluation.group_lines().iter().try_for_each(out::print)?;
+                    out::print(format_args!("{set}{evaluation}"))?;
+                    if evaluation.is_measured() {
+                        out::print(evaluation.reliability_lines())?;
+                        evaluation.group_lines().iter().try_for_each(out::print)?;
+                    }
                 }
                 evaluation.left_out_lines().try_for_each(|line| out::print(format_args!("{set}{line}")))?;
             }

@@ -42,7 +42,8 @@ function labels(of) {
   $("labels").parentElement.hidden = of.length === 0;
   if (of.length === 0) return;
   const digits = (value, n) => value?.toFixed(n) ?? "undefined";
-  const row = (each) => [each.label, digits(100 * each.positive_rate, 2) + "%", digits(each.auc, 5), digits(each.logloss, 5), digits(each.normalized_entropy, 4), digits(each.copc, 4)];
+  const share = (value) => (value === null ? "undefined" : `${digits(100 * value, 2)}%`);
+  const row = (each) => [each.label, share(each.positive_rate), digits(each.auc, 5), digits(each.logloss, 5), digits(each.normalized_entropy, 4), digits(each.copc, 4)];
   table("labels", ["label", "positive", "AUC", "logloss", "normalized entropy", "COPC"], of.map(row));
 }
 

@@ -14,6 +14,8 @@ const NOT_SOFT: &str = "label is not from 0 to 1";
 const NO_LABEL: &str = "label is missing";
 const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
+/// Beyond `f32`.
+const LARGE_WEIGHT: &str = "weight is above 3.4e38";
 
 /// The label of each row; that of a bad row is meaningless. A label that the row lacks is NaN, if the job says so (`mask_missing`), and the
 /// row is not bad for that. In `positives` it sets the bit of each value that `positive` lists, of the first 64, if a row has it.
@@ -84,14 +86,18 @@ fn values(
     match &label.positive {
         None if label.soft => {
             let labels = numbers(name, array, "a number from 0 to 1")?;
-            let fine = |value: f64| (0.0..=1.0).contains(&value);
-            refuse(name, array, (&labels, masked), fine, NOT_SOFT, "a number from 0 to 1", bad);
+            let wrong = |value: f64| match value {
+                missing if missing.is_nan() => Some(NO_LABEL),
+                0.0..=1.0 => None,
+                _ => Some(NOT_SOFT),
+            };
+            refuse(name, array, (&labels, masked), wrong, "a number from 0 to 1", bad);
             Ok(labels.into_iter().map(|value| value as f32).collect())
         }
         None => binary(name, array, masked, bad),
         Some(Positive(PositiveRule::Compared(comparison, limit))) => {
             let values = numbers(name, array, "a number, to compare it")?;
-            refuse(name, array, (&values, masked), |value| !value.is_nan(), NO_LABEL, "a number", bad);
+            refuse(name, array, (&values, masked), no_label, "a number", bad);
             let label = |holds: bool| f32::from(u8::from(holds));
             let holds = |integer: i128| comparison.holds(difference(integer, *limit), 0.0);
             Ok(match long_integers(array) {
@@ -105,11 +111,20 @@ fn values(
 
 /// The weight of each row; that of a bad row is meaningless.
 pub(super) fn weights(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
-    const EXPECTED: &str = "a finite number of at least 0";
+    const EXPECTED: &str = "a number from 0 to 3.4e38";
     let weights = numbers(name, array, "a number of at least 0, for a weight")?;
-    let fine = |weight: f64| weight >= 0.0 && (weight as f32).is_finite();
-    refuse(name, array, (&weights, &Masked(None)), fine, BAD_WEIGHT, EXPECTED, bad);
+    let wrong = |weight: f64| match (weight >= 0.0 && weight.is_finite(), (weight as f32).is_finite()) {
+        (true, true) => None,
+        (true, false) => Some(LARGE_WEIGHT),
+        (false, _) => Some(BAD_WEIGHT),
+    };
+    refuse(name, array, (&weights, &Masked(None)), wrong, EXPECTED, bad);
     Ok(weights.into_iter().map(|weight| weight as f32).collect())
+}
+
+/// The reason why a label that is compared with others is bad: it is missing.
+fn no_label(value: f64) -> Option<&'static str> {
+    value.is_nan().then_some(NO_LABEL)
 }
 
 fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
@@ -122,9 +137,10 @@ fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> R
     if !binary || array.null_count() > 0 {
         for (row, &label) in labels.iter().enumerate().filter(|(row, _)| !masked.has(*row)) {
             if array.is_null(row) {
-                bad.add(row, NOT_BINARY, || format!("column `{name}` has no value, expected 0 or 1"));
+                bad.add(row, NO_LABEL, || format!("column `{name}` has no value, expected 0 or 1"));
             } else if label != 0.0 && label != 1.0 {
-                bad.add(row, NOT_BINARY, || format!("column `{name}` is {}, expected 0 or 1", shown(label)));
+                let reason = if label.is_nan() { NO_LABEL } else { NOT_BINARY };
+                bad.add(row, reason, || format!("column `{name}` is {}, expected 0 or 1", shown(label)));
             }
         }
     }
@@ -165,7 +181,7 @@ fn one_of(
             return Err(wrong_type(name, array, Wanted::Other(&expected)));
         }
         let numbers = numbers(name, array, "numbers")?;
-        refuse(name, array, (&numbers, masked), |value| !value.is_nan(), NO_LABEL, "a value", bad);
+        refuse(name, array, (&numbers, masked), no_label, "a value", bad);
         if let Some(integers) = long_integers(array) {
             let wanted: Vec<Option<i128>> = values.iter().map(|value| whole(value)).collect();
             let place = |integer: i128| wanted.iter().position(|&wanted| wanted == Some(integer));
@@ -236,25 +252,25 @@ pub(super) fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Ve
     Ok(numbers.as_primitive::<Float64Type>().values().to_vec())
 }
 
-/// Adds the rows to `bad` whose value is missing or not `fine`, unless they are masked.
+/// Adds the rows to `bad` whose value is `wrong`, for the reason that it gives, unless they are masked. A missing value is NaN to `wrong`.
 fn refuse(
     name: &str,
     array: &ArrayRef,
     (values, masked): (&[f64], &Masked),
-    fine: impl Fn(f64) -> bool,
-    reason: &'static str,
+    wrong: impl Fn(f64) -> Option<&'static str>,
     expected: &str,
     bad: &mut BadRows,
 ) {
-    if array.null_count() == 0 && values.iter().all(|&value| fine(value)) {
+    if array.null_count() == 0 && values.iter().all(|&value| wrong(value).is_none()) {
         return;
     }
     for (row, &value) in values.iter().enumerate().filter(|(row, _)| !masked.has(*row)) {
-        if array.is_null(row) {
-            bad.add(row, reason, || format!("column `{name}` has no value, expected {expected}"));
-        } else if !fine(value) {
-            bad.add(row, reason, || format!("column `{name}` is {}, expected {expected}", shown(value)));
-        }
+        let is_missing = array.is_null(row);
+        let Some(reason) = wrong(if is_missing { f64::NAN } else { value }) else { continue };
+        bad.add(row, reason, || match is_missing {
+            true => format!("column `{name}` has no value, expected {expected}"),
+            false => format!("column `{name}` is {}, expected {expected}", shown(value)),
+        });
     }
 }
 

@@ -43,7 +43,9 @@ impl TypeCheck {
             ExpectedTypes::Any => {}
             ExpectedTypes::Run(types, job) => types.add(job, RowTypes::of(job, &schema))?,
             ExpectedTypes::Model(types, job) => {
-                types.check(&job.columns, &TrainedTypes::in_rows(&job.columns, &schema))?;
+                let found = TrainedTypes::in_rows(&job.columns, &schema);
+                types.check(&job.columns, &found)?;
+                found.check_statistics(&job.columns)?;
             }
         }
         self.seen = Some(schema);
