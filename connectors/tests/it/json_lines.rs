@@ -182,6 +182,9 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
     fs::write(&path, "{\"n\": 1,\n[1]\n").unwrap();
     let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, all because of this: not a JSON object"), "{said}");
+    fs::write(&path, "{\"n\": 1,\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
+    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    assert!(said.contains("2 rows were rejected, 1 of them because of this: "), "{said}");
 }
 
 /// A bug: with `skip` all of their lines were left out.
