@@ -17,7 +17,8 @@ use crate::out;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
     /// Text for people, or JSON for programs: one object per line, logs and progress on standard error, and on standard output the results
-    /// of train, launch, role, eval, data convert and data inspect and the address of serve. The results of other commands stay text
+    /// of train, launch, role, eval, data synth, data convert and data inspect and the address of serve. The results of other commands stay
+    /// text
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: Format,
 

@@ -31,7 +31,10 @@ const TO_BEGIN: Duration = Duration::from_secs(1);
 /// What a command that writes a folder says at the first signal.
 pub(crate) const NOTHING_IS_WRITTEN: &str = "nothing is written";
 
-const TRAINING_STOPS: &str = "trains on what was read, then saves the model or a checkpoint";
+const TRAINING_STOPS: &str = "trains on what was read, then saves the model";
+
+/// What a run with checkpoints says instead.
+const CHECKPOINT_STOPS: &str = "the run ends with a checkpoint of what it has trained on, for --resume";
 
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
@@ -51,6 +54,8 @@ struct Signals {
     drain: Arc<AtomicBool>,
     /// Whether there is something to drain. Before that the first signal ends the program.
     begun: AtomicBool,
+    /// The run has checkpoints, and ends with one.
+    ends_with_checkpoint: AtomicBool,
     /// No signal after the first one counts.
     only_drains: AtomicBool,
     at_once: AtomicBool,
@@ -114,6 +119,7 @@ impl Stop {
                     true => "",
                     false => " (a second Ctrl-C or signal stops at once)",
                 };
+                let first = if signals.ends_with_checkpoint.load(Ordering::SeqCst) { CHECKPOINT_STOPS } else { first };
                 say(format, &format!("stopping: {first}{second}"));
             }
             Asks::ToDrain => {
@@ -139,6 +145,11 @@ impl Stop {
     /// From here on there is something to drain: the first signal does not end the program by itself.
     pub(crate) fn has_begun(&self) {
         self.0.begun.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the run of a job ends with a checkpoint, which the first signal says.
+    pub(crate) fn ends_with_checkpoint(&self, yes: bool) {
+        self.0.ends_with_checkpoint.store(yes, Ordering::SeqCst);
     }
 
     /// From here on no second signal stops at once. For a child of `launch`, which passes on that it was asked to drain also to a child that was

@@ -352,4 +352,10 @@ fn with_logs_in_json_the_results_are_json_too() {
     let said = json(&["data", "convert", rows, "--out", out, "--on-bad-row", "skip", "--log-format", "json"]);
     assert_eq!((&said["written"]["rows"], &said["rejected"]["too many fields"]), (&1.into(), &1.into()), "{said}");
     assert_eq!(json(&["data", "inspect", rows, "--log-format", "json"])["rows"], 1);
+    common::exits(2, run(&["data", "convert", rows, "--out", out, "--replace"]), &["by --on-bad-row of data convert"]);
+    for format in ["parquet", "criteo"] {
+        let more = ["--format", format, "--replace", "--log-format", "json"];
+        let said = json(&[&["data", "synth", "--rows", "9", "--out", out][..], &more].concat());
+        assert_eq!((&said["written"]["rows"], &said["folder"]), (&9.into(), &out.into()), "{said}");
+    }
 }

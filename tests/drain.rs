@@ -54,11 +54,25 @@ fn the_first_signal_drains_saves_and_reports() {
         assert_eq!(report.ledger.read, report.ledger.delivered);
         let partial = dir.path().join("model.partial");
         assert!(text.contains(&format!("saved {}", partial.display())), "{text}");
+        assert!(text.contains("stopping: trains on what was read, then saves the model (a second"), "{text}");
         assert!(!dir.path().join("model").exists(), "{text}");
         let training = Model::load(partial, 1).unwrap().training.unwrap();
         assert_eq!((training.rows, training.ended), (report.ledger.delivered, RunEnd::Drained));
         assert_eq!(training.epochs, (training.rows - 1) / 4000, "epochs that were completed: {training:?}");
     }
+}
+
+/// A bug: it said that it trains on what was read.
+#[test]
+fn a_run_with_checkpoints_says_that_it_ends_with_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+    let training = start(&[&endless(&data, dir.path())[..], &[checkpoints]].concat(), dir.path(), 1.0);
+    training.signal("-INT");
+    let said = ["stopping: the run ends with a checkpoint of what it has trained on", "--resume goes on"];
+    let text = common::exits(5, training.wait(), &said);
+    assert!(!text.contains("trains on what was read"), "{text}");
 }
 
 #[test]

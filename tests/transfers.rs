@@ -177,6 +177,20 @@ fn separate_transfers_with_the_native_backend_are_refused() {
     assert!(text.contains("apart") && text.contains("inline"), "{text}");
 }
 
+/// A bug: only the training refused them, when its stage opened.
+#[test]
+fn a_plan_refuses_settings_of_dense_compute_that_a_training_refuses() {
+    let torch = ("train.backend=torch", "train.backend is \"torch\", but this program was built without libtorch");
+    let settings = [
+        ("train.clip_norm=0", "train.clip_norm is 0, expected a finite number above 0"),
+        ("train.clip_norm=-1", "train.clip_norm is -1"),
+        ("train.device=cuda:0", "train.device is \"cuda:0\", but train.backend is \"native\""),
+    ];
+    for (setting, words) in settings.into_iter().chain((!cfg!(feature = "torch")).then_some(torch)) {
+        common::exits(2, run(&["plan", "--set", "data.train=rows", "--set", setting]), &[words]);
+    }
+}
+
 #[cfg(feature = "torch")]
 mod with_libtorch {
     use super::*;

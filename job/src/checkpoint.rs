@@ -20,7 +20,8 @@ pub struct CheckpointOptions {
     pub from: Option<String>,
     /// The time between two checkpoints. At least 100ms.
     pub every: Interval,
-    /// Also write a checkpoint after this many rows, for instance `5_000_000`. Default: only time counts. At least 1.
+    /// Also write a checkpoint after this many rows, for instance `5_000_000`. A fast run trains on more rows before it: on the batches in
+    /// the links, and while another checkpoint is being written. Default: only time counts. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
     /// How many checkpoints stay. Older ones are removed. At least 1.

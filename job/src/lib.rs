@@ -111,7 +111,19 @@ impl Job {
         self.check_saved()?;
         self.check_sizes(&self.model_spec()?)?;
         self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
+        self.check_device()?;
         self.check_dense_l2()
+    }
+
+    /// Refuses a device on which the backend does not compute. Only a program knows where its own model computes.
+    fn check_device(&self) -> Result<(), Fault> {
+        let device = &self.train.device;
+        if self.train.backend == Backend::Torch || self.model.kind == ModelKind::Own || device == "cpu" {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "train.device is {device:?}, but train.backend is \"native\", which computes on \"cpu\": set backend to \"torch\""
+        )))
     }
 
     /// Refuses empty paths. [`check`](Self::check) does that, too.

@@ -120,6 +120,9 @@ impl TrainOptions {
                  set backend to \"torch\"",
             ));
         }
+        if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
+            return Err(Fault::user(format!("train.clip_norm is {norm}, expected a finite number above 0")));
+        }
         if self.clip_norm.is_some() && self.sync {
             return Err(Fault::user(
                 "train.clip_norm is not for train.sync = true: each trainer would scale its own part of the gradients; leave one of \
@@ -147,6 +150,16 @@ mod tests {
                 assert_eq!(options.transfers(), asked);
                 options.check().unwrap();
             }
+        }
+    }
+
+    #[test]
+    fn a_norm_that_clips_everything_or_nothing_is_refused() {
+        let check = |norm| TrainOptions { clip_norm: Some(norm), ..Default::default() }.check();
+        check(0.5).unwrap();
+        for wrong in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let said = check(wrong).unwrap_err().to_string();
+            assert!(said.contains(&format!("train.clip_norm is {wrong}, expected a finite")), "{said}");
         }
     }
 

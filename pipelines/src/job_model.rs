@@ -11,6 +11,17 @@ use crate::fault::model_fault;
 use crate::own_model::{ModelFactory, OwnModel};
 use crate::registry::Registry;
 
+const NO_TORCH: &str = "this program was built without libtorch: run `make setup`, then build with `--features torch`";
+
+/// Refuses to train on a backend that this program was built without. (Models that were trained on it can be read.)
+pub(crate) fn check_backend(job: &Job) -> Result<(), Fault> {
+    let torch = job.train.backend == Backend::Torch && job.model.kind != ModelKind::Own;
+    match torch && cfg!(not(feature = "torch")) {
+        true => Err(Fault::user(format!("train.backend is \"torch\", but {NO_TORCH}"))),
+        false => Ok(()),
+    }
+}
+
 /// The row parts of the job's table, and the factory of its dense model.
 #[derive(Clone)]
 pub struct JobModel {
@@ -125,8 +136,6 @@ fn on_backend(job: &Job, spec: &ModelSpec) -> Result<Box<dyn DenseModel>, ModelE
             Ok(Box::new(forebay_models::TorchModel::new(spec.clone(), optimizer, seed, threads, device)?))
         }
         #[cfg(not(feature = "torch"))]
-        Backend::Torch => Err(ModelError::Setting(
-            "this program was built without libtorch: run `make setup`, then build with `--features torch`".into(),
-        )),
+        Backend::Torch => Err(ModelError::Setting(NO_TORCH.into())),
     }
 }

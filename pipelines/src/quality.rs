@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_actors::{counted, left_out_lines};
+use forebay_actors::{commas, counted, left_out_lines};
 use forebay_models::{
     ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
@@ -141,13 +141,16 @@ impl Evaluation {
 
     /// The GAUC as a line, and each slice as one; empty without them.
     pub fn group_lines(&self) -> Vec<String> {
-        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
+        let rounded = |value: Option<f64>, digits: usize| {
+            value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        let shown = |value| rounded(value, 5);
         let gauc = self.gauc.iter().map(|gauc| {
             format!(
                 "  GAUC {} by {}: {} of {} {} both classes, with {}",
                 shown(gauc.auc),
                 gauc.column,
-                gauc.mixed_groups,
+                commas(gauc.mixed_groups),
                 counted(gauc.groups, "group"),
                 if gauc.mixed_groups == 1 { "has" } else { "have" },
                 counted(gauc.mixed_rows, "row")
@@ -162,8 +165,8 @@ impl Evaluation {
                 slice.positive_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", 100.0 * rate)),
                 shown(slice.auc),
                 shown(slice.logloss),
-                shown(slice.normalized_entropy),
-                shown(slice.copc)
+                rounded(slice.normalized_entropy, 4),
+                rounded(slice.copc, 4)
             )
         });
         gauc.chain(slices).collect()

@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
-use crate::job_model::JobModel;
+use crate::job_model::{JobModel, check_backend};
 use crate::look_ahead::LookAhead;
 use crate::model_folder::Predecessor;
 use crate::participation::Participation;
@@ -90,6 +90,7 @@ impl Resources {
     ) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(&job)?;
+        check_backend(&job)?;
         let model = JobModel::of(&job, &context.registry)?;
         let host = Host::start("ps")?;
         let table = table(&host, &job, &model.table_config(&job))?;

@@ -3,7 +3,7 @@
 use crate::Fault;
 use crate::actors::{FaultKind, Source, StageCx, left_out_lines};
 use crate::connectors::convert::{
-    Encoding, ParquetOptions, TextOptions, block_on, infer_columns, to_criteo_text, to_parquet,
+    Encoding, ParquetOptions, TextOptions, Written, block_on, infer_columns, to_criteo_text, to_parquet,
 };
 use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
@@ -317,7 +317,7 @@ impl Synth {
                 let folder = Folder::from(&self.out).stopped_by(stop.flag());
                 let written =
                     block_on(to_criteo_text(&mut source, &cx, folder, &options, |progress| bar.show(progress)))?;
-                out::print_or_drop(bar.done(&self.out, &written));
+                print_written(bar, &self.out, &written, &cx, logs);
                 Ok(())
             }
         }
@@ -490,16 +490,19 @@ fn write_parquet(
     let folder = Folder::from(out).stopped_by(stop.flag());
     let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
     let written = block_on(to_parquet(&mut source, &cx, folder, options, |progress| bar.show(progress)))?;
-    let said = bar.done(out, &written);
+    print_written(bar, out, &written, &cx, logs);
+    Ok(())
+}
+
+/// Prints what was written to the folder, and how many rows were left out.
+fn print_written(bar: Bar, folder: &str, written: &Written, cx: &StageCx, logs: &Logs) {
+    let (said, rejected) = (bar.done(folder, written), cx.ledger().snapshot().rejected);
     if logs.is_json() {
-        let reasons = cx.ledger().snapshot().rejected;
-        out::print_or_drop(serde_json::json!({ "folder": out, "written": written, "rejected": reasons }));
-        return Ok(());
+        out::print_or_drop(serde_json::json!({ "folder": folder, "written": written, "rejected": rejected }));
+        return;
     }
     out::print_or_drop(said);
-    let rejected = cx.ledger().snapshot().rejected;
     left_out_lines(&rejected).for_each(out::print_or_drop);
-    Ok(())
 }
 
 impl Inspect {

@@ -157,8 +157,9 @@ impl Predict {
         let Some(counts) = counts(&predicting.predictions, &self.data, "predict", "score")? else {
             return Ok(Ended::Drained);
         };
-        if !logs.quiet {
-            counts.iter().for_each(|line| logs.log_format.note(line));
+        match logs.quiet {
+            true => counts.iter().for_each(|line| tracing::warn!("{line}")),
+            false => counts.iter().for_each(|line| logs.log_format.note(line)),
         }
         Ok(Ended::Done)
     }

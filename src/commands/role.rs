@@ -86,6 +86,7 @@ impl RoleCommand {
         }
         let args = &self.run_args;
         let job = args.load()?;
+        stop.ends_with_checkpoint(job.checkpoint.to.is_some());
         let process = {
             let stop = stop.clone();
             ClusterProcess::new(self.process_config(&job)?).stopped_by(move || stop.asked())

@@ -53,6 +53,7 @@ impl Train {
         let Self { run: args } = self;
         let stop = Stop::listen(logs.log_format)?;
         let job = args.load()?;
+        stop.ends_with_checkpoint(job.checkpoint.to.is_some());
         if !job.placement.is_one_process() {
             return Err(Fault::user(
                 "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \

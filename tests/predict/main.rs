@@ -202,6 +202,10 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     let expected = format!("id,list,score\na,[1],{}\n,,\n\"c,\"\"d\"\"\",[],{}\ne,,\n", score(0), score(2));
     assert_eq!(text, expected);
     assert!(notes.contains("1 row without a score: dense value is not finite"), "{notes}");
+    // A bug: with --quiet nothing said so.
+    let quiet = [&arguments(&model, &data, Path::new("-"))[..], &skip, &["--quiet"]].concat();
+    let notes = String::from_utf8(common::forebay(&quiet).output().unwrap().stderr).unwrap();
+    assert!(notes.contains("WARN 1 row without a score: dense value is not finite"), "{notes}");
 
     let all_bad = dir.path().join("bad.parquet");
     let x: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN; 3]));

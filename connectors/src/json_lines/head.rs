@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::{StreamExt, TryStreamExt};
 
 use super::column::column_type;
@@ -81,7 +81,11 @@ pub(super) async fn read_heads(
     new_keys_are_bad: bool,
 ) -> Result<Vec<JsonHead>, Fault> {
     let heads: Vec<Head> = futures::stream::iter(files)
-        .map(|file| async move { Ok::<_, Fault>(head(&read_head(file).await?)) })
+        .map(|file| async move {
+            let text = read_head(file).await?;
+            one_object_per_line(&file.name, &text)?;
+            Ok::<_, Fault>(head(&text))
+        })
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
@@ -134,6 +138,20 @@ pub(super) async fn read_heads(
         JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes, names: known.clone() }))
     });
     Ok(layouts.collect())
+}
+
+/// Refuses a file that begins as an array, or as an object of several lines. All of its lines would be bad rows, and a run that leaves
+/// out bad rows would read nothing of it.
+fn one_object_per_line(name: &str, text: &[u8]) -> Result<(), Fault> {
+    let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_ascii_start();
+    let first_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
+    let (what, with) = match first_line {
+        [b'[', ..] => ("begins with `[`, as one JSON array", "jq -c '.[]'"),
+        b"{" => ("has an object of several lines", "jq -c ."),
+        _ => return Ok(()),
+    };
+    let said = format!("`{name}` {what}: JSON lines have one object per line; write it anew, for instance by `{with}`");
+    Err(Fault::user(said).kind(FaultKind::BadData))
 }
 
 /// Skips lines that are no objects: reading the rows reports them.

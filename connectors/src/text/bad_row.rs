@@ -24,7 +24,8 @@ pub enum OnBadRow {
     Fail,
     /// Leave it out and count it in the ledger, by reason.
     Skip,
-    /// As `skip`, and append it with its place and reason to `rejected.tsv` in this local folder.
+    /// As `skip`, and append it with its place and reason to a file in this local folder: a line that is not a row to `rejected.tsv`, a
+    /// row with a bad value to `parse-0.jsonl` (one file for each replica of `parse`).
     WriteTo(PathBuf),
 }
 

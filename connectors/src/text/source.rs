@@ -94,7 +94,8 @@ impl Rejections {
         }
         let share = match self.reasons.len() {
             1 => "all".to_owned(),
-            _ => format!("most of them ({rows})"),
+            _ if 2 * rows > self.reasons.values().sum::<u64>() => format!("most of them ({rows})"),
+            _ => format!("{rows} of them"),
         };
         format!(", {share} because of this: {reason}; the first begins at byte {offset} of `{name}`")
     }
@@ -231,7 +232,8 @@ impl<F: LineFormat> TextSource<F> {
         };
         let place = line.map_or_else(String::new, |line| format!(", line {line}"));
         Fault::user(format!(
-            "`{}`{place} (byte {}): {}; correct the row, or set on_bad_row to \"skip\" or {{ write_to = DIR }}",
+            "`{}`{place} (byte {}): {}; correct the row, or go on without such rows, by data.on_bad_row of the job (--set \
+             data.on_bad_row=skip) or by --on-bad-row of data convert",
             file.name, failed.offset, failed.bad
         ))
         .kind(failed.bad.kind())
@@ -337,9 +339,10 @@ impl<F: LineFormat> Source for TextSource<F> {
                     let fault = Fault::user(match self.seen.1 {
                         0 => format!("`{}` holds no usable row: it has none", self.input),
                         rejected => format!(
-                            "`{}` holds no usable row: {rejected} {} rejected{}",
+                            "`{}` holds no usable row: {} {} rejected{}",
                             self.input,
-                            if rejected == 1 { "row was" } else { "rows were" },
+                            counted(rejected, "row"),
+                            if rejected == 1 { "was" } else { "were" },
                             self.why.said(&self.files)
                         ),
                     });

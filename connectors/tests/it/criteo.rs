@@ -176,7 +176,7 @@ async fn no_rows_at_all_is_a_fault() {
     let cx = cx();
     let mut source = CriteoSource::new(dir.path(), options()).on_bad_row(OnBadRow::Skip);
     let said = read(&mut source, &cx).await.unwrap_err().to_string();
-    assert!(said.contains("no usable row: 10000 rows were rejected"), "{said}");
+    assert!(said.contains("no usable row: 10,000 rows were rejected"), "{said}");
     fs::write(dir.path().join("a.txt"), "").unwrap();
     let said = read(&mut CriteoSource::new(dir.path().join("a.txt"), options()), &cx).await.unwrap_err().to_string();
     assert!(said.contains("empty file"), "{said}");

@@ -182,6 +182,26 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
     fs::write(&path, "{\"n\": 1,\n[1]\n").unwrap();
     let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, all because of this: not a JSON object"), "{said}");
+    fs::write(&path, "{\"n\": 1,\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
+    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    assert!(said.contains("2 rows were rejected, 1 of them because of this: "), "{said}");
+}
+
+/// A bug: with `skip` all of their lines were left out.
+#[tokio::test]
+async fn an_array_and_objects_of_several_lines_are_refused_whatever_happens_to_bad_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = dir.path().join("a.jsonl");
+    fs::write(&good, "{\"n\": 1, \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
+    for (text, words) in [
+        ("[{\"n\": 1}, {\"n\": 2}]\n", "as one JSON array"),
+        ("\u{feff}\n [\n{\"n\": 1}\n]\n", "jq -c '.[]'"),
+        ("{\r\n  \"n\": 1\r\n}\r\n", "an object of several lines"),
+    ] {
+        fs::write(dir.path().join("b.jsonl"), text).unwrap();
+        let said = refused(typed(dir.path()).on_bad_row(OnBadRow::Skip)).await;
+        assert!(said.contains("b.jsonl`") && said.contains(words) && said.contains("one object per line"), "{said}");
+    }
 }
 
 #[tokio::test]

@@ -12,9 +12,10 @@ mod twice;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use forebay_actors::{Fault, counted};
+use forebay_actors::{Fault, commas, counted};
 use forebay_base::nearest;
 use forebay_connectors::{FileColumn, Format, ValueKind};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::label_column::Labels;
@@ -80,10 +81,11 @@ impl Default for Columns {
         Self {
             label: "label".into(),
             weight: None,
-            dense: expand("I1..I13").into_iter().map(DenseColumn::from).collect(),
+            dense: expand("I1..I13").expect("a range").into_iter().map(DenseColumn::from).collect(),
             statistics: None,
             quantiles: None,
             slots: expand("C1..C26")
+                .expect("a range")
                 .into_iter()
                 .map(|column| Slot { kind: SlotKind::Hex, ..Slot::from(column) })
                 .collect(),
@@ -270,20 +272,41 @@ pub(crate) fn by_column<'a, T>(entries: impl Iterator<Item = (&'a String, T)>) -
     all
 }
 
+/// The most columns that a range may stand for.
+const MOST_OF_RANGE: u64 = 100_000;
+
 /// `C1..C26` stands for the 26 names, `s01..s26` for 26 with two digits each; any other text for itself.
-fn expand(text: &str) -> Vec<String> {
-    let range = || {
-        let (first, last) = text.split_once("..")?;
-        let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
-        let (first, last) = (&first[stem.len()..], last.strip_prefix(stem)?);
-        let (from, to): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
-        // If a bound begins with a zero, all numbers have the width of the bounds, which must be the same.
-        let padded = |bound: &str| bound.len() > 1 && bound.starts_with('0');
-        let width = if padded(first) || padded(last) { first.len() } else { 0 };
-        let fits = from <= to && to - from < 100_000 && (width == 0 || width == last.len());
-        fits.then(|| (from..=to).map(|i| format!("{stem}{i:0width$}")).collect())
-    };
-    range().unwrap_or_else(|| vec![text.to_owned()])
+///
+/// # Errors
+/// Why a text with two numbered names is not a range.
+fn expand(text: &str) -> Result<Vec<String>, String> {
+    fn numbered(name: &str) -> Option<(&str, &str)> {
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        (stem.len() < name.len()).then(|| name.split_at(stem.len()))
+    }
+    let ends = text.split_once("..").and_then(|(first, last)| Some((numbered(first)?, numbered(last)?)));
+    let Some(((stem, first), (last_stem, last))) = ends else { return Ok(vec![text.to_owned()]) };
+    let not_a_range = |why: &str| Err(format!("`{text}` is not a range of columns, such as C1..C26: {why}"));
+    if stem != last_stem {
+        // A bucket may be called `price_1..10` or `age_1.5..2.5`.
+        return match last_stem.starts_with(char::is_alphabetic) {
+            true => not_a_range("the names before the two numbers differ"),
+            false => Ok(vec![text.to_owned()]),
+        };
+    }
+    // If a bound begins with a zero, all numbers have the width of the bounds, which must be the same.
+    let padded = |bound: &str| bound.len() > 1 && bound.starts_with('0');
+    let width = if padded(first) || padded(last) { first.len() } else { 0 };
+    if width != 0 && width != last.len() {
+        return not_a_range("with a zero in front, both numbers need the same number of digits");
+    }
+    match (first.parse::<u64>(), last.parse::<u64>()) {
+        (Ok(from), Ok(to)) if from > to => not_a_range("the first number is above the last one"),
+        (Ok(from), Ok(to)) if to - from < MOST_OF_RANGE => {
+            Ok((from..=to).map(|i| format!("{stem}{i:0width$}")).collect())
+        }
+        _ => not_a_range(&format!("it stands for more than {} columns", commas(MOST_OF_RANGE))),
+    }
 }
 
 impl Named for DenseColumn {
@@ -297,27 +320,32 @@ impl Named for Slot {
 const COLUMN: &str = "a column name, a range such as \"C1..C26\", or a table with `column = ...`";
 
 fn dense_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DenseColumn>, D::Error> {
-    let entries = list::<D, DenseColumn>(deserializer)?.into_iter();
-    let columns = |e: DenseColumn| expand(&e.column).into_iter().map(move |column| DenseColumn { column, ..e.clone() });
-    Ok(entries.flat_map(columns).collect())
+    let mut dense = Vec::new();
+    for entry in list::<D, DenseColumn>(deserializer)? {
+        let columns = expand(&entry.column).map_err(D::Error::custom)?;
+        dense.extend(columns.into_iter().map(|column| DenseColumn { column, ..entry.clone() }));
+    }
+    Ok(dense)
 }
 
 /// Reads a list of column names and expands each range, such as `C1..C26`, to the names in it.
 pub(crate) fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    Ok(Vec::<String>::deserialize(deserializer)?.iter().flat_map(|name| expand(name)).collect())
+    let names = Vec::<String>::deserialize(deserializer)?;
+    let expanded: Result<Vec<_>, _> = names.iter().map(|name| expand(name)).collect();
+    Ok(expanded.map_err(D::Error::custom)?.concat())
 }
 
 fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D::Error> {
     let mut slots = Vec::new();
     for entry in list::<D, Slot>(deserializer)? {
-        let columns = expand(&entry.column);
+        let columns = expand(&entry.column).map_err(D::Error::custom)?;
         let Some(weights) = &entry.weights else {
             slots.extend(columns.into_iter().map(|column| Slot { column, ..entry.clone() }));
             continue;
         };
-        let weights = expand(weights);
+        let weights = expand(weights).map_err(D::Error::custom)?;
         if weights.len() != columns.len() {
-            return Err(serde::de::Error::custom(format!(
+            return Err(D::Error::custom(format!(
                 "`{}` has {} and {} of weights, expected one for each slot",
                 entry.column,
                 counted(columns.len(), "slot"),
@@ -440,18 +468,33 @@ mod tests {
 
     #[test]
     fn ranges_keep_the_zeros_in_front_of_their_bounds() {
-        assert_eq!(expand("s09..s11"), ["s09", "s10", "s11"]);
-        assert_eq!(expand("s00..s01"), ["s00", "s01"]);
-        assert_eq!(expand("s0..s2"), ["s0", "s1", "s2"]);
-        assert_eq!(expand("s099..s101"), ["s099", "s100", "s101"]);
-        assert_eq!(expand("s9..s11"), ["s9", "s10", "s11"]);
+        let names = |text| expand(text).unwrap();
+        assert_eq!(names("s09..s11"), ["s09", "s10", "s11"]);
+        assert_eq!(names("s00..s01"), ["s00", "s01"]);
+        assert_eq!(names("s0..s2"), ["s0", "s1", "s2"]);
+        assert_eq!(names("s099..s101"), ["s099", "s100", "s101"]);
+        assert_eq!(names("s9..s11"), ["s9", "s10", "s11"]);
     }
 
     #[test]
     fn only_real_ranges_expand() {
-        assert_eq!(expand("C1..C3"), ["C1", "C2", "C3"]);
-        for odd in ["C3..C1", "a..b", "C1..D3", "plain", "s01..s100", "s1..s02", "s00..s5"] {
-            assert_eq!(expand(odd), [odd]);
+        assert_eq!(expand("C1..C3").unwrap(), ["C1", "C2", "C3"]);
+        for name in ["a..b", "plain", "price_1..10", "age_1.5..2.5", "C1..", "..C3"] {
+            assert_eq!(expand(name).unwrap(), [name]);
         }
+        for (text, why) in [
+            ("C3..C1", "above the last"),
+            ("C1..D3", "names before the two numbers differ"),
+            ("C1..C99999999", "more than 100,000 columns"),
+            ("C1..C99999999999999999999", "more than 100,000 columns"),
+            ("s01..s100", "same number of digits"),
+            ("s1..s02", "same number of digits"),
+            ("s00..s5", "same number of digits"),
+        ] {
+            let said = expand(text).unwrap_err();
+            assert!(said.contains(text) && said.contains(why), "{said}");
+        }
+        let said = toml::from_str::<Columns>("dense = [\"I13..I1\"]").unwrap_err().to_string();
+        assert!(said.contains("`I13..I1` is not a range of columns"), "{said}");
     }
 }

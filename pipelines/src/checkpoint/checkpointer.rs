@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
 use crate::cluster::Stopped;
 
-/// How often the thread looks whether a checkpoint is due.
+/// How often the thread looks whether a checkpoint is due. With one trainer `checkpoint.rows` wakes it, too.
 const TICK: Duration = Duration::from_millis(50);
 
 /// How long the end of a run waits for the checkpoint that is being written.
@@ -111,6 +111,7 @@ impl Checkpointer {
         let mut ended = EndedCheckpoints::default();
         drop(std::mem::replace(&mut self.alive, channel().0));
         if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
             let begun = Instant::now();
             while !thread.is_finished() && begun.elapsed() < LAST_WRITE {
                 std::thread::sleep(TICK);
@@ -161,7 +162,11 @@ impl Worker {
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
         let mut last_tries = 0;
         loop {
-            if ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected) {
+            if let Some(most) = options.rows {
+                self.checkpoints.cut_point.wake_at(rows.saturating_add(most));
+            }
+            std::thread::park_timeout(TICK);
+            if ended.try_recv() == Err(TryRecvError::Disconnected) {
                 return self;
             }
             let last = self.shared.last.load(Ordering::SeqCst);

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Thread;
 
 use forebay_actors::{BarrierNumber, Fault};
 use forebay_connectors::DataPlan;
@@ -84,6 +85,8 @@ struct State {
     plan: Option<CutPlan>,
     /// The last barrier that was handled.
     last: Option<BarrierNumber>,
+    /// The thread to unpark, and the rows at which.
+    wake: Option<(Thread, u64)>,
 }
 
 impl CutPoint {
@@ -195,6 +198,15 @@ impl CutPoint {
         position.batches.batch_done(id, rows, self.order);
         position.steps = position.steps.max(step);
         position.rows += rows;
+        let rows = position.rows;
+        if let Some((thread, _)) = state.wake.take_if(|(_, at)| rows >= *at) {
+            thread.unpark();
+        }
+    }
+
+    /// Unparks the calling thread once, at the batch after which this many rows are trained on. Does nothing with several trainers.
+    pub(crate) fn wake_at(&self, rows: u64) {
+        self.state().wake = Some((std::thread::current(), rows));
     }
 
     /// The model was evaluated.
@@ -265,6 +277,8 @@ impl CutPoint {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use forebay_actors::Host;
     use forebay_models::NamedTensor;
     use forebay_ps::{SnapshotKind, start_table};
@@ -306,6 +320,26 @@ mod tests {
         block_on(cut_point.cut(BarrierNumber(3), Vec::new()));
         assert_eq!(taken(), (2, 3.0, 300));
         assert!(cuts.try_recv().is_err(), "replicas say the same barrier again");
+        drop((cut_point, table));
+        host.stop().unwrap();
+    }
+
+    /// Rows were polled every 50 ms, in which a fast run trains on many times `checkpoint.rows`.
+    #[test]
+    fn a_thread_is_woken_by_the_batch_that_completes_its_rows() {
+        let host = Host::start("test").unwrap();
+        let table = start_table(&host, config(false), 1).unwrap();
+        let (position, shards) = (TrainPosition::default(), Shards::Here(table.clone()));
+        let (cut_point, _cuts) = CutPoint::new(position, BatchOrder::Data, shards, 1, Progress::default());
+        let done = |index| cut_point.batch_done(BatchId { epoch: 0, window: 0, index }, 100, 1);
+        cut_point.wake_at(250);
+        (0..2).for_each(done);
+        assert!(cut_point.state().wake.is_some());
+        done(2);
+        assert!(cut_point.state().wake.is_none());
+        let begun = Instant::now();
+        std::thread::park_timeout(Duration::from_secs(60));
+        assert!(begun.elapsed() < Duration::from_secs(30), "it was not unparked");
         drop((cut_point, table));
         host.stop().unwrap();
     }

@@ -69,7 +69,7 @@ fn lists_of_one(array: &ArrayRef) -> Result<ArrayRef, Fault> {
 
 /// A column without values, as the rows of a request that do not have it.
 fn nulls(column: &ServingColumn, rows: usize) -> Result<ArrayRef, Fault> {
-    json_column::array(&vec![&JsonCell::Absent; rows], column.kind, column.lists)
+    json_column::array(&vec![&JsonCell::Absent; rows], column)
         .map_err(|(_, what)| Fault::internal(format!("column `{}` without values is {what}", column.name)))
 }
 

@@ -11,20 +11,17 @@ use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
 
 use super::json_cell::JsonCell;
+use super::serving_columns::ServingColumn;
 use crate::column_type::ColumnType;
 
-/// The array of a column's values: `cells` are those of the rows. `expected` is the type in training, if it is known. `lists`: it
-/// had lists there, so that a single value is a list of one, and null is no list.
+/// The array of a column's values: `cells` are those of the rows. If it had lists in training, a single value is a list of one, and null is
+/// no list.
 ///
 /// # Errors
 /// What is wrong, and in which row.
-pub(super) fn array(
-    cells: &[&JsonCell<'_>],
-    expected: Option<ColumnType>,
-    lists: bool,
-) -> Result<ArrayRef, (usize, String)> {
-    if !lists && !cells.iter().any(|cell| matches!(cell, JsonCell::List(_))) {
-        return scalars(cells, expected);
+pub(super) fn array(cells: &[&JsonCell<'_>], column: &ServingColumn) -> Result<ArrayRef, (usize, String)> {
+    if !column.lists && !cells.iter().any(|cell| matches!(cell, JsonCell::List(_))) {
+        return scalars(cells, column);
     }
     let (mut values, mut row_of, mut ends) = (Vec::new(), Vec::new(), vec![0]);
     for (row, cell) in cells.iter().enumerate() {
@@ -34,7 +31,7 @@ pub(super) fn array(
                 row_of.extend(std::iter::repeat_n(row, list.len()));
             }
             cell if is_null(cell) => {}
-            cell if lists => {
+            cell if column.lists => {
                 values.push(*cell);
                 row_of.push(row);
             }
@@ -42,7 +39,7 @@ pub(super) fn array(
         }
         ends.push(i32::try_from(values.len()).map_err(|_| (row, "too many values in its lists".to_owned()))?);
     }
-    let values = scalars(&values, expected).map_err(|(value, what)| (row_of[value], what))?;
+    let values = scalars(&values, column).map_err(|(value, what)| (row_of[value], what))?;
     let field = Arc::new(Field::new("element", values.data_type().clone(), true));
     let nulls: NullBuffer = cells.iter().map(|cell| !is_null(cell)).collect();
     Ok(Arc::new(ListArray::new(field, OffsetBuffer::new(ends.into()), values, Some(nulls))))
@@ -52,11 +49,14 @@ fn is_null(cell: &JsonCell<'_>) -> bool {
     matches!(cell, JsonCell::Null | JsonCell::Absent)
 }
 
-fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<ArrayRef, (usize, String)> {
+fn scalars(cells: &[&JsonCell<'_>], column: &ServingColumn) -> Result<ArrayRef, (usize, String)> {
     if cells.iter().all(|cell| is_null(cell)) {
         return Ok(Arc::new(NullArray::new(cells.len())));
     }
-    Ok(match expected.map_or_else(|| found(cells), Ok)? {
+    if column.hex && cells.iter().any(|cell| matches!(cell, JsonCell::Text(_))) {
+        return hex_digits(cells);
+    }
+    Ok(match column.kind.map_or_else(|| found(cells), Ok)? {
         ColumnType::Boolean => {
             Arc::new(convert::<bool, BooleanArray>(cells, "true or false, or 1 or 0", |cell| match cell {
                 JsonCell::Boolean(value) => Some(*value),
@@ -100,6 +100,16 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
             Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| cell.integer_or_boolean())?)
         }
     })
+}
+
+/// Hexadecimal digits, and integers as the digits that stand for them: negative ones as in two's complement of 64 bits.
+fn hex_digits(cells: &[&JsonCell<'_>]) -> Result<ArrayRef, (usize, String)> {
+    let wanted = "hexadecimal digits or an integer";
+    Ok(Arc::new(convert::<Cow<'_, str>, StringArray>(cells, wanted, |cell| match cell {
+        JsonCell::Text(digits) => Some(Cow::Borrowed(digits.as_ref())),
+        JsonCell::Unsigned(value) => Some(Cow::Owned(format!("{value:x}"))),
+        cell => cell.integer().map(|value| Cow::Owned(format!("{value:x}"))),
+    })?))
 }
 
 /// The type of values whose type in training is not known: that of the first. Integers and numbers do not mix: whether a value of 3

@@ -40,7 +40,7 @@ pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<Reco
                 column.name
             )));
         }
-        let array = json_column::array(&all, column.kind, column.lists)
+        let array = json_column::array(&all, column)
             .map_err(|(row, what)| Fault::user(format!("row {row}: column `{}` is {what}", column.name)))?;
         batch.push((column.name.as_str(), array, true));
     }
@@ -313,6 +313,24 @@ mod tests {
         let body = br#"{"rows": [{"n": 1, "u": 1, "x": 1, "day": 1, "time": 1, "word": -0}]}"#;
         let said = parse(&rows, body).unwrap_err().to_string();
         assert!(said.contains("column `word` is a minus zero (-0 or -0.0), expected a string"), "{said}");
+    }
+
+    /// A bug: they were refused, although each alone is a value of such a slot, and `predict` reads both in one column.
+    #[test]
+    fn hexadecimal_digits_and_the_integers_that_they_stand_for_may_mix() {
+        let columns = "label = 'y'\ndense = []\nslots = [{ column = 'a', kind = 'hex' }, { column = 'b', kind = 'hex', last = 3 }]";
+        let rows = ServingColumns::new(&toml::from_str(columns).unwrap(), &BTreeMap::new(), &BTreeSet::new());
+        let body = r#"{"rows": [{"a": "0a", "b": ["ff", 16]}, {"a": 26, "b": 0}, {"a": -1, "b": null}, {"a": null, "b": "7"},
+            {"a": 18446744073709551615, "b": []}]}"#;
+        let batch = parse(&rows, body.as_bytes()).unwrap().unwrap();
+        let all = "ffffffffffffffff";
+        let a: Vec<_> = batch["a"].as_string::<i32>().iter().collect();
+        assert_eq!(a, [Some("0a"), Some("1a"), Some(all), None, Some(all)]);
+        let b: Vec<_> = batch["b"].as_list::<i32>().values().as_string::<i32>().iter().collect();
+        assert_eq!(b, [Some("ff"), Some("10"), Some("0"), Some("7")]);
+        let body = r#"{"rows": [{"a": "0a", "b": "1"}, {"a": true, "b": "1"}]}"#;
+        let said = parse(&rows, body.as_bytes()).unwrap_err().to_string();
+        assert!(said.contains("row 1: column `a` is a boolean, expected hexadecimal digits or an integer"), "{said}");
     }
 
     /// A bug: `predict` reads such values, and requests with them were refused.

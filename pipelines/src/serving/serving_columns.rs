@@ -31,6 +31,8 @@ pub(super) struct ServingColumn {
     told: Option<ColumnType>,
     /// Its values were lists in training, or are cut as lists.
     pub(super) lists: bool,
+    /// Its values are hexadecimal digits, or the integers that they stand for.
+    pub(super) hex: bool,
 }
 
 impl ServingColumns {
@@ -46,12 +48,12 @@ impl ServingColumns {
             if columns.extra.contains(&name) {
                 continue;
             }
-            let is_hex = hex.contains(&name);
+            let hex = hex.contains(&name);
             let lists = lists.contains(&name) || cut.contains(&name);
             // Hexadecimal strings and the integers that they stand for have the same keys.
             let trained = types.get(&name).copied();
-            let (kind, told) = (trained.filter(|_| !is_hex), trained.or(is_hex.then_some(ColumnType::Text)));
-            found.push(ServingColumn { optional: optional.contains(&name), kind, told, lists, name });
+            let (kind, told) = (trained.filter(|_| !hex), trained.or(hex.then_some(ColumnType::Text)));
+            found.push(ServingColumn { optional: optional.contains(&name), kind, told, lists, hex, name });
         }
         Self {
             by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),

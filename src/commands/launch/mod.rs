@@ -77,6 +77,7 @@ impl Launch {
         let stop = Stop::listen_and_tell(logs.log_format)?;
         let (job, text) = self.run.load_with_text()?;
         job.check()?;
+        stop.ends_with_checkpoint(job.checkpoint.to.is_some());
         // Faults that can be found now are found before any process starts.
         check_checkpoints(&job, self.run.resume, context)?;
         check_predecessor(&job, context)?;

@@ -107,7 +107,8 @@ impl Reject {
                 None => format!("row {} of split {}", rows.lineage.row + row as u64, rows.lineage.split),
             };
             return Err(Fault::user(format!(
-                "{place}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
+                "{place}: {} (data.on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows; in a command, --set \
+                 data.on_bad_row=skip)",
                 finding.detail
             ))
             .names_row()
