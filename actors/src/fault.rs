@@ -109,8 +109,8 @@ pub struct Fault {
     pub phase: Option<Phase>,
     /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
-    /// Whether the message says the file and the row, so that the place of its batch is not printed.
-    names_row: bool,
+    /// Whether the place of its batch is not printed: the message says the file and the row, or the fault is not about rows.
+    hides_lineage: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -124,7 +124,7 @@ impl Fault {
             stage: None,
             phase: None,
             lineage: None,
-            names_row: false,
+            hides_lineage: false,
             message: message.into(),
             source: None,
         }
@@ -198,7 +198,15 @@ impl Fault {
     /// counts rows in another way.
     #[must_use]
     pub fn names_row(mut self) -> Self {
-        self.names_row = true;
+        self.hides_lineage = true;
+        self
+    }
+
+    /// The fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk. `Display` then leaves
+    /// out the place of the batch.
+    #[must_use]
+    pub fn not_about_rows(mut self) -> Self {
+        self.hides_lineage = true;
         self
     }
 
@@ -224,10 +232,10 @@ impl Fault {
     /// `retryable` and the place stay.
     #[must_use]
     pub fn context(mut self, text: impl Into<String>) -> Self {
-        let Self { domain, kind, retryable, names_row, .. } = self;
+        let Self { domain, kind, retryable, hides_lineage, .. } = self;
         let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
         let message = text.into();
-        Self { domain, kind, retryable, stage, phase, lineage, names_row, message, source: Some(Arc::new(self)) }
+        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source: Some(Arc::new(self)) }
     }
 
     /// The message alone, without place and cause.
@@ -258,7 +266,7 @@ impl fmt::Display for Fault {
             (None, _) => return Ok(()),
         }
         match &self.lineage {
-            Some(lineage) if !self.names_row => write!(f, ", {lineage})"),
+            Some(lineage) if !self.hides_lineage => write!(f, ", {lineage})"),
             _ => f.write_str(")"),
         }
     }
@@ -349,6 +357,8 @@ mod tests {
         assert_eq!(fault.to_string(), "row 9: x is NaN (stage `parse`)");
         assert_eq!(fault.lineage, Some(Lineage::default()), "the report has it");
         assert_eq!(fault.context("no model").to_string(), "no model: row 9: x is NaN (stage `parse`)");
+        let full = at(Fault::external("the disk is full").not_about_rows()).to_string();
+        assert_eq!(full, "the disk is full (stage `parse`)");
         let other = at(Fault::user("x is NaN")).to_string();
         assert_eq!(other, "x is NaN (stage `parse`, epoch 0, split 0, row 0 (batch 0))");
     }

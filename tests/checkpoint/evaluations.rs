@@ -338,6 +338,8 @@ fn a_full_disk_says_which_model_could_not_be_kept() {
     assert_ne!(ended.code, Some(0), "{}", ended.said);
     assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be saved to "), "{}", ended.said);
     assert!(ended.said.contains("model.best-0"), "{}", ended.said);
+    // A bug: the place of the batch that waited for the evaluation.
+    assert!(ended.said.contains("(stage `lookup`)") && !ended.said.contains(", split 0, row "), "{}", ended.said);
     nothing_beside(&job);
 }
 

@@ -88,7 +88,12 @@ fn of_data_eval(fault: Fault) -> Fault {
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
-            let evaluated = self.evaluate(epochs);
+            // The look-up adds the batch that it holds meanwhile. No evaluation is about its rows; a fault of the rows of data.eval has
+            // their place already.
+            let evaluated = self.evaluate(epochs).map_err(|fault| match fault.lineage {
+                Some(_) => fault,
+                None => fault.not_about_rows(),
+            });
             // The look-up is gone if the run was killed.
             let _ = answer.send(evaluated);
         }
