@@ -84,7 +84,8 @@ pub enum Phase {
     Finish,
 }
 
-/// What tokio and the standard library say in a panic if the operating system starts no thread.
+/// What tokio and the standard library say in a panic if the operating system starts no thread. [`Fault::of_panic`] and the panic hook of
+/// the program know these texts.
 const NO_THREAD: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
 
 /// Why the operating system starts no thread, and which limits to look at.
@@ -170,6 +171,12 @@ impl Fault {
             return Self::no_thread("a thread", said);
         }
         Self::internal(format!("{what}: {said}")).kind(FaultKind::Panic)
+    }
+
+    /// For a panic hook: whether this panic says that no thread could be started. A fault says the same in words for the user.
+    pub fn is_of_no_thread(panic: &(dyn Any + Send)) -> bool {
+        let said = panic_message(panic);
+        said.contains(NO_MORE_THREADS) || NO_THREAD.iter().any(|text| said.contains(text))
     }
 
     /// As [`of_panic`](Self::of_panic), of a task of tokio, which has panicked or was cancelled.
@@ -322,6 +329,7 @@ mod tests {
         let fault = Fault::of_panic("a job panicked", &*caught("no such row"));
         assert_eq!(fault.to_string(), "a job panicked: no such row");
         assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::Panic));
+        assert!(!Fault::is_of_no_thread(&*caught("no such row")));
         for text in [
             "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
             "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"Resource temporarily unavailable\" }",
@@ -335,6 +343,7 @@ mod tests {
             // As `IoRuntime::handle` panics with it.
             let said = fault.to_string();
             let again = std::panic::catch_unwind(|| panic!("{said}")).unwrap_err();
+            assert!(Fault::is_of_no_thread(&*again) && Fault::is_of_no_thread(&*caught(text)));
             let again = Fault::of_panic("another job panicked", &*again);
             assert_eq!((again.domain, again.to_string()), (Domain::External, said));
         }

@@ -1,5 +1,6 @@
 //! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
@@ -90,7 +91,9 @@ impl Worker {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
             // The look-up adds the batch that it holds meanwhile. No evaluation is about its rows; a fault of the rows of data.eval has
             // their place already.
-            let evaluated = self.evaluate(epochs).map_err(|fault| match fault.lineage {
+            let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(epochs)))
+                .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
+            let evaluated = evaluated.map_err(|fault| match fault.lineage {
                 Some(_) => fault,
                 None => fault.not_about_rows(),
             });
