@@ -93,9 +93,9 @@ impl Worker {
             // their place already.
             let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(epochs)))
                 .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
-            let evaluated = evaluated.map_err(|fault| match fault.lineage {
-                Some(_) => fault,
-                None => fault.not_about_rows(),
+            let evaluated = evaluated.map_err(|fault| match fault.lineage.is_some() {
+                true => fault,
+                false => fault.not_about_rows(),
             });
             // The look-up is gone if the run was killed.
             let _ = answer.send(evaluated);
