@@ -18,7 +18,7 @@ pub(crate) const EXTERNAL: u8 = 3;
 pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by Ctrl-C or SIGTERM before all rows were trained on.
 pub(crate) const DRAINED: u8 = 5;
-/// The model is saved, but its evaluation or the report failed: training again would not help.
+/// A model is saved, but its evaluation or the report failed, or it is not the best one, which was gone. `launch` does not train again.
 pub(crate) const ONLY_SAVED: u8 = 6;
 /// Of a process of `launch`: the training has ended, but a disk or a store did not take its model. Training again would not help.
 pub(crate) const UNSAVED: u8 = 7;
@@ -32,7 +32,7 @@ pub(crate) enum Ended {
     Done,
     /// A run was drained before all rows were trained on.
     Drained,
-    /// The model is saved; its evaluation or the report failed, which was printed.
+    /// A model is saved; its evaluation or the report failed, or it is not the best one, which was printed.
     OnlySaved,
     /// The training has ended, but a disk or a store did not take its model, which was printed. Only of a process of `launch`.
     Unsaved,
@@ -58,7 +58,7 @@ pub(crate) const HELP: &str = "Exit codes:
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
   5    drained by Ctrl-C or SIGTERM before all rows were trained on
-  6    the model is saved, but its evaluation or the report failed; `forebay eval` evaluates it
+  6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or the best model was gone
   130  stopped at once by a second Ctrl-C or SIGTERM";
 
 /// Prints the fault and returns its exit code.

@@ -10,6 +10,7 @@ use forebay_base::panic_is_expected;
 use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
+use crate::Fault;
 use crate::actors::Report;
 use crate::out;
 
@@ -75,8 +76,11 @@ impl Logs {
         };
         out::as_json(self.is_json());
         std::panic::set_hook(Box::new(move |panic| {
-            if !panic_is_expected() {
-                tell(panic)
+            match panic_is_expected() {
+                true => {}
+                // It becomes a fault, which is printed.
+                false if Fault::is_of_no_thread(panic.payload()) => tracing::debug!("{panic}"),
+                false => tell(panic),
             }
         }));
         match self.log_format {

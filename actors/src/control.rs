@@ -106,6 +106,11 @@ impl Control {
         self.state.barriers.begin_at(&|barrier| take.is_some_and(|take| take(barrier)))
     }
 
+    /// Whether a fault has stopped the run, which may not have ended yet.
+    pub fn killed(&self) -> bool {
+        self.state.switch.is_killed()
+    }
+
     /// Whether the run has ended.
     pub fn ended(&self) -> bool {
         lock(&self.state.ended).is_some()

@@ -84,7 +84,8 @@ pub enum Phase {
     Finish,
 }
 
-/// What tokio and the standard library say in a panic if the operating system starts no thread.
+/// What tokio and the standard library say in a panic if the operating system starts no thread. [`Fault::of_panic`] and the panic hook of
+/// the program know these texts.
 const NO_THREAD: [&str; 2] = ["OS can't spawn worker thread", "failed to spawn thread"];
 
 /// Why the operating system starts no thread, and which limits to look at.
@@ -109,8 +110,8 @@ pub struct Fault {
     pub phase: Option<Phase>,
     /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
-    /// Whether the message says the file and the row, so that the place of its batch is not printed.
-    names_row: bool,
+    /// Whether the place of its batch is not printed: the message says the file and the row, or the fault is not about rows.
+    hides_lineage: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
@@ -124,7 +125,7 @@ impl Fault {
             stage: None,
             phase: None,
             lineage: None,
-            names_row: false,
+            hides_lineage: false,
             message: message.into(),
             source: None,
         }
@@ -172,6 +173,12 @@ impl Fault {
         Self::internal(format!("{what}: {said}")).kind(FaultKind::Panic)
     }
 
+    /// For a panic hook: whether this panic says that no thread could be started. A fault says the same in words for the user.
+    pub fn is_of_no_thread(panic: &(dyn Any + Send)) -> bool {
+        let said = panic_message(panic);
+        said.contains(NO_MORE_THREADS) || NO_THREAD.iter().any(|text| said.contains(text))
+    }
+
     /// As [`of_panic`](Self::of_panic), of a task of tokio, which has panicked or was cancelled.
     pub fn of_task(what: &str, error: JoinError) -> Self {
         match error.try_into_panic() {
@@ -198,7 +205,15 @@ impl Fault {
     /// counts rows in another way.
     #[must_use]
     pub fn names_row(mut self) -> Self {
-        self.names_row = true;
+        self.hides_lineage = true;
+        self
+    }
+
+    /// The fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk. `Display` then leaves
+    /// out the place of the batch.
+    #[must_use]
+    pub fn not_about_rows(mut self) -> Self {
+        self.hides_lineage = true;
         self
     }
 
@@ -224,10 +239,10 @@ impl Fault {
     /// `retryable` and the place stay.
     #[must_use]
     pub fn context(mut self, text: impl Into<String>) -> Self {
-        let Self { domain, kind, retryable, names_row, .. } = self;
+        let Self { domain, kind, retryable, hides_lineage, .. } = self;
         let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
         let message = text.into();
-        Self { domain, kind, retryable, stage, phase, lineage, names_row, message, source: Some(Arc::new(self)) }
+        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source: Some(Arc::new(self)) }
     }
 
     /// The message alone, without place and cause.
@@ -258,7 +273,7 @@ impl fmt::Display for Fault {
             (None, _) => return Ok(()),
         }
         match &self.lineage {
-            Some(lineage) if !self.names_row => write!(f, ", {lineage})"),
+            Some(lineage) if !self.hides_lineage => write!(f, ", {lineage})"),
             _ => f.write_str(")"),
         }
     }
@@ -314,6 +329,7 @@ mod tests {
         let fault = Fault::of_panic("a job panicked", &*caught("no such row"));
         assert_eq!(fault.to_string(), "a job panicked: no such row");
         assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::Panic));
+        assert!(!Fault::is_of_no_thread(&*caught("no such row")));
         for text in [
             "OS can't spawn worker thread: Resource temporarily unavailable (os error 11)",
             "failed to spawn thread: Os { code: 11, kind: WouldBlock, message: \"Resource temporarily unavailable\" }",
@@ -327,6 +343,7 @@ mod tests {
             // As `IoRuntime::handle` panics with it.
             let said = fault.to_string();
             let again = std::panic::catch_unwind(|| panic!("{said}")).unwrap_err();
+            assert!(Fault::is_of_no_thread(&*again) && Fault::is_of_no_thread(&*caught(text)));
             let again = Fault::of_panic("another job panicked", &*again);
             assert_eq!((again.domain, again.to_string()), (Domain::External, said));
         }
@@ -349,6 +366,8 @@ mod tests {
         assert_eq!(fault.to_string(), "row 9: x is NaN (stage `parse`)");
         assert_eq!(fault.lineage, Some(Lineage::default()), "the report has it");
         assert_eq!(fault.context("no model").to_string(), "no model: row 9: x is NaN (stage `parse`)");
+        let full = at(Fault::external("the disk is full").not_about_rows()).to_string();
+        assert_eq!(full, "the disk is full (stage `parse`)");
         let other = at(Fault::user("x is NaN")).to_string();
         assert_eq!(other, "x is NaN (stage `parse`, epoch 0, split 0, row 0 (batch 0))");
     }

@@ -165,7 +165,10 @@ fn clogged() -> forebay_actors::Running {
 #[test]
 fn a_kill_from_outside_ends_a_clogged_run() {
     let running = clogged();
+    let control = running.control();
+    assert!(!control.killed());
     running.kill(Fault::user("enough"));
+    assert!(control.killed());
     running.kill(Fault::user("too late to matter"));
     assert_eq!(end(running).result.unwrap_err().message(), "enough");
 }

@@ -100,15 +100,14 @@ impl Summary<'_> {
         if self.json {
             return out::print_or_drop(json!({ "evaluations": history }));
         }
-        let EvaluationHistory { metric, points, best, stopped_early } = history;
+        let EvaluationHistory { metric, points, best, kept, stopped_early } = history;
         let Some(best) = best else { return };
-        let kept = match trained.keeps_best() {
-            true => "; its model was saved",
-            false if best + 1 == points.len() => "",
-            false => "; the last model was saved",
+        let saved = match self.saved.get() {
+            Some(_) => which_was_saved(best, kept, points.len(), trained.keeps_best()),
+            None => String::new(),
         };
         out::print_or_drop(format_args!(
-            "the best {metric}{} of {} was that of evaluation {}, {}{kept}",
+            "the best {metric}{} of {} was that of evaluation {}, {}{saved}",
             of_label(&trained.model.job),
             counted(points.len(), "evaluation"),
             best + 1,
@@ -167,6 +166,18 @@ fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> Strin
     }
 }
 
+/// Which model was saved, after `evaluations` of which the best is `best`, in words that follow the best one. `kept` as in
+/// [`EvaluationHistory`].
+fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_best: bool) -> String {
+    match kept {
+        Some(kept) if kept == best => "; its model was saved".into(),
+        Some(kept) => format!("; its model is gone, that of evaluation {} was saved", kept + 1),
+        None if keeps_best => "; its model is gone, the model after the last row was saved".into(),
+        None if best + 1 == evaluations => String::new(),
+        None => "; the last model was saved".into(),
+    }
+}
+
 /// The label that the metric of the evaluations is of, if the model has several.
 fn of_label(job: &Job) -> String {
     let names = job.columns.label.names();
@@ -216,8 +227,18 @@ fn line_of(slots: &[SlotReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::line_of;
+    use super::{line_of, which_was_saved};
     use crate::pipelines::SlotReport;
+
+    /// A bug: the model after the last row was said to be that of the best evaluation, whose model was gone.
+    #[test]
+    fn a_best_model_that_is_gone_is_not_said_to_be_saved() {
+        assert_eq!(which_was_saved(5, Some(5), 10, true), "; its model was saved");
+        let gone = "; its model is gone, the model after the last row was saved";
+        assert_eq!([5, 9].map(|best| which_was_saved(best, None, 10, true)), [gone; 2]);
+        assert_eq!(which_was_saved(5, Some(7), 10, true), "; its model is gone, that of evaluation 8 was saved");
+        assert_eq!([5, 9].map(|best| which_was_saved(best, None, 10, false)), ["; the last model was saved", ""]);
+    }
 
     #[test]
     fn the_line_of_slots_names_the_largest_ones_and_the_emptiest() {

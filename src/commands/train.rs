@@ -251,8 +251,8 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
     [vec![own], others].concat()
 }
 
-/// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation:
-/// their fault must not cause another training.
+/// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation,
+/// and a fault if the best model was gone: it must not cause another training.
 ///
 /// # Errors
 /// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
@@ -288,7 +288,11 @@ fn finish(
         Some(_) => written.and_then(|()| end.report.write(&summary.file(history, known))),
         None => written,
     };
-    let after = evaluated.and(written);
+    let best = match trained.lost_best() {
+        true => Err(Fault::external("the best model was gone, and the model after the last row was saved")),
+        false => Ok(()),
+    };
+    let after = evaluated.and(written).and(best);
     match after {
         // A process with state was lost during the evaluation: this one joins the next attempt, which evaluates again.
         Err(fault) if fault.kind == FaultKind::RolledBack => Err(fault),

@@ -164,9 +164,8 @@ impl TensorBoard {
 
 /// Steps of the model that is saved: the best one, or the last.
 fn steps_of_saved(trained: &Trained) -> u64 {
-    let history = trained.evaluations().filter(|_| trained.keeps_best());
-    let best = history.and_then(|history| history.points.into_iter().nth(history.best?));
-    best.map_or(trained.progress.steps, |point| point.steps)
+    let kept = trained.evaluations().and_then(|history| history.points.into_iter().nth(history.kept?));
+    kept.map_or(trained.progress.steps, |point| point.steps)
 }
 
 /// The quality on `data.eval`.

@@ -338,6 +338,8 @@ fn a_full_disk_says_which_model_could_not_be_kept() {
     assert_ne!(ended.code, Some(0), "{}", ended.said);
     assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be saved to "), "{}", ended.said);
     assert!(ended.said.contains("model.best-0"), "{}", ended.said);
+    // A bug: the place of the batch that waited for the evaluation.
+    assert!(ended.said.contains("(stage `lookup`)") && !ended.said.contains(", split 0, row "), "{}", ended.said);
     nothing_beside(&job);
 }
 
@@ -382,7 +384,8 @@ fn a_best_model_that_is_gone_or_of_another_run_is_not_saved() {
 /// Removes the best model of a run, or replaces it by that of `other`. Returns whether the run needed it.
 fn misses_its_best_model(other: &Job, replace: bool) -> bool {
     let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
-    let running = job.start(&[]);
+    let report = job.folder.path().join("report.json");
+    let running = job.start(&["--report", report.to_str().unwrap()]);
     running.until_said("evaluation 4 after");
     running.hold();
     let model = job.folder.path().join("model");
@@ -397,14 +400,23 @@ fn misses_its_best_model(other: &Job, replace: bool) -> bool {
         }
     }
     running.signal(Signal::CONT);
-    let ended = running.end().with(0);
+    let ended = running.end();
     let is_missed = ended.said.contains("is not at ");
+    let ended = ended.with(if is_missed { 6 } else { 0 });
+    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let aucs = metrics(&report, "auc");
+    let best = aucs.iter().position(|auc| aucs.iter().all(|other| other <= auc)).unwrap();
+    assert_eq!(report["evaluations"]["best"], best, "{}", ended.said);
+    assert!(ended.said.contains(&format!("was that of evaluation {}, ", best + 1)), "{}", ended.said);
     if is_missed {
+        assert_eq!(report["evaluations"]["kept"], Value::Null, "{}", ended.said);
+        assert!(ended.said.contains("its model is gone, the model after the last row was saved"), "{}", ended.said);
         assert!(ended.said.contains("The model after the last row is saved"), "{}", ended.said);
         assert_eq!(Manifest::read(&model).unwrap().training.unwrap().ended, RunEnd::Complete, "{}", ended.said);
     } else {
         // A later evaluation was the best.
         assert!(ended.said.contains("its model was saved"), "{}", ended.said);
+        assert_eq!(report["evaluations"]["kept"], best, "{}", ended.said);
     }
     assert!(Bits::read(&model).difference(&other.model()).is_some());
     is_missed

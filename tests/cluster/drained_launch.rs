@@ -81,6 +81,22 @@ fn a_launch_that_drains_while_a_process_waits_to_be_started_again_starts_it() {
     });
 }
 
+/// A bug: the checkpoint that the processes made when `launch` ended them hid the cause, and the exit code was 5.
+#[test]
+fn a_launch_that_gives_up_a_reader_names_it_although_a_checkpoint_has_the_rows() {
+    in_time(|_| {
+        let folder = tempfile::tempdir().unwrap();
+        let placement = ["placement.readers=2", "placement.ps=1", "data.epochs=1000"];
+        let mut run = start(&settings(folder.path(), &placement), &["--restarts", "0"]);
+        run.until_said("launch", "INFO checkpoint ");
+        child(&mut run, "reader 1").kill();
+        let Ended { code, log } = run.ended("launch");
+        assert_eq!(code, Some(3), "{log}");
+        assert!(log.contains("error: reader 1 was killed by signal 9 (SIGKILL)"), "{log}");
+        assert!(log.contains("--resume goes on"), "{log}");
+    });
+}
+
 #[test]
 fn a_launch_that_is_drained_has_one_report_of_all_processes_with_its_checkpoint() {
     in_time(|_| {

@@ -196,7 +196,12 @@ impl Worker {
                     return self;
                 }
                 Err(fault) => {
-                    tracing::warn!("a checkpoint failed, and the run goes on: {fault}");
+                    // The fault of a run ends a checkpoint, too, and may come here a moment before it stops the run.
+                    let _ = ended.recv_timeout(TICK);
+                    match self.control.killed() {
+                        true => tracing::debug!("the run has ended before its checkpoint: {fault}"),
+                        false => tracing::warn!("a checkpoint failed, and the run goes on: {fault}"),
+                    }
                 }
             }
         }

@@ -45,6 +45,8 @@ pub(super) struct Inner {
     pub(super) points: Vec<EvaluationPoint>,
     /// The best model is one of the evaluations from this index on. The best model of the earlier ones is gone.
     pub(super) kept_from: usize,
+    /// The best model was gone when it was to be saved.
+    pub(super) lost_best: bool,
     /// Rows of the batches that were looked up.
     rows: u64,
     pub(super) stopped: bool,
@@ -100,7 +102,8 @@ impl EvaluationState {
         EvaluationHistory {
             metric: options.metric,
             points: state.points.clone(),
-            best: state.best(&self.job),
+            best: stopping::best(options, &state.points),
+            kept: state.best(&self.job).filter(|_| self.job.keeps_best()),
             stopped_early: state.stopped,
         }
     }

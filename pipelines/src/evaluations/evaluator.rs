@@ -1,5 +1,6 @@
 //! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
@@ -88,7 +89,14 @@ fn of_data_eval(fault: Fault) -> Fault {
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
-            let evaluated = self.evaluate(epochs);
+            // The look-up adds the batch that it holds meanwhile. No evaluation is about its rows; a fault of the rows of data.eval has
+            // their place already.
+            let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(epochs)))
+                .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
+            let evaluated = evaluated.map_err(|fault| match fault.lineage.is_some() {
+                true => fault,
+                false => fault.not_about_rows(),
+            });
             // The look-up is gone if the run was killed.
             let _ = answer.send(evaluated);
         }

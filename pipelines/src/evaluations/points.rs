@@ -30,8 +30,11 @@ pub struct EvaluationHistory {
     pub metric: EvaluationMetric,
     /// In their order.
     pub points: Vec<EvaluationPoint>,
-    /// The index of the best one; of equal ones, the first. If a run went on without its best model, the best one since then.
+    /// The index of the best one; of equal ones, the first.
     pub best: Option<usize>,
+    /// The index of the one whose model is kept for `output.model`, or saved there: with `evaluation.keep = "best"` that of the best one,
+    /// unless its model is gone. `None`: the model after the last row is saved.
+    pub kept: Option<usize>,
     /// Whether the training stopped before its last row because the metric did not improve.
     pub stopped_early: bool,
 }

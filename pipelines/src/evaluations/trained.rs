@@ -19,6 +19,11 @@ impl Trained {
         self.model.job.keeps_best()
     }
 
+    /// Whether [`save`](Self::save) has saved the model after the last row because the best one was gone.
+    pub fn lost_best(&self) -> bool {
+        self.evaluations.as_ref().is_some_and(|evaluations| evaluations.shared.lock().lost_best)
+    }
+
     /// Evaluates the model after the last row on `data.eval`, unless that was done. Blocks. `None`: the job has no `data.eval`.
     ///
     /// # Errors
@@ -63,14 +68,18 @@ impl Trained {
 
     /// Saves the model to a folder, whole or not at all: the best one if the job keeps it (see [`keeps_best`](Self::keeps_best)), else
     /// the last one. Call [`evaluate_last`](Self::evaluate_last) before, so that the last one counts. Then removes the best models
-    /// that were kept beside `output.model`. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
+    /// that were kept beside `output.model`. If another program has removed the best model, saves the last one, warns, and
+    /// [`lost_best`](Self::lost_best) is true. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
     ///
     /// # Errors
     /// As [`Model::save`](crate::Model::save). The best model is still kept then.
     pub fn save(&self, folder: &str) -> Result<(Manifest, Option<Evaluation>), Fault> {
         let Some(at) = self.best_before_last() else {
             let manifest = self.model.save(folder)?;
-            self.forget_best();
+            // What is beside output.model after that is of another program.
+            if !self.lost_best() {
+                self.forget_best();
+            }
             let last = self.evaluations.as_ref().and_then(|evaluations| evaluations.shared.lock().at_last.clone());
             return Ok((manifest, last.map(|(_, evaluation)| evaluation)));
         };
@@ -89,7 +98,7 @@ impl Trained {
                      after the last row is saved. Give each run an output.model of its own",
                     at + 1
                 );
-                state.kept_from = state.points.len().saturating_sub(1);
+                (state.kept_from, state.lost_best) = (state.points.len(), true);
                 let last = state.at_last.as_ref().map(|(_, evaluation)| evaluation.clone());
                 return self.model.save(folder).map(|manifest| (manifest, last));
             }

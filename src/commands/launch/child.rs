@@ -196,6 +196,20 @@ pub(super) fn how(status: ExitStatus) -> String {
     }
 }
 
+/// The fault of a process that ended this way and is not started again. `ended` names the process and says how it ended.
+pub(super) fn fault_of_end(status: ExitStatus, ended: &str) -> Fault {
+    let what = format!("{ended}: its last lines say why");
+    match status.code().map(|code| code as u8) {
+        Some(exit::USER) => Fault::user(what),
+        Some(exit::UNSAVED) => Fault::external(format!(
+            "{ended}: the training has ended, but its model is not saved, its last lines say why"
+        )),
+        // A process that was told to end has no fault. That it is missing is one.
+        Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
+        Some(_) => Fault::internal(what),
+    }
+}
+
 /// The name of a signal, in parentheses.
 fn name_of(signal: i32) -> &'static str {
     match signal {
@@ -221,6 +235,7 @@ fn name_of(signal: i32) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actors::Domain;
 
     /// A wait status: a signal, or a code in the second byte.
     fn killed(signal: i32) -> ExitStatus {
@@ -237,6 +252,14 @@ mod tests {
         assert_eq!(how(killed(50)), "was killed by signal 50");
         assert_eq!(how(code(101)), "panicked");
         assert_eq!(how(code(3)), "ended with exit code 3");
+    }
+
+    #[test]
+    fn the_fault_of_a_process_that_is_given_up_has_the_domain_of_its_exit_code() {
+        let domain = |status| fault_of_end(status, "reader 0 ended").domain;
+        assert_eq!(domain(code(2)), Domain::User);
+        assert_eq!([code(4), code(101), code(1)].map(domain), [Domain::Internal; 3]);
+        assert_eq!([code(0), code(3), code(5), code(7), killed(9)].map(domain), [Domain::External; 5]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::Fault;
 use crate::logs::Logs;
 use crate::stop::Stop;
 
-use super::child::{Child, how, may_start_again};
+use super::child::{Child, fault_of_end, how, may_start_again};
 use super::output::{Output, pause};
 use super::port::free_address;
 use super::token::Token;
@@ -32,8 +32,8 @@ pub(crate) struct Readers {
     output: Output,
     token: Token,
     address: String,
-    /// How a reader ended that is not started again.
-    ended: Option<String>,
+    /// The fault of the first reader that ended and is not started again.
+    ended: Option<Fault>,
     /// Since when all of them have ended.
     all_ended: Option<Instant>,
 }
@@ -97,7 +97,7 @@ impl Readers {
                 tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {MOST_RESTARTS})", self.restarts);
             } else {
                 tracing::warn!("{ended}: does not start it again");
-                self.ended.get_or_insert(ended);
+                self.ended.get_or_insert_with(|| fault_of_end(status, &ended));
             }
         }
         if !self.children.iter().all(Child::is_over) {
@@ -106,8 +106,8 @@ impl Readers {
         if now.duration_since(*self.all_ended.get_or_insert(now)) < HEARD {
             return Ok(());
         }
-        let first = self.ended.as_deref().unwrap_or("none was started");
-        Err(Fault::external(format!("all readers have ended before the last row: {first}")))
+        let first = self.ended.clone().unwrap_or_else(|| Fault::external("none was started"));
+        Err(first.context("all readers have ended before the last row"))
     }
 
     /// The ranks of the readers that do not run. None is started again.

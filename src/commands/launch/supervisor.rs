@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::Fault;
 use rustix::process::Signal;
 
-use super::child::{Child, how, may_start_again};
+use super::child::{Child, fault_of_end, how, may_start_again};
 use super::out_of_memory::OutOfMemoryKills;
 use super::output::{Output, pause};
 use super::restarts::Restarts;
@@ -39,7 +39,7 @@ pub(super) struct Supervisor<'a> {
     phase: Phase,
     restarts: Restarts,
     out_of_memory_kills: OutOfMemoryKills,
-    /// Whether all processes were asked to drain.
+    /// Whether the user asked for a drain while the run went on.
     drained: bool,
     /// Why the run cannot go on.
     cause: Option<Fault>,
@@ -80,6 +80,9 @@ impl<'a> Supervisor<'a> {
     pub(super) fn run(mut self, stop: &Stop) -> Result<Ended, Fault> {
         while !self.children.iter().all(Child::is_over) {
             if stop.at_once() {
+                if let Some(cause) = &self.cause {
+                    tracing::error!("the run could not go on: {cause}");
+                }
                 // Dropping the processes kills them and waits for them.
                 return Ok(Ended::Interrupted);
             }
@@ -104,7 +107,8 @@ impl<'a> Supervisor<'a> {
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
-            Some(status) if is_drained(status) => Ok(Ended::Drained),
+            // `launch` ends processes by SIGTERM, too, and then the trainer drains: the cause counts, even if a checkpoint has the rows.
+            Some(status) if is_drained(status) && (self.drained || self.cause.is_none()) => Ok(Ended::Drained),
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
             _ if self.drained && self.cause.is_none() => Ok(Ended::Drained),
             _ if is_over => Ok(Ended::Done),
@@ -140,7 +144,7 @@ impl<'a> Supervisor<'a> {
                 self.phase = Phase::Ending(None, now + UNUSED);
             }
             Phase::Running | Phase::Draining if may_start_again(status) => self.start_again(at, &ended, status, now),
-            Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
+            Phase::Running | Phase::Draining => self.end_run(fault_of_end(status, &ended), now),
             // The process lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
         }
@@ -164,7 +168,7 @@ impl<'a> Supervisor<'a> {
             }
             // While the run drains, the coordinator gives up the rows of a reader that is lost.
             Err(why) if self.phase == Phase::Draining && self.children[at].is_reader => tracing::warn!("{why}"),
-            Err(why) => self.end_run(fault(status, why), now),
+            Err(why) => self.end_run(fault_of_end(status, &why), now),
         }
     }
 
@@ -224,18 +228,6 @@ fn is_drained(status: ExitStatus) -> bool {
     status.code() == Some(i32::from(exit::DRAINED))
 }
 
-fn fault(status: ExitStatus, ended: String) -> Fault {
-    let what = format!("{ended}: its last lines say why");
-    match status.code().map(|code| code as u8) {
-        Some(exit::USER) => Fault::user(what),
-        Some(exit::UNSAVED) => Fault::external(format!(
-            "{ended}: the training has ended, but its model is not saved, its last lines say why"
-        )),
-        Some(exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
-        Some(_) => Fault::internal(what),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -245,6 +237,11 @@ mod tests {
 
     /// Runs these shell scripts as the processes of a run.
     fn supervised(scripts: &[(&str, &str)]) -> Result<Ended, Fault> {
+        supervised_until(&Stop::default(), scripts)
+    }
+
+    /// The same. The user may stop it.
+    fn supervised_until(stop: &Stop, scripts: &[(&str, &str)]) -> Result<Ended, Fault> {
         let children = scripts.iter().map(|(role, script)| {
             let mut command = Command::new("sh");
             command.args(["-c", script]);
@@ -254,7 +251,40 @@ mod tests {
         let nothing = StatusClient::new("launch", "127.0.0.1:1", &SecurityFiles::default()).unwrap();
         let watch = Watch::start(nothing, "ps 0".into(), long).unwrap();
         let output = Output::start(false).unwrap();
-        Supervisor::new(children.collect(), 10, &output, watch, long).run(&Stop::default())
+        Supervisor::new(children.collect(), 10, &output, watch, long).run(stop)
+    }
+
+    /// A bug: the exit code was 5, and no line named the cause.
+    #[test]
+    fn a_drain_that_the_end_of_the_run_causes_does_not_hide_its_cause() {
+        let drains = "trap 'exit 5' TERM; for i in $(seq 600); do sleep .1; done";
+        let failed = supervised(&[("ps", "exec sleep 60"), ("trainer", drains), ("reader", "exit 4")]).unwrap_err();
+        assert!(failed.to_string().starts_with("reader 0 ended with exit code 4"), "{failed}");
+        assert_eq!(failed.domain, crate::actors::Domain::Internal);
+    }
+
+    #[test]
+    fn a_drain_that_the_user_asked_for_stays_one_if_a_reader_ends_with_a_fault_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        // They listen to SIGTERM once their file is there. The trainer drains, and the ps ends, after the fault of the reader.
+        let failed = format!("until [ -e {} ]; do sleep .1; done; sleep .5", file("failed").display());
+        let runs = |mark: &str| format!("touch {}; for i in $(seq 600); do sleep .1; done", file(mark).display());
+        let ps = format!("trap '' TERM; touch {}; {failed}", file("ps").display());
+        let trainer = format!("trap '{failed}; exit 5' TERM; {}", runs("trainer"));
+        let reader = format!("trap 'touch {}; exit 4' TERM; {}", file("failed").display(), runs("reader"));
+        let (stop, marks) = (Stop::default(), ["ps", "trainer", "reader"].map(file));
+        let asks = stop.clone();
+        let user = std::thread::spawn(move || {
+            let begun = Instant::now();
+            while !marks.iter().all(|mark| mark.exists()) && begun.elapsed() < Duration::from_secs(60) {
+                pause();
+            }
+            asks.flag().store(true, std::sync::atomic::Ordering::SeqCst);
+        });
+        let ended = supervised_until(&stop, &[("ps", &ps), ("trainer", &trainer), ("reader", &reader)]);
+        user.join().unwrap();
+        assert_eq!(ended.unwrap(), Ended::Drained);
     }
 
     /// A bug: the trainer was started again, and waited ten minutes for a coordinator that had ended.
