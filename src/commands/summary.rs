@@ -227,8 +227,8 @@ fn line_of(slots: &[SlotReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{line_of, which_was_saved};
-    use crate::pipelines::SlotReport;
+    use super::{line_of, per_million, rows_in_time, which_was_saved};
+    use crate::pipelines::{SlotReport, Snapshot};
 
     /// A bug: the model after the last row was said to be that of the best evaluation, whose model was gone.
     #[test]
@@ -259,9 +259,6 @@ mod tests {
         assert_eq!(line_of(&slots), said);
         assert_eq!(line_of(&slots[..1]), "");
     }
-
-    use super::{per_million, rows_in_time};
-    use crate::pipelines::Snapshot;
 
     /// A bug: all rows of a resumed run were said to have been trained on in the time of its last part.
     #[test]
