@@ -13,7 +13,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
 use super::folder::{OpenFolder, Opened, StoreFolder, holds};
-use crate::hdfs::is_mount_link;
+use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
 
 /// The folder staged; dropping it before [`Self::publish`] removes it.
@@ -32,9 +32,10 @@ impl Renamed {
         let Some(name) = place.path.filename() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.name)));
         };
-        if place.url.as_deref().is_some_and(is_mount_link) {
+        if place.url.as_deref().is_some_and(holds_mount_link) {
             return Err(Fault::user(format!(
-                "`{0}` is a mount point, which no folder can replace: name a folder in it, for instance `{0}/model`",
+                "`{0}` is a link of a mount table or a folder above one, which no folder can replace: name a folder in it, for instance \
+                 `{0}/model`",
                 place.name
             )));
         }
