@@ -115,6 +115,10 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                 && (said.contains("SIMPLE authentication is not enabled") || said.contains("TOKEN"))
         {
             (true, kerberos(root))
+        } else if is("SnapshotAccessControlException") {
+            (true, format!("`{path}` is in a snapshot of {root}, and snapshots cannot be changed: name another folder"))
+        } else if first_line.contains("(is not a directory)") || is("ParentNotDirectoryException") {
+            (true, format!("a folder above `{path}` is a file of {root} ({first_line}): name another folder"))
         } else if is("AccessControlException") {
             (
                 true,
@@ -149,7 +153,7 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                      `hdfs dfsadmin {option}`"
                 ),
             )
-        } else if is("ParentNotDirectoryException") || is("InvalidPathException") || is("UnresolvedPathException") {
+        } else if is("InvalidPathException") || is("UnresolvedPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
             (false, format!("{root} refused: {}: {first_line}", exception.rsplit('.').next().unwrap_or(exception)))
@@ -247,6 +251,19 @@ mod tests {
                 ),
                 true,
                 "user=eve",
+            ),
+            (
+                rpc("org.apache.hadoop.security.AccessControlException", "/data (is not a directory)"),
+                true,
+                "is a file of",
+            ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException",
+                    "Modification on a read-only snapshot is disallowed",
+                ),
+                true,
+                "snapshots cannot be changed",
             ),
             (
                 rpc("org.apache.hadoop.security.AccessControlException", "SIMPLE authentication is not enabled."),
