@@ -177,18 +177,23 @@ pub(super) fn lost(
     error: HdfsError,
 ) -> Error {
     let path = &meta.location;
+    let Range { start, end } = range;
     let nodes = if tried.is_empty() {
         "no DataNode that is alive holds a replica".to_owned()
     } else {
         format!("tried the DataNodes {} several times", tried.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     };
-    let text = format!(
-        "no replica of the block that holds bytes {} to {} of `{root}{path}` can be read, {nodes} ({}); \
-         `hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be",
-        range.start,
-        range.end,
-        short(&error)
-    );
+    let shows = format!("`hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be");
+    let text = match error {
+        HdfsError::UnsupportedErasureCodingPolicy(policy) => format!(
+            "bytes {start} to {end} of `{root}{path}` lie on a DataNode that does not answer, and Forebay cannot reconstruct them with its \
+             erasure coding policy ({policy}), only with those of the codec rs: start the DataNode; {shows}"
+        ),
+        error => format!(
+            "no replica of the block that holds bytes {start} to {end} of `{root}{path}` can be read, {nodes} ({}); {shows}",
+            short(&error)
+        ),
+    };
     Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, source: None }) }
 }
 
@@ -316,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_replicas_are_named() {
+    fn lost_replicas_are_named_and_so_is_a_policy_that_cannot_be_reconstructed() {
         let error = HdfsError::DataTransferError(
             "All DataNodes failed: [DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \"10.0.0.7\", host_name: \"a\", \
              datanode_uuid: \"u\", xfer_port: 9866, info_port: 9864 } }, DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \
@@ -333,6 +338,11 @@ mod tests {
         };
         let text = lost("hdfs://nn:8020/", &meta, &(10..20), &nodes(&error).into_iter().collect(), error).to_string();
         for part in ["hdfs://nn:8020/data/a", "bytes 10 to 20", "10.0.0.7:9866, 10.0.0.8:9867", "hdfs fsck /data/a"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let error = HdfsError::UnsupportedErasureCodingPolicy("codec: xor".into());
+        let text = lost("hdfs://nn:8020/", &meta, &(10..20), &BTreeSet::new(), error).to_string();
+        for part in ["bytes 10 to 20 of `hdfs://nn:8020/data/a`", "cannot reconstruct", "(codec: xor)", "hdfs fsck"] {
             assert!(text.contains(part), "{text}");
         }
     }
