@@ -31,8 +31,10 @@ impl Explained {
 /// The fault of an operation that `what` names. A missing, changed or forbidden file is the user's, the rest may pass.
 pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
     match error {
-        StoreError::NotFound { .. } => {
-            Fault::user(format!("{what}: it is not there (any more)")).because(error).kind(FaultKind::NotFound)
+        StoreError::NotFound { path, source } => {
+            let fault = Fault::user(format!("{what}: it is not there (any more)")).kind(FaultKind::NotFound);
+            // The source says no more than the path, as a rule.
+            if what.contains(&path) { fault } else { fault.because(source) }
         }
         StoreError::Precondition { .. } => Fault::user(format!(
             "{what}: the file was replaced or changed after it was listed; start again, and write new data to new files"
@@ -99,6 +101,16 @@ mod tests {
         let error = StoreError::Precondition { path: "a".into(), source: "another e-tag".into() };
         let fault = store_fault("cannot read `a`", error);
         assert!(fault.domain == Domain::User && fault.to_string().contains("was replaced"), "{fault}");
+    }
+
+    #[test]
+    fn a_missing_file_is_said_to_be_missing_once() {
+        let of = |what: &str| {
+            let source = "file not found: /a/b".into();
+            store_fault(what, StoreError::NotFound { path: "/a/b".into(), source }).to_string()
+        };
+        assert_eq!(of("cannot read `hdfs://ns/a/b`"), "cannot read `hdfs://ns/a/b`: it is not there (any more)");
+        assert!(of("cannot finish `hdfs://ns/c`").contains("/a/b"));
     }
 
     #[tokio::test]

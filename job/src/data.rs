@@ -94,10 +94,16 @@ impl DataOptions {
                 self.negatives
             )));
         }
-        if let OnBadRow::WriteTo(folder) = &self.on_bad_row
-            && folder.as_os_str().is_empty()
-        {
-            return Err(Fault::user("data.on_bad_row: write_to is empty, expected a local folder"));
+        if let OnBadRow::WriteTo(folder) = &self.on_bad_row {
+            let folder = folder.to_string_lossy();
+            if folder.is_empty() {
+                return Err(Fault::user("data.on_bad_row: write_to is empty, expected a local folder"));
+            }
+            if folder.contains("://") {
+                return Err(Fault::user(format!(
+                    "data.on_bad_row: write_to is {folder}, expected a local folder without `://`: bad rows are appended to files there"
+                )));
+            }
         }
         self.csv.check().map_err(|fault| Fault::user(format!("data.csv.delimiter: {}", fault.message())))
     }

@@ -99,9 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_bad_rows_without_a_name_is_refused() {
-        let said = Job::from_toml("", &["data.on_bad_row={ write_to = '' }".into()]).unwrap().check().unwrap_err();
-        assert!(said.to_string().contains("write_to is empty"), "{said}");
+    fn a_folder_of_bad_rows_without_a_name_or_in_a_store_is_refused() {
+        for (folder, reason) in
+            [("", "write_to is empty"), ("hdfs://ns/bad", "write_to is hdfs://ns/bad, expected a local folder")]
+        {
+            let setting = format!("data.on_bad_row={{ write_to = '{folder}' }}");
+            let said = Job::from_toml("", &[setting]).unwrap().check().unwrap_err().to_string();
+            assert!(said.contains(reason), "{said}");
+        }
     }
 
     #[test]

@@ -131,3 +131,44 @@ fn rows_in_a_snapshot_are_read_and_nothing_is_written_there() {
     let (code, said) = common::run(&["data", "synth", "--rows", "100", "--out", &out]);
     assert!(code == Some(2) && said.contains("snapshot"), "{said}");
 }
+
+/// A bug: only the rows of the fallback were read.
+#[test]
+fn a_folder_above_links_of_a_mount_table_has_their_rows_too() {
+    let (cluster, conf) = (Cluster::shared(), tempfile::tempdir().unwrap());
+    let rows = [0, 1, 2].map(|n| file((n * ROWS) as i64, ROWS));
+    put(
+        &cluster,
+        &[
+            ("/reading/mounts/fallback/data/a.parquet", &rows[0]),
+            ("/reading/mounts/one/a.parquet", &rows[1]),
+            ("/reading/mounts/two/b.parquet", &rows[2]),
+        ],
+    );
+    let property = |name: &str, path: &str| {
+        let url = cluster.at(&format!("/reading/mounts/{path}"));
+        format!("<property><name>fs.viewfs.mounttable.t.{name}</name><value>{url}</value></property>")
+    };
+    // The second link leads to a file.
+    let links = [
+        property("linkFallback", "fallback"),
+        property("link./data/day1", "one"),
+        property("link./data/day2.parquet", "two/b.parquet"),
+        property("link./only/here", "one"),
+    ];
+    let text = format!("<configuration>{}</configuration>", links.concat());
+    std::fs::write(conf.path().join("core-site.xml"), text).unwrap();
+    let said = |args: &[&str]| {
+        common::code_and_output(&common::forebay(args).env("HADOOP_CONF_DIR", conf.path()).output().unwrap())
+    };
+    for (path, expected) in [
+        ("/data", "3,000 rows"),
+        ("/data/*.parquet", "2,000 rows"),
+        ("/data/day*", "2,000 rows"),
+        ("/only", "1,000 rows"),
+        ("/", "4,000 rows"),
+    ] {
+        common::exits(0, said(&["data", "inspect", &format!("viewfs://t{path}")]), &[expected]);
+    }
+    common::exits(2, said(&["data", "synth", "--rows", "10", "--out", "viewfs://t/data"]), &["holds files already"]);
+}

@@ -215,6 +215,17 @@ fn a_writer_that_is_killed_leaves_no_visible_folder() {
     // The folder that it left does not hinder the next writer.
     common::exits(0, common::run(&[&args[..], &["5000"]].concat()), &[]);
     assert!(names(&cluster, "/writing/killed").contains(&"rows".to_owned()));
+    // Once none of its files has changed for a day, the next writer removes it.
+    let (client, runtime) = (cluster.client(), tokio::runtime::Runtime::new().unwrap());
+    let hour = 3_600_000;
+    for folder in &left {
+        for file in runtime.block_on(client.list_status(&format!("/writing/killed/{folder}"), true)).unwrap() {
+            let then = file.modification_time - 25 * hour;
+            runtime.block_on(client.set_times(&file.path, then, then)).unwrap();
+        }
+    }
+    common::exits(0, common::run(&[&args[..], &["5000", "--replace"]].concat()), &[]);
+    assert_eq!(names(&cluster, "/writing/killed"), ["rows"]);
 }
 
 /// A bug: the write failed at its next block.

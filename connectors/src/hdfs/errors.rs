@@ -36,7 +36,7 @@ pub(super) fn into_hdfs(error: Error) -> HdfsError {
     }
 }
 
-/// Leaves out the stack trace of Java that a NameNode sends with its errors.
+/// Leaves out the stack trace of Java that a NameNode sends with its errors, and the numbers of an error of Kerberos.
 pub(super) fn without_trace(error: Error) -> Error {
     match error {
         Error::Generic { store, source } => Error::Generic { store, source: first_line(source) },
@@ -50,6 +50,7 @@ fn first_line(source: Box<dyn StdError + Send + Sync>) -> Box<dyn StdError + Sen
     match source.downcast::<HdfsError>().map(|error| *error) {
         Ok(HdfsError::RPCError(exception, said)) => Box::new(HdfsError::RPCError(exception, first(said))),
         Ok(HdfsError::FatalRPCError(exception, said)) => Box::new(HdfsError::FatalRPCError(exception, first(said))),
+        Ok(HdfsError::GSSAPIError(_, _, said)) => Box::new(HdfsError::SASLError(said)),
         Ok(other) => Box::new(other),
         Err(source) => source,
     }

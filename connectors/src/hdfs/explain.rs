@@ -115,6 +115,10 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                 && (said.contains("SIMPLE authentication is not enabled") || said.contains("TOKEN"))
         {
             (true, kerberos(root))
+        } else if is("SnapshotAccessControlException") {
+            (true, format!("`{path}` is in a snapshot of {root}, and snapshots cannot be changed: name another folder"))
+        } else if first_line.contains("(is not a directory)") || is("ParentNotDirectoryException") {
+            (true, format!("a folder above `{path}` is a file of {root} ({first_line}): name another folder"))
         } else if is("AccessControlException") {
             (
                 true,
@@ -149,7 +153,7 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                      `hdfs dfsadmin {option}`"
                 ),
             )
-        } else if is("ParentNotDirectoryException") || is("InvalidPathException") || is("UnresolvedPathException") {
+        } else if is("InvalidPathException") || is("UnresolvedPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
             (false, format!("{root} refused: {}: {first_line}", exception.rsplit('.').next().unwrap_or(exception)))
@@ -173,18 +177,23 @@ pub(super) fn lost(
     error: HdfsError,
 ) -> Error {
     let path = &meta.location;
+    let Range { start, end } = range;
     let nodes = if tried.is_empty() {
         "no DataNode that is alive holds a replica".to_owned()
     } else {
         format!("tried the DataNodes {} several times", tried.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     };
-    let text = format!(
-        "no replica of the block that holds bytes {} to {} of `{root}{path}` can be read, {nodes} ({}); \
-         `hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be",
-        range.start,
-        range.end,
-        short(&error)
-    );
+    let shows = format!("`hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be");
+    let text = match error {
+        HdfsError::UnsupportedErasureCodingPolicy(policy) => format!(
+            "bytes {start} to {end} of `{root}{path}` lie on a DataNode that does not answer, and Forebay cannot reconstruct them with its \
+             erasure coding policy ({policy}), only with those of the codec rs: start the DataNode; {shows}"
+        ),
+        error => format!(
+            "no replica of the block that holds bytes {start} to {end} of `{root}{path}` can be read, {nodes} ({}); {shows}",
+            short(&error)
+        ),
+    };
     Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, source: None }) }
 }
 
@@ -249,6 +258,19 @@ mod tests {
                 "user=eve",
             ),
             (
+                rpc("org.apache.hadoop.security.AccessControlException", "/data (is not a directory)"),
+                true,
+                "is a file of",
+            ),
+            (
+                rpc(
+                    "org.apache.hadoop.hdfs.protocol.SnapshotAccessControlException",
+                    "Modification on a read-only snapshot is disallowed",
+                ),
+                true,
+                "snapshots cannot be changed",
+            ),
+            (
                 rpc("org.apache.hadoop.security.AccessControlException", "SIMPLE authentication is not enabled."),
                 true,
                 "kinit",
@@ -299,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_replicas_are_named() {
+    fn lost_replicas_are_named_and_so_is_a_policy_that_cannot_be_reconstructed() {
         let error = HdfsError::DataTransferError(
             "All DataNodes failed: [DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \"10.0.0.7\", host_name: \"a\", \
              datanode_uuid: \"u\", xfer_port: 9866, info_port: 9864 } }, DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \
@@ -316,6 +338,11 @@ mod tests {
         };
         let text = lost("hdfs://nn:8020/", &meta, &(10..20), &nodes(&error).into_iter().collect(), error).to_string();
         for part in ["hdfs://nn:8020/data/a", "bytes 10 to 20", "10.0.0.7:9866, 10.0.0.8:9867", "hdfs fsck /data/a"] {
+            assert!(text.contains(part), "{text}");
+        }
+        let error = HdfsError::UnsupportedErasureCodingPolicy("codec: xor".into());
+        let text = lost("hdfs://nn:8020/", &meta, &(10..20), &BTreeSet::new(), error).to_string();
+        for part in ["bytes 10 to 20 of `hdfs://nn:8020/data/a`", "cannot reconstruct", "(codec: xor)", "hdfs fsck"] {
             assert!(text.contains(part), "{text}");
         }
     }

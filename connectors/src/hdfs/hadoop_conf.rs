@@ -109,11 +109,20 @@ impl HadoopConf {
         }
     }
 
-    fn is_mount_link(&self, url: &str) -> bool {
-        let Some((_, path)) = url.strip_prefix("viewfs://").and_then(|rest| rest.split_once('/')) else { return false };
+    /// The paths of the links of a mount table (`viewfs://`), without slashes at their ends. None for another URL.
+    pub(super) fn mount_links(&self, url: &str) -> Vec<&str> {
+        if !url.starts_with("viewfs://") {
+            return Vec::new();
+        }
         let links = format!("fs.viewfs.mounttable.{}.link.", self.or_default(authority(url)));
-        let mut linked = self.0.keys().filter_map(|name| name.strip_prefix(&links));
-        linked.any(|link| link.trim_matches('/') == path.trim_matches('/'))
+        self.0.keys().filter_map(|name| name.strip_prefix(&links)).map(|link| link.trim_matches('/')).collect()
+    }
+
+    fn holds_mount_link(&self, url: &str) -> bool {
+        let path = url.splitn(4, '/').nth(3).unwrap_or_default().trim_matches('/');
+        self.mount_links(url).into_iter().any(|link| {
+            path.is_empty() || link.strip_prefix(path).is_some_and(|below| below.is_empty() || below.starts_with('/'))
+        })
     }
 
     /// The name services with several NameNodes.
@@ -140,9 +149,9 @@ pub(crate) fn one_name(authority: &str) -> String {
     CONF.one_name(authority)
 }
 
-/// Whether a URL is a link of a mount table (`viewfs://`): it leads to another place than the folder above it.
-pub(crate) fn is_mount_link(url: &str) -> bool {
-    CONF.is_mount_link(url)
+/// Whether a URL is a link of a mount table (`viewfs://`), which leads to another place than the folder above it, or a folder above a link.
+pub(crate) fn holds_mount_link(url: &str) -> bool {
+    CONF.holds_mount_link(url)
 }
 
 /// `ns` of `hdfs://ns/path`.
@@ -219,23 +228,32 @@ mod tests {
     }
 
     #[test]
-    fn links_of_a_mount_table_are_mount_points() {
+    fn links_of_a_mount_table_and_folders_above_them_hold_links() {
         let dir = tempfile::tempdir().unwrap();
         let all = [
             property("fs.defaultFS", "viewfs://one"),
             property("fs.viewfs.mounttable.one.link./data", "hdfs://ns/data"),
             property("fs.viewfs.mounttable.one.link./data/old", "hdfs://other/old"),
+            property("fs.viewfs.mounttable.one.link./logs/day/1", "hdfs://other/1"),
+            property("fs.viewfs.mounttable.two.link./other", "hdfs://other/"),
             property("fs.viewfs.mounttable.one.linkFallback", "hdfs://ns/"),
         ];
         fs::write(dir.path().join("core-site.xml"), format!("<configuration>{}</configuration>", all.concat()))
             .unwrap();
         let conf = HadoopConf::read(dir.path()).unwrap();
-        for url in ["viewfs://one/data", "viewfs:///data/", "viewfs://one//data/old"] {
-            assert!(conf.is_mount_link(url), "{url}");
+        for url in ["viewfs://one/data", "viewfs:///data/", "viewfs://one//data/old", "viewfs:///logs", "viewfs://one"]
+        {
+            assert!(conf.holds_mount_link(url), "{url}");
         }
-        for url in ["viewfs://one/data/new", "viewfs://one/", "viewfs://one", "viewfs://two/data", "hdfs://one/data"] {
-            assert!(!conf.is_mount_link(url), "{url}");
+        for url in
+            ["viewfs://one/data/new", "viewfs://one/log", "viewfs://two/data", "viewfs://three/", "hdfs://one/data"]
+        {
+            assert!(!conf.holds_mount_link(url), "{url}");
         }
+        for root in ["viewfs://one/", "viewfs:///"] {
+            assert_eq!(conf.mount_links(root), ["data", "data/old", "logs/day/1"]);
+        }
+        assert!(conf.mount_links("hdfs://one/").is_empty());
     }
 
     #[test]

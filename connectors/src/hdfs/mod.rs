@@ -26,5 +26,5 @@ mod store;
 mod upload;
 
 pub(crate) use self::cluster::Shared;
-pub(crate) use self::hadoop_conf::{is_mount_link, one_name};
+pub(crate) use self::hadoop_conf::{holds_mount_link, one_name};
 pub(crate) use self::store::HdfsStore;

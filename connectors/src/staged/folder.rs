@@ -119,14 +119,29 @@ impl Folder {
         let Some(local) = local_path(url) else {
             let (store, path) = stores.open(url)?;
             let renames = ["hdfs://", "viewfs://"].iter().any(|scheme| url.starts_with(scheme));
-            let (name, stores) = (url.trim_end_matches('/').to_owned(), stores.clone());
-            let url = Some(name.clone());
-            return Ok(Opened::Store(StoreFolder { store, path, stores, renames, name, url }));
+            let (name, url) = named(url);
+            return Ok(Opened::Store(StoreFolder {
+                store,
+                path,
+                stores: stores.clone(),
+                renames,
+                name,
+                url: Some(url),
+            }));
         };
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
         }
         Ok(Opened::Local(std::path::absolute(local.as_ref()).map_err(|e| fault(&local, "cannot resolve", e))?))
+    }
+}
+
+/// A URL as messages name it, and as `/` and the name of a file follow it: `hdfs:///` is `hdfs://` there.
+fn named(url: &str) -> (String, String) {
+    let trimmed = url.trim_end_matches('/');
+    match trimmed.strip_suffix(':') {
+        Some(scheme) => (format!("{scheme}:///"), format!("{scheme}://")),
+        None => (trimmed.to_owned(), trimmed.to_owned()),
     }
 }
 
@@ -377,5 +392,21 @@ impl StoreFolder {
                 done.send(ended.unwrap_or_else(|panic| Err(Fault::of_panic("a task of a store panicked", &*panic))));
         });
         result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store ended before it was done")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_of_the_default_file_system_has_a_name() {
+        for (url, name, before_a_file) in [
+            ("hdfs:///", "hdfs:///", "hdfs://"),
+            ("hdfs://ns/", "hdfs://ns", "hdfs://ns"),
+            ("hdfs:///a//", "hdfs:///a", "hdfs:///a"),
+        ] {
+            assert_eq!(named(url), (name.to_owned(), before_a_file.to_owned()));
+        }
     }
 }

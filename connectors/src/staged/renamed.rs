@@ -3,18 +3,25 @@
 //! To replace a folder takes two renames: the old folder gets a hidden name, then the new one takes its place. A process
 //! that is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`, and the next writer puts it
 //! back. At any other moment the old or the new folder stands in its place, whole.
+//!
+//! A process that is killed earlier leaves its staged folder, `.NAME.partial-...`. Nothing tells whether a process on another machine still
+//! writes it, so the next writer removes it only if none of its files has changed for a day.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_actors::Fault;
+use futures::TryStreamExt;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
 use super::folder::{OpenFolder, Opened, StoreFolder, holds};
-use crate::hdfs::is_mount_link;
+use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
+
+/// A staged folder whose files are this much older than those that were just written belongs to no process any more, in milliseconds.
+const ABANDONED_AFTER: i64 = 24 * 3600 * 1000;
 
 /// The folder staged; dropping it before [`Self::publish`] removes it.
 pub(super) struct Renamed {
@@ -32,9 +39,10 @@ impl Renamed {
         let Some(name) = place.path.filename() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.name)));
         };
-        if place.url.as_deref().is_some_and(is_mount_link) {
+        if place.url.as_deref().is_some_and(holds_mount_link) {
             return Err(Fault::user(format!(
-                "`{0}` is a mount point, which no folder can replace: name a folder in it, for instance `{0}/model`",
+                "`{0}` is a link of a mount table or a folder above one, which no folder can replace: name a folder in it, for instance \
+                 `{0}/model`",
                 place.name
             )));
         }
@@ -69,7 +77,9 @@ impl Renamed {
             let store = &place.store;
             if !move_old {
                 // A rename replaces an empty folder and no other.
-                return rename(store, &staged, &place.path).await.map_err(cannot);
+                rename(store, &staged, &place.path).await.map_err(cannot)?;
+                remove_abandoned(&place).await;
+                return Ok(());
             }
             if let Err(e) = rename(store, &place.path, &old).await {
                 // Perhaps the rename was done, and nothing has said so since: then this puts the folder back, else it finds nothing.
@@ -85,6 +95,7 @@ impl Renamed {
             if let Err(e) = remove(store, &old).await {
                 tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
             }
+            remove_abandoned(&place).await;
             Ok(())
         })?;
         self.published = true;
@@ -119,7 +130,7 @@ impl OpenFolder {
             return None;
         }
         let at = place.clone();
-        let found = place.wait(async move { Ok(left_behind(&at).await.unwrap_or_default()) }).ok()?;
+        let found = place.wait(async move { Ok(left_behind(&at, "replaced").await.unwrap_or_default()) }).ok()?;
         let [old] = &found[..] else { return None };
         let (parent, _) = place.name.rsplit_once('/')?;
         Some(format!("{parent}/{}", old.filename()?))
@@ -131,7 +142,7 @@ impl OpenFolder {
 pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
     let (there, place) = (place.holds_anything()?, place.clone());
     place.clone().wait(async move {
-        let left = match left_behind(&place).await {
+        let left = match left_behind(&place, "replaced").await {
             Ok(left) => left,
             Err(e) => {
                 tracing::debug!(path = %place.path, error = %e, "cannot look for folders that were being replaced");
@@ -167,22 +178,49 @@ pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
     })
 }
 
-/// The hidden folders beside `place` that processes which were killed have moved away from it.
-async fn left_behind(place: &StoreFolder) -> object_store::Result<Vec<Path>> {
+/// The hidden folders of a kind beside `place`: of processes that were killed, and those `partial` also of others.
+async fn left_behind(place: &StoreFolder, kind: &str) -> object_store::Result<Vec<Path>> {
     let mut parts: Vec<_> = place.path.parts().collect();
     let Some(name) = parts.pop() else { return Ok(Vec::new()) };
     let found = match place.store.list_with_delimiter(Some(&Path::from_iter(parts))).await {
         Err(Error::NotFound { .. }) => return Ok(Vec::new()),
         found => found?.common_prefixes,
     };
-    Ok(found.into_iter().filter(|at| at.filename().is_some_and(|at| is_replaced(at, name.as_ref()))).collect())
+    Ok(found.into_iter().filter(|at| at.filename().is_some_and(|at| is_hidden(at, name.as_ref(), kind))).collect())
 }
 
-/// Whether a folder has the hidden name that [`Renamed::begin`] chooses for what stood at `name`.
-fn is_replaced(folder: &str, name: &str) -> bool {
+/// Whether a folder has the hidden name that [`Renamed::begin`] chooses beside `name`, of this kind: `partial` or `replaced`.
+fn is_hidden(folder: &str, name: &str, kind: &str) -> bool {
     let own = folder.strip_prefix('.').and_then(|folder| folder.strip_prefix(name));
-    let own = own.and_then(|own| own.strip_prefix(".replaced-")).and_then(|own| own.split_once('-'));
+    let own = own.and_then(|own| own.strip_prefix('.')).and_then(|own| own.strip_prefix(kind));
+    let own = own.and_then(|own| own.strip_prefix('-')).and_then(|own| own.split_once('-'));
     own.is_some_and(|(process, time)| process.parse::<u32>().is_ok() && u128::from_str_radix(time, 16).is_ok())
+}
+
+/// Removes the staged folders beside `place`, which was just written, that killed processes have left. One that cannot be removed stays.
+async fn remove_abandoned(place: &StoreFolder) {
+    let removed = async {
+        let staged = left_behind(place, "partial").await?;
+        // The store's own times: the clock of this machine may be another.
+        let Some(now) = last_change(&place.store, &place.path).await? else { return Ok(()) };
+        for folder in staged {
+            // One without files may be about to get its first.
+            if last_change(&place.store, &folder).await?.is_some_and(|at| now - at >= ABANDONED_AFTER) {
+                tracing::debug!(path = %folder, "removing a folder that a killed process has left");
+                remove(&place.store, &folder).await?;
+            }
+        }
+        Ok::<_, Error>(())
+    };
+    if let Err(e) = removed.await {
+        tracing::debug!(path = %place.path, error = %e, "cannot remove folders that killed processes have left");
+    }
+}
+
+/// When a file below a folder was last changed, in milliseconds since 1970; `None` if it has none.
+async fn last_change(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<Option<i64>> {
+    let times = store.list(Some(folder)).map_ok(|file| file.last_modified.timestamp_millis());
+    times.try_fold(None, |last: Option<i64>, at| std::future::ready(Ok(last.max(Some(at))))).await
 }
 
 /// Renames a folder that holds something. If the folder has its new name after an error, only the answer was lost.
@@ -217,9 +255,10 @@ mod tests {
                 let folder = Folder::in_renaming_store(Arc::new(InMemory::new()), path).open().unwrap();
                 let Opened::Store(place) = folder.at else { panic!("it is in a store") };
                 let renamed = Renamed::begin(place, true).unwrap();
-                assert!(is_replaced(renamed.old.filename().unwrap(), name), "{}", renamed.old);
-                let staged = renamed.staged.path.as_ref();
-                assert!(staged.starts_with(&format!("{above}.{name}.partial-")), "{staged}");
+                assert!(is_hidden(renamed.old.filename().unwrap(), name, "replaced"), "{}", renamed.old);
+                let staged = &renamed.staged.path;
+                assert!(staged.as_ref().starts_with(above), "{staged}");
+                assert!(is_hidden(staged.filename().unwrap(), name, "partial"), "{staged}");
             }
         }
     }
@@ -234,7 +273,7 @@ mod tests {
             (".mp.replaced-1", false),
             ("mp.replaced-1-a", false),
         ] {
-            assert_eq!(is_replaced(folder, "mp"), expected, "{folder}");
+            assert_eq!(is_hidden(folder, "mp", "replaced"), expected, "{folder}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, SystemTime};
 
 use forebay_connectors::convert::{ParquetOptions, TextOptions, to_criteo_text, to_parquet};
 use forebay_connectors::inspect::{InspectOptions, inspect};
@@ -255,6 +256,32 @@ async fn a_folder_that_was_being_replaced_is_put_back_and_removed_when_there_is_
     }
     drop(begin(true).unwrap());
     assert!(old(1).exists() && old(2).exists() && !place.exists() && open.replaced().is_none());
+}
+
+/// A bug: what a killed process had written of a folder stayed for ever.
+#[tokio::test]
+async fn staged_folders_in_which_no_file_has_changed_for_a_day_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = TestStore::folders(dir.path());
+    let staged = |name: &str, hours: u64| {
+        let folder = dir.path().join("a").join(name);
+        std::fs::create_dir_all(folder.join("tables")).unwrap();
+        for (file, hours) in [("dense", 100), ("tables/0", hours)] {
+            let file = std::fs::File::create(folder.join(file)).unwrap();
+            file.set_modified(SystemTime::now() - Duration::from_secs(hours * 3600)).unwrap();
+        }
+        folder
+    };
+    let gone = staged(".rows.partial-1-18ebb46b072e7df2", 25);
+    let stay = [
+        staged(".rows.partial-2-18ebb46b072e7df2", 23),
+        staged(".other.partial-1-18ebb46b072e7df2", 25),
+        staged(".rows.partial-mine", 25),
+        dir.path().join("a/.rows.partial-3-18ebb46b072e7df2"),
+    ];
+    std::fs::create_dir(&stay[3]).unwrap();
+    to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap();
+    assert!(!gone.exists() && stay.iter().all(|folder| folder.exists()), "{:?}", store.all().await);
 }
 
 /// Without renames the old folder cannot come back: what is left has no mark, and the fault says that the old folder is gone.
