@@ -147,8 +147,8 @@ impl Fault {
         Self::new(Domain::Internal, message)
     }
 
-    /// A thread does not start, or those of a runtime or pool. `what` names it, for instance "the thread `watch`". An error of descriptors,
-    /// which a runtime needs, too, is no reason to speak of threads.
+    /// A thread does not start, or those of a runtime or pool. `what` names it, for instance "the thread `watch`". If `error` says that
+    /// there are no more file descriptors, which a runtime needs, too, the message does not speak of limits on threads.
     pub fn no_thread(what: impl fmt::Display, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let no_more = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);

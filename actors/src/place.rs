@@ -88,7 +88,7 @@ impl Places {
             let _ = ended.send(());
         });
         if let Err(e) = joined {
-            // What ran on them has ended, and they end by themselves.
+            // What ran on them has ended, and they end by themselves. Nothing waits for that.
             tracing::debug!("no thread can wait for the end of other threads: {e}");
             return Ok(());
         }

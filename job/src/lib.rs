@@ -186,7 +186,11 @@ impl Job {
                 "table.shards is {shards}{of_each}, expected at most {MAX_SHARDS} in all ps together"
             )));
         }
-        Ok(())
+        let cores = self.pipeline.cores;
+        if cores.or(1) > MOST_THREADS {
+            return Err(Fault::user(format!("pipeline.cores is {cores}, expected at most {MOST_THREADS}")));
+        }
+        self.placement.check_seconds()
     }
 
     /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read,
@@ -218,7 +222,6 @@ impl Job {
             }
         }
         for (name, threads) in [
-            ("pipeline.cores", self.pipeline.cores),
             ("data.decode_threads", self.data.decode_threads),
             ("pipeline.parse_replicas", self.pipeline.parse_replicas),
             ("pipeline.batch_replicas", self.pipeline.batch_replicas),

@@ -126,6 +126,18 @@ impl Placement {
         self.dense.unwrap_or(if self.trainers > 1 { DenseAt::Ps } else { DenseAt::Trainer })
     }
 
+    /// Refuses waits that are so long that their end overflows.
+    pub(super) fn check_seconds(&self) -> Result<(), Fault> {
+        for (name, value) in
+            [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
+        {
+            if value > MOST_SECONDS {
+                return Err(Fault::user(format!("{name} is {value}, expected at most {MOST_SECONDS}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks values and combinations of values; the fault names the field.
     pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::user(what));
@@ -144,10 +156,8 @@ impl Placement {
         for (name, value) in
             [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
         {
-            if !(value > 0.0 && value <= MOST_SECONDS) {
-                return refuse(format!(
-                    "{name} is {value}, expected a number of seconds above 0, at most {MOST_SECONDS}"
-                ));
+            if !(value.is_finite() && value > 0.0) {
+                return refuse(format!("{name} is {value}, expected a number of seconds above 0"));
             }
         }
         let streams = self.streams.unwrap_or(1);

@@ -140,7 +140,7 @@ impl HadoopConf {
     }
 }
 
-/// What the environment names, read once. Without settings that can be read, none: who opens a cluster is told why.
+/// The settings that the environment names, read once; none if they cannot be read, because opening a cluster then returns the error.
 static CONF: LazyLock<HadoopConf> = LazyLock::new(|| HadoopConf::from_env().unwrap_or_default());
 
 /// One of the names that a cluster has in URLs, to be compared: the name service, for the address of one of its NameNodes too, or what the

@@ -105,7 +105,7 @@ fn is_answer(error: &Error) -> bool {
     }
 }
 
-/// Whether a new connection was refused for want of a Kerberos ticket; the call was not made.
+/// Whether a new connection was refused because there is no valid Kerberos ticket. The call was not made.
 pub(super) fn lacks_ticket(error: &HdfsError) -> bool {
     match error {
         HdfsError::GSSAPIError(..) | HdfsError::SASLError(_) | HdfsError::NoSASLMechanism => true,

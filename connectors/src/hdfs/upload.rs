@@ -24,7 +24,7 @@ use super::connection::Connection;
 use super::errors::from_hdfs;
 use super::explain::short;
 use super::retry::{Repeat, lacks_ticket, may_pass};
-use super::silence::{Heard, warn_while_silent};
+use super::silence::{ANSWER_WITHIN, Heard, warn_while_silent};
 
 /// Between questions whether a file is closed.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
@@ -62,7 +62,7 @@ impl Upload {
             }
         };
         let created = cluster.call(&place, Repeat::UntilAnswered, create).await;
-        // Whoever may not make it may not delete it, either.
+        // A user without the right to make the file has none to delete it.
         let writer = created.inspect_err(|_| hidden.gone = true)?;
         let mut file = GrowingFile { cluster, place: place.clone(), hidden: at, writer: Some(writer), bytes: 0 };
         let (parts, mut received) = mpsc::unbounded_channel::<Part>();
@@ -106,12 +106,16 @@ struct HiddenFile {
 }
 
 impl HiddenFile {
-    /// Asks once to delete it.
+    /// Asks once to delete it. Without an answer it is an error: then a drop asks again.
     async fn delete(&mut self) -> Result<()> {
         let (cluster, path) = (Arc::clone(&self.cluster), self.path.clone());
         let io = cluster.shared.io.clone();
-        let delete = async move { cluster.connection().client.delete(&path, false).await };
-        let deleted = io.run(delete).await?;
+        let delete = async move {
+            let connection = cluster.connection();
+            tokio::time::timeout(ANSWER_WITHIN, connection.client.delete(&path, false)).await
+        };
+        let silent = |_| Error::Generic { store: "hdfs", source: "no answer to the deletion of a hidden file".into() };
+        let deleted = io.run(delete).await?.map_err(silent)?;
         deleted.map_err(|e| self.cluster.explain(&self.path, from_hdfs(e), false))?;
         self.gone = true;
         Ok(())

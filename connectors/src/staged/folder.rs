@@ -136,7 +136,7 @@ impl Folder {
     }
 }
 
-/// A URL as messages name it, and as `/` and the name of a file follow it: `hdfs:///` is `hdfs://` there.
+/// A URL as messages name it, and as `/` and a name follow it: `hdfs:///` is `hdfs://` there.
 fn named(url: &str) -> (String, String) {
     let trimmed = url.trim_end_matches('/');
     match trimmed.strip_suffix(':') {
@@ -261,7 +261,10 @@ impl OpenFolder {
     /// A file of the folder as messages name it.
     #[must_use]
     pub fn name(&self, file: &str) -> String {
-        format!("{self}/{file}")
+        match &self.at {
+            Opened::Store(StoreFolder { url: Some(url), .. }) => format!("{url}/{file}"),
+            _ => format!("{self}/{file}"),
+        }
     }
 
     /// Whether a file stands where the folder would, or a pipe or a device.

@@ -20,7 +20,8 @@ use super::folder::{OpenFolder, Opened, StoreFolder, holds};
 use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
 
-/// A staged folder whose files are this much older than those that were just written belongs to no process any more, in milliseconds.
+/// A staged folder whose files are this much older than those that were just written belongs to no process any more, in milliseconds. HDFS
+/// changes the time of a file when it is made and when it is closed.
 const ABANDONED_AFTER: i64 = 24 * 3600 * 1000;
 
 /// The folder staged; dropping it before [`Self::publish`] removes it.
@@ -178,7 +179,7 @@ pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
     })
 }
 
-/// The hidden folders of a kind beside `place`: of processes that were killed, and those `partial` also of others.
+/// The hidden folders of a kind beside `place`. Those of the kind `partial` may belong to processes that still write.
 async fn left_behind(place: &StoreFolder, kind: &str) -> object_store::Result<Vec<Path>> {
     let mut parts: Vec<_> = place.path.parts().collect();
     let Some(name) = parts.pop() else { return Ok(Vec::new()) };
@@ -199,21 +200,23 @@ fn is_hidden(folder: &str, name: &str, kind: &str) -> bool {
 
 /// Removes the staged folders beside `place`, which was just written, that killed processes have left. One that cannot be removed stays.
 async fn remove_abandoned(place: &StoreFolder) {
-    let removed = async {
-        let staged = left_behind(place, "partial").await?;
-        // The store's own times: the clock of this machine may be another.
-        let Some(now) = last_change(&place.store, &place.path).await? else { return Ok(()) };
-        for folder in staged {
-            // One without files may be about to get its first.
-            if last_change(&place.store, &folder).await?.is_some_and(|at| now - at >= ABANDONED_AFTER) {
-                tracing::debug!(path = %folder, "removing a folder that a killed process has left");
-                remove(&place.store, &folder).await?;
-            }
+    let store = &place.store;
+    let staged = left_behind(place, "partial").await.unwrap_or_default();
+    if staged.is_empty() {
+        return;
+    }
+    // The store's own times: the clock of this machine may be another.
+    let Ok(Some(now)) = last_change(store, &place.path).await else { return };
+    for folder in staged {
+        // One without files may be about to get its first.
+        let Ok(Some(last)) = last_change(store, &folder).await else { continue };
+        if now - last < ABANDONED_AFTER {
+            continue;
         }
-        Ok::<_, Error>(())
-    };
-    if let Err(e) = removed.await {
-        tracing::debug!(path = %place.path, error = %e, "cannot remove folders that killed processes have left");
+        match remove(store, &folder).await {
+            Ok(()) => tracing::debug!(path = %folder, "removed a folder that a killed process has left"),
+            Err(e) => tracing::debug!(path = %folder, error = %e, "cannot remove a folder that a killed process has left"),
+        }
     }
 }
 
