@@ -146,7 +146,9 @@ fn one_object_per_line(name: &str, text: &[u8]) -> Result<(), Fault> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_ascii_start();
     let first_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
     let (what, with) = match first_line {
-        [b'[', rest @ ..] if matches!(rest.trim_ascii_start(), [] | [b'{', ..]) => ("begins with `[`, as one JSON array", "jq -c '.[]'"),
+        [b'[', rest @ ..] if matches!(rest.trim_ascii_start(), [] | [b'{', ..]) => {
+            ("begins with `[`, as one JSON array", "jq -c '.[]'")
+        }
         b"{" => ("has an object of several lines", "jq -c ."),
         _ => return Ok(()),
     };

@@ -215,7 +215,9 @@ async fn remove_abandoned(place: &StoreFolder) {
         }
         match remove(store, &folder).await {
             Ok(()) => tracing::debug!(path = %folder, "removed a folder that a killed process has left"),
-            Err(e) => tracing::debug!(path = %folder, error = %e, "cannot remove a folder that a killed process has left"),
+            Err(e) => {
+                tracing::debug!(path = %folder, error = %e, "cannot remove a folder that a killed process has left")
+            }
         }
     }
 }
