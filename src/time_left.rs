@@ -1,6 +1,14 @@
-//! The time that is left of a run, at its mean speed. What a resumed run had done before it began says nothing about that.
+//! The time that is left of a run, at its mean speed. What a resumed run had done before it began says nothing about that, nor does the
+//! time in which it reads such rows again.
 
 use std::time::{Duration, Instant};
+
+use crate::pipelines::RunReport;
+
+/// Whether a run has trained on rows of its own, after those before it was resumed.
+pub(crate) fn trains(report: &RunReport) -> bool {
+    report.all_trainers.rows > report.trained_before.rows
+}
 
 /// When the progress of a run was first known, and the share that was done then.
 #[derive(Clone, Copy, Debug, Default)]

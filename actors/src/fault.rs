@@ -209,6 +209,11 @@ impl Fault {
         self
     }
 
+    /// Whether the place of the batch is not printed: the message says the file, or the fault is not about rows.
+    pub fn hides_lineage(&self) -> bool {
+        self.hides_lineage
+    }
+
     /// The fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk. `Display` then leaves
     /// out the place of the batch.
     #[must_use]

@@ -15,9 +15,18 @@ impl Job {
         names
             .into_iter()
             .filter(|name| there.get(*name) != here.get(*name))
+            .filter(|name| !only_one_says_auto(name, there.get(*name), here.get(*name)))
             .map(|name| said(name, there.get(name), here.get(name)) + &origin(name, self, other))
             .collect()
     }
+}
+
+/// Whether one of two statistics says what the transform `auto` meant, and the other, which an earlier version computed, says `auto`. Whoever
+/// reads the rows compares it with their types.
+fn only_one_says_auto(name: &str, there: Option<&Value>, here: Option<&Value>) -> bool {
+    let is_transform = name.starts_with("columns.statistics.") && name.ends_with(".transform");
+    let values = [there, here].map(|value| value.and_then(Value::as_str));
+    is_transform && matches!(values, [Some("auto"), Some("none" | "log1p")] | [Some("none" | "log1p"), Some("auto")])
 }
 
 /// Of a list with more entries than this only the first one that differs is said.
@@ -121,6 +130,22 @@ mod tests {
             ["table.linear_optimizer.beta is 0.5 there and 0.25 here"],
             "the jobs say it"
         );
+    }
+
+    #[test]
+    fn statistics_of_an_earlier_version_differ_only_in_their_numbers() {
+        let job = |transform: &str, mean: u32| {
+            let statistics = format!("{{ mean = {mean}, std = 2, min = 0, max = 9, transform = '{transform}' }}");
+            let dense = "dense = [{ column = 'x', scale = 'z_score' }]";
+            Job::from_toml(&format!("[columns]\n{dense}\nstatistics = {{ x = {statistics} }}"), &[]).unwrap()
+        };
+        let differ = |there: &Job, here: &Job| there.differences(here, |name| name.starts_with("columns."));
+        assert!(
+            differ(&job("auto", 1), &job("log1p", 1)).is_empty() && differ(&job("none", 1), &job("auto", 1)).is_empty()
+        );
+        assert_eq!(differ(&job("none", 1), &job("log1p", 1)).len(), 1);
+        let said = differ(&job("auto", 1), &job("log1p", 3));
+        assert_eq!(said, ["columns.statistics.x.mean is 1.0 there and 3.0 here"]);
     }
 
     /// A bug: both lists were printed, of hundreds of slots.

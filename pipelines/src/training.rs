@@ -271,13 +271,19 @@ impl RunningTraining {
                 (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
             None => (
-                self.progress().rows + left_out(&self.running.ledger()),
+                self.progress().rows + self.rejected_before() + left_out(&self.running.ledger()),
                 resources.source.total_rows(),
                 resources.source.epoch(),
             ),
         };
         let share = of.map(|of| (done as f64 / of as f64).min(1.0));
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
+    }
+
+    /// Rows that were rejected before the run was resumed, and are not read again: those of whole windows. Text is read again.
+    fn rejected_before(&self) -> u64 {
+        let cut_point = self.resources.participation.cut_point().filter(|cut_point| cut_point.is_numbered());
+        cut_point.map_or(0, |cut_point| cut_point.before().counts().rejected)
     }
 
     /// Changes the replicas of `parse` or, if its stage is replicated, of `batch`, from their next batch on. The model does not

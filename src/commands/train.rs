@@ -148,7 +148,9 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     end.dashboard.inspect(|dashboard| dashboard.begins());
     let before = Usage::now();
+    let has_checkpoints = training.job().checkpoint.to.is_some();
     let running = training.start()?.report_if_drained(end.report.is_some());
+    stop.ends_with_checkpoint(has_checkpoints);
     stop.has_begun();
     let mut progress = Progress::new(logs);
     let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);
@@ -175,7 +177,11 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         }
     }
     let mut trained = match ended {
-        Ok(trained) => trained,
+        Ok(trained) => {
+            // From here on the model is saved, whatever is asked.
+            stop.ends_with_checkpoint(false);
+            trained
+        }
         Err(failed) => {
             // If another attempt follows, the report of this one says nothing about the run.
             if failed.fault.kind == FaultKind::RolledBack {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::pipelines::{RunReport, RunningTraining, Snapshot};
-use crate::time_left::TimeLeft;
+use crate::time_left::{TimeLeft, trains};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -40,10 +40,11 @@ impl History {
             return;
         }
         self.next = now + self.every;
-        if let Some(share) = running.position().share {
+        let report = running.run_report();
+        if let Some(share) = running.position().share.filter(|_| trains(&report)) {
             self.left.begins_at(share);
         }
-        self.add(Sample::of(&running.progress(), &running.run_report()));
+        self.add(Sample::of(&running.progress(), &report));
     }
 
     /// Takes the sample of the end of the run.

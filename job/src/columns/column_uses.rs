@@ -26,21 +26,22 @@ struct Use<'a> {
     beside: Option<&'a str>,
 }
 
-impl<'a> ColumnUses<'a> {
-    pub(super) fn of(columns: &'a Columns) -> Self {
-        let mut uses = Self(HashMap::new());
-        columns.optional.iter().for_each(|name| uses.column(name).optional = true);
-        columns.lists.iter().for_each(|name| uses.column(name).had_lists = true);
-        columns.single.iter().for_each(|name| uses.column(name).had_none = true);
-        let labels = columns.label.iter().map(|label| &label.column).chain(&columns.weight);
-        let at = columns.dense.iter().filter_map(|dense| dense.at_column());
+impl Columns {
+    /// How the job uses each column.
+    pub(super) fn uses(&self) -> ColumnUses<'_> {
+        let mut uses = ColumnUses(HashMap::new());
+        self.optional.iter().for_each(|name| uses.column(name).optional = true);
+        self.lists.iter().for_each(|name| uses.column(name).had_lists = true);
+        self.single.iter().for_each(|name| uses.column(name).had_none = true);
+        let labels = self.label.iter().map(|label| &label.column).chain(&self.weight);
+        let at = self.dense.iter().filter_map(|dense| dense.at_column());
         labels.chain(at).for_each(|name| uses.column(name).mixed = true);
-        for dense in &columns.dense {
+        for dense in &self.dense {
             let of_column = uses.column(&dense.column);
             of_column.mixed = true;
             of_column.has_lists |= dense.length.is_some();
         }
-        for slot in &columns.slots {
+        for slot in &self.slots {
             let of_column = uses.column(&slot.column);
             of_column.mixed |= *of_column.kind.get_or_insert(slot.kind) != slot.kind;
             of_column.has_lists |= slot.first.or(slot.last).is_some() || slot.pooling.is_some();
@@ -53,7 +54,9 @@ impl<'a> ColumnUses<'a> {
         }
         uses
     }
+}
 
+impl<'a> ColumnUses<'a> {
     fn column(&mut self, name: &'a str) -> &mut Use<'a> {
         self.0.entry(name).or_default()
     }

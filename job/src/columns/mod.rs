@@ -21,7 +21,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::label_column::Labels;
 use crate::string_or_table::{Named, list};
 
-use column_uses::ColumnUses;
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
 pub use key_spaces::check_key_spaces;
@@ -174,7 +173,7 @@ impl Columns {
                 columns.push(FileColumn::new(name, ValueKind::Text));
             }
         }
-        let uses = ColumnUses::of(self);
+        let uses = self.uses();
         Ok(columns.into_iter().map(|column| uses.as_read(column)).collect())
     }
 
@@ -187,7 +186,7 @@ impl Columns {
 
     /// Every column that is read, without repetition, for files that know the types of their columns.
     pub fn in_typed_files(&self) -> Vec<FileColumn> {
-        let uses = ColumnUses::of(self);
+        let uses = self.uses();
         self.names().into_iter().map(|name| uses.as_read(FileColumn::new(name, ValueKind::Text))).collect()
     }
 

@@ -52,7 +52,7 @@ pub struct Analysis {
     /// The change that is most likely to help.
     #[serde(default)]
     pub change: Option<Change>,
-    /// Bytes per second of the store, if it is the limit, and more `data.read_ahead` would not help.
+    /// Bytes per second of the store, if it is the limit, and more `data.read_ahead` would hardly help.
     #[serde(default)]
     pub store_rate: Option<f64>,
     /// All stages, and all shards as one, the most occupied first.
@@ -134,7 +134,7 @@ impl fmt::Display for Analysis {
             f.write_str(" (likely)")?;
         }
         if let Some(rate) = self.store_rate.filter(|_| self.certainty != Certainty::Unclear) {
-            write!(f, "; the store gives {} a second, and more data.read_ahead would not help", size(rate as u64))?;
+            write!(f, "; the store gives {} a second, and more data.read_ahead would hardly help", size(rate as u64))?;
         }
         if let Some(change) = &self.change {
             f.write_str("; ")?;

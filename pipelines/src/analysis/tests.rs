@@ -99,7 +99,7 @@ fn at_store(bytes_fetched: u64) -> StageReport {
 fn more_read_ahead_is_not_advised_if_the_store_gives_less_in_a_second() {
     let slow = analysis(&[with(at_store(2_000_000_000))]);
     assert_eq!(change(&slow), None, "{slow}");
-    let said = "read is 98% occupied and waits for the store; the store gives 20.0 MB a second, and more data.read_ahead would not help";
+    let said = "read is 98% occupied and waits for the store; the store gives 20.0 MB a second, and more data.read_ahead would hardly help";
     assert!(slow.to_string().ends_with(said), "{slow}");
     // Fewer bytes than the read-ahead holds.
     let mut short = with(at_store(60 << 20));

@@ -5,7 +5,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -197,9 +197,10 @@ impl Worker {
                 }
                 Err(fault) => {
                     // The fault of a run ends a checkpoint, too, and may come here a moment before it stops the run.
-                    let _ = ended.recv_timeout(TICK);
+                    let over = ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
                     match self.control.killed() {
                         true => tracing::debug!("the run has ended before its checkpoint: {fault}"),
+                        false if over => tracing::warn!("a checkpoint failed, and the run has ended: {fault}"),
                         false => tracing::warn!("a checkpoint failed, and the run goes on: {fault}"),
                     }
                 }

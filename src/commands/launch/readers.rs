@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Fault;
+use crate::actors::Domain;
 use crate::logs::Logs;
 use crate::stop::Stop;
 
@@ -32,7 +33,7 @@ pub(crate) struct Readers {
     output: Output,
     token: Token,
     address: String,
-    /// The fault of the first reader that ended and is not started again.
+    /// The fault of the first reader that ended and is not started again, or else of the first one that another try does not help.
     ended: Option<Fault>,
     /// Since when all of them have ended.
     all_ended: Option<Instant>,
@@ -97,7 +98,10 @@ impl Readers {
                 tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {MOST_RESTARTS})", self.restarts);
             } else {
                 tracing::warn!("{ended}: does not start it again");
-                self.ended.get_or_insert_with(|| fault_of_end(status, &ended));
+                let fault = fault_of_end(status, &ended);
+                if self.ended.as_ref().is_none_or(|first| may_pass(first) && !may_pass(&fault)) {
+                    self.ended = Some(fault);
+                }
             }
         }
         if !self.children.iter().all(Child::is_over) {
@@ -134,4 +138,9 @@ impl Readers {
         self.output.finish(stop);
         Ok(())
     }
+}
+
+/// Whether another try may help.
+fn may_pass(fault: &Fault) -> bool {
+    fault.domain == Domain::External
 }

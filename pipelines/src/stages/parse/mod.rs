@@ -268,11 +268,12 @@ impl Parse {
     }
 }
 
-/// The fault with the name of the file that the rows are from, if they are from one: their columns have a wrong type, or are missing.
+/// The fault with the name of the file that the rows are from, if they are from one: their columns have a wrong type, or are missing. One
+/// about the rows of `data.eval` is not about this file.
 fn in_file(fault: Fault, rows: &Rows) -> Fault {
     match &rows.places {
-        Some(places) => fault.context(format!("`{}`", places.file())).names_row(),
-        None => fault,
+        Some(places) if !fault.hides_lineage() => fault.context(format!("`{}`", places.file())).names_row(),
+        _ => fault,
     }
 }
 
