@@ -354,8 +354,8 @@ fn with_logs_in_json_the_results_are_json_too() {
     assert_eq!(json(&["data", "inspect", rows, "--log-format", "json"])["rows"], 1);
     common::exits(2, run(&["data", "convert", rows, "--out", out, "--replace"]), &["by --on-bad-row of data convert"]);
     for format in ["parquet", "criteo"] {
-        let more = ["--format", format, "--replace", "--log-format", "json"];
-        let said = json(&[&["data", "synth", "--rows", "9", "--out", out][..], &more].concat());
+        let out = format!("{out}-{format}");
+        let said = json(&["data", "synth", "--rows", "9", "--out", &out, "--format", format, "--log-format", "json"]);
         assert_eq!((&said["written"]["rows"], &said["folder"]), (&9.into(), &out.into()), "{said}");
     }
 }

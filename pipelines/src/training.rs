@@ -270,20 +270,22 @@ impl RunningTraining {
                 let status = session.status();
                 (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
-            None => (
-                self.progress().rows + self.rejected_before() + left_out(&self.running.ledger()),
-                resources.source.total_rows(),
-                resources.source.epoch(),
-            ),
+            None => (self.rows_done(), resources.source.total_rows(), resources.source.epoch()),
         };
         let share = of.map(|of| (done as f64 / of as f64).min(1.0));
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
     }
 
-    /// Rows that were rejected before the run was resumed, and are not read again: those of whole windows. Text is read again.
-    fn rejected_before(&self) -> u64 {
-        let cut_point = self.resources.participation.cut_point().filter(|cut_point| cut_point.is_numbered());
-        cut_point.map_or(0, |cut_point| cut_point.before().counts().rejected)
+    /// Rows that were trained on or left out, of a run in one process.
+    fn rows_done(&self) -> u64 {
+        let (rows, ledger) = (self.progress().rows, self.running.ledger());
+        let resumed = self.resources.participation.cut_point();
+        match resumed.and_then(|cut_point| Some((cut_point.rows_not_read_again()?, cut_point.rows_before()))) {
+            // The rows of other windows are read again. Those that were trained on before count as rejected.
+            Some((not_read_again, before)) => not_read_again + rows.saturating_sub(before) + ledger.rejected_total(),
+            // All rows are read again, and the progress has those that were trained on before.
+            None => rows + left_out(&ledger),
+        }
     }
 
     /// Changes the replicas of `parse` or, if its stage is replicated, of `batch`, from their next batch on. The model does not

@@ -65,6 +65,7 @@ pub(crate) struct CutPoint {
     before: TrainedBatches,
     steps_before: u64,
     rows_before: u64,
+    rows_not_read_again: Option<u64>,
     shards: Shards,
     /// Set if there are other trainers.
     shared: Option<Arc<SharedCut>>,
@@ -102,10 +103,23 @@ impl CutPoint {
         progress.keep_at_barriers();
         let (cuts, taken) = channel();
         let (before, steps_before, rows_before) = (position.batches.clone(), position.steps, position.rows);
+        let data = position.data.as_ref().filter(|data| data.has_windows());
+        let rows_not_read_again = data.map(|data| before.rows_of_windows(data));
         let state = Mutex::new(State { position, ..State::default() });
         let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
-        let cut_point =
-            Self { order, before, steps_before, rows_before, shards, shared, trainers, progress, state, cuts };
+        let cut_point = Self {
+            order,
+            before,
+            steps_before,
+            rows_before,
+            rows_not_read_again,
+            shards,
+            shared,
+            trainers,
+            progress,
+            state,
+            cuts,
+        };
         (Arc::new(cut_point), taken)
     }
 
@@ -120,6 +134,11 @@ impl CutPoint {
     /// Set if there are other trainers.
     pub(crate) fn shared(&self) -> Option<&Arc<SharedCut>> {
         self.shared.as_ref()
+    }
+
+    /// Rows of the windows that were done before this process began; `None` if it knows no windows, and reads all rows again.
+    pub(crate) fn rows_not_read_again(&self) -> Option<u64> {
+        self.rows_not_read_again
     }
 
     /// Steps taken before this process began.

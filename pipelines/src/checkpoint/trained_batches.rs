@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use forebay_connectors::DataPlan;
 use serde::{Deserialize, Serialize};
 
 use super::batch_log::WindowLog;
@@ -151,6 +152,13 @@ impl TrainedBatches {
     /// The ranges of windows of an epoch that are done.
     pub(crate) fn windows_of(&self, epoch: u32) -> &[Range<u64>] {
         self.windows.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+
+    /// Rows of the windows that are done, rejected ones included, of data that has windows. The last one of an epoch counts as the others.
+    pub(crate) fn rows_of_windows(&self, data: &DataPlan) -> u64 {
+        let windows =
+            self.windows.values().flatten().map(|done| done.end.min(data.windows) - done.start.min(data.windows));
+        (u128::from(data.rows) * u128::from(windows.sum::<u64>()) / u128::from(data.windows)) as u64
     }
 
     /// Rows and batches of the windows that are done.
@@ -386,6 +394,16 @@ mod tests {
         // A batch was started there, and none is done.
         trained.window_ends(id(5, 0, 2), end());
         assert_eq!(trained.epochs_begun(), 3);
+    }
+
+    #[test]
+    fn the_rows_of_windows_are_those_of_whole_epochs_and_of_a_part() {
+        let mut trained = TrainedBatches::default();
+        let data = DataPlan { epochs: 5, rows: 1000, windows: 10, fingerprint: 1 };
+        assert_eq!(trained.rows_of_windows(&data), 0);
+        // The first batch of the fourth window of the third epoch.
+        trained.batch_done(id(2, 3, 0), 10, BatchOrder::Data);
+        assert_eq!(trained.rows_of_windows(&data), 2 * 1000 + 3 * 100);
     }
 
     #[test]
