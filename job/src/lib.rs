@@ -161,8 +161,11 @@ impl Job {
         )))
     }
 
-    /// Refuses numbers so large that they overflow or take absurd memory.
-    fn check_limits(&self) -> Result<(), Fault> {
+    /// Refuses numbers so large that they overflow or take absurd memory. [`check`](Self::check) does that, too.
+    ///
+    /// # Errors
+    /// A user fault that names the field.
+    pub fn check_limits(&self) -> Result<(), Fault> {
         let Links { parse, batch, lookup, train, push, .. } = self.pipeline.links;
         for (name, value, most) in [
             ("data.epochs", self.data.epochs, MOST_EPOCHS),

@@ -37,13 +37,21 @@ impl DenseMemory {
         }
     }
 
-    /// Refuses a model whose dense parameters alone take more than the `limit` bytes that a trainer may have. Those on a GPU are not checked.
+    /// Refuses a model whose dense parameters alone take more than the `limit` bytes that a trainer may have, and warns if they take more
+    /// than half of them: the program, the rows and the tables need memory, too. Those on a GPU are not checked.
     ///
     /// # Errors
     /// User: says the sizes, and what makes them large.
     pub(crate) fn check(&self, job: &Job, spec: &ModelSpec, limit: u64) -> Result<(), Fault> {
         let state = if job.placement.dense() == DenseAt::Ps { 0 } else { self.state };
-        if job.train.device != "cpu" || self.weights + state + self.gradients <= limit {
+        let needed = if job.train.device == "cpu" { self.weights + state + self.gradients } else { 0 };
+        if needed <= limit {
+            if needed > limit / 2 {
+                let (needed, limit) = (size(needed), size(limit));
+                tracing::warn!(
+                    "the model may not fit into memory: this process may have {limit}, and its dense parameters take {needed}"
+                );
+            }
             return Ok(());
         }
         let largest = spec.largest_parameter().map_or_else(String::new, |(name, shape)| {
@@ -52,7 +60,8 @@ impl DenseMemory {
         });
         Err(Fault::user(format!(
             "the model does not fit into memory: it has {self}, and this process may have {}{largest}. Lower model.hidden or other \
-             widths of layers in [model], the width of embeddings (model.embedding_dim), or the number of slots",
+             widths of layers in [model], the width of embeddings (model.embedding_dim), the number of slots, or, for fewer gradients of the \
+             native backend, train.batch_rows",
             size(limit)
         )))
     }

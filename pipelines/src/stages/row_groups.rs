@@ -41,7 +41,7 @@ impl RowGroups {
         };
         let Some(text) = text else {
             return Err(Fault::user(format!(
-                "rows cannot be grouped by column `{}`, which is {kind}: name a column with one number, string, date or boolean \
+                "rows cannot be grouped by column `{}`, which is {kind}: name a column with one number, string, date, time or boolean \
                  for each row",
                 self.column
             ))
