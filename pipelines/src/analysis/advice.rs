@@ -90,7 +90,7 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, far, job, store_rate(limit, processes, job))?;
+            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -120,11 +120,9 @@ fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
 /// A row takes as much CPU time as before, or with look-ahead more, so no change is faster than the cores.
 fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
     // The first has the least free cores.
-    let (free, cores) = match machines.first() {
-        Some(MachineUse { share, cpu_quota: None, .. }) => (1.0 / share.max(1e-3), "the machine's cores"),
-        Some(MachineUse { share, .. }) => (1.0 / share.max(1e-3), "the CPU quota"),
-        None => return change,
-    };
+    let Some(MachineUse { share, cpu_quota, .. }) = machines.first() else { return change };
+    let (free, cores) =
+        (1.0 / share.max(1e-3), if cpu_quota.is_some() { "the CPU quota" } else { "the machine's cores" });
     let begins = change.field == LOOK_AHEAD && !looks_ahead(processes);
     let headroom = if begins { free / LOOK_AHEAD_CPU } else { free };
     match change.gain > headroom {
@@ -153,7 +151,6 @@ fn knob<'a>(
     cores: usize,
     far: Option<bool>,
     job: &Job,
-    store_rate: Option<f64>,
 ) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
     let itself = move |factor| Effect { hits: Box::new(move |stage| stage == name), part: None, factor };
@@ -187,7 +184,7 @@ fn knob<'a>(
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
         }
-        (_, _, Some("store")) if store_rate.is_none() => {
+        (_, _, Some("store")) => {
             let twice = ByteSize(job.data.read_ahead.0.saturating_mul(2));
             Some(("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5)))
         }

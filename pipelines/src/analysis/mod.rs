@@ -75,8 +75,12 @@ impl Analysis {
         let Some((limit, certainty)) = limit::find(processes, &loads, &machines, job) else {
             return Self { stall_share, starved_share, loads, ..Self::default() };
         };
-        let change = advice::advise(&limit, certainty, &loads, &machines, processes, job);
         let store_rate = advice::store_rate(&limit, processes, job);
+        // More read-ahead is the only change for a stage that waits for the store.
+        let change = match store_rate {
+            Some(_) => None,
+            None => advice::advise(&limit, certainty, &loads, &machines, processes, job),
+        };
         Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, store_rate, loads }
     }
 
