@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Logs;
 use crate::out;
-use crate::time_left::{TimeLeft, trains};
+use crate::time_left::TimeLeft;
 
 /// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
@@ -54,10 +54,8 @@ impl Progress {
         let (now, position, report) = (running.progress(), running.position(), running.run_report());
         let now = Snapshot { rows: report.all_trainers.rows, ..now };
         self.measure(now.rows);
-        let left = position.share.filter(|_| trains(&report)).and_then(|share| {
-            self.left.begins_at(share);
-            self.left.at(share)
-        });
+        self.left.follow(position.share, &report);
+        let left = position.share.and_then(|share| self.left.at(share));
         match &self.bar {
             Some(bar) => {
                 let (rate, analysis, evaluated) = (self.rate, report.analysis, evaluated(running));

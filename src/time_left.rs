@@ -5,11 +5,6 @@ use std::time::{Duration, Instant};
 
 use crate::pipelines::RunReport;
 
-/// Whether a run has trained on rows of its own, after those before it was resumed.
-pub(crate) fn trains(report: &RunReport) -> bool {
-    report.all_trainers.rows > report.trained_before.rows
-}
-
 /// When the progress of a run was first known, and the share that was done then.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimeLeft {
@@ -17,8 +12,14 @@ pub(crate) struct TimeLeft {
 }
 
 impl TimeLeft {
-    /// Notes the share that is done, 0 to 1. Only the first call counts.
-    pub(crate) fn begins_at(&mut self, share: f64) {
+    /// Notes the share that is done, 0 to 1, at the first call at which the run has trained on rows of its own.
+    pub(crate) fn follow(&mut self, share: Option<f64>, report: &RunReport) {
+        if let Some(share) = share.filter(|_| report.all_trainers.rows > report.trained_before.rows) {
+            self.begins_at(share);
+        }
+    }
+
+    fn begins_at(&mut self, share: f64) {
         self.first.get_or_insert_with(|| (Instant::now(), share));
     }
 

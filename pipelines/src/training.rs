@@ -278,11 +278,10 @@ impl RunningTraining {
 
     /// Rows that were trained on or left out, of a run in one process.
     fn rows_done(&self) -> u64 {
-        let (rows, ledger) = (self.progress().rows, self.running.ledger());
-        let resumed = self.resources.participation.cut_point();
-        match resumed.and_then(|cut_point| Some((cut_point.rows_not_read_again()?, cut_point.rows_before()))) {
+        let (Snapshot { rows, rows_before, .. }, ledger) = (self.progress(), self.running.ledger());
+        match self.resources.participation.cut_point().and_then(|cut_point| cut_point.rows_not_read_again()) {
             // The rows of other windows are read again. Those that were trained on before count as rejected.
-            Some((not_read_again, before)) => not_read_again + rows.saturating_sub(before) + ledger.rejected_total(),
+            Some(not_read_again) => not_read_again + (rows - rows_before) + ledger.rejected_total(),
             // All rows are read again, and the progress has those that were trained on before.
             None => rows + left_out(&ledger),
         }

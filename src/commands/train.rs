@@ -53,7 +53,6 @@ impl Train {
         let Self { run: args } = self;
         let stop = Stop::listen(logs.log_format)?;
         let job = args.load()?;
-        stop.ends_with_checkpoint(job.checkpoint.to.is_some());
         if !job.placement.is_one_process() {
             return Err(Fault::user(
                 "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \
@@ -148,9 +147,8 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     end.dashboard.inspect(|dashboard| dashboard.begins());
     let before = Usage::now();
-    let has_checkpoints = training.job().checkpoint.to.is_some();
+    stop.ends_with_checkpoint(training.job().checkpoint.to.is_some());
     let running = training.start()?.report_if_drained(end.report.is_some());
-    stop.ends_with_checkpoint(has_checkpoints);
     stop.has_begun();
     let mut progress = Progress::new(logs);
     let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);

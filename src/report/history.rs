@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::pipelines::{RunReport, RunningTraining, Snapshot};
-use crate::time_left::{TimeLeft, trains};
+use crate::time_left::TimeLeft;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -41,9 +41,7 @@ impl History {
         }
         self.next = now + self.every;
         let report = running.run_report();
-        if let Some(share) = running.position().share.filter(|_| trains(&report)) {
-            self.left.begins_at(share);
-        }
+        self.left.follow(running.position().share, &report);
         self.add(Sample::of(&running.progress(), &report));
     }
 
