@@ -161,9 +161,9 @@ fn a_run_that_is_drained_to_a_checkpoint_has_a_report_only_if_one_was_asked_for(
 /// A bug: a run that went on over Parquet did not know how far it was, and over text it counted the rows of the checkpoint twice.
 #[test]
 fn a_resumed_run_knows_how_far_it_is() {
-    let all: &[&str] = &[];
+    let none: &[&str] = &[];
     let files = [common::parquet, common::text];
-    for (rows_of, settings) in [(files[0], all), (files[0], &["data.negatives=0.2"]), (files[1], all)] {
+    for (rows_of, settings) in [(files[0], none), (files[0], &["data.negatives=0.2"]), (files[1], none)] {
         let dir = tempfile::tempdir().unwrap();
         let data = rows_of(dir.path(), 0, 4000);
         let to = format!("checkpoint.to={}", dir.path().join("checkpoints").display());

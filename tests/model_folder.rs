@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -298,13 +298,19 @@ fn nothing_but_a_model_is_ever_replaced_in_a_store() {
     }
 }
 
+/// A folder that is no model.
+fn home_with_letters(dir: &Path) -> PathBuf {
+    let home = dir.join("home");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("letters"), "dear").unwrap();
+    home
+}
+
 #[test]
 fn nothing_but_a_model_is_ever_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 1000);
-    let home = dir.path().join("home");
-    fs::create_dir(&home).unwrap();
-    fs::write(home.join("letters"), "dear").unwrap();
+    let home = home_with_letters(dir.path());
     let output = format!("output.model={}", home.display());
     let train = format!("data.train={}", data.display());
     let text = common::exits(2, common::run(&["train", "--set", &train, "--set", &output]), &["not a model"]);
@@ -317,10 +323,7 @@ fn nothing_but_a_model_is_ever_replaced() {
 fn the_place_of_the_model_is_tried_when_the_training_starts_and_not_when_it_is_wired() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 1000);
-    let home = dir.path().join("home");
-    fs::create_dir(&home).unwrap();
-    fs::write(home.join("letters"), "dear").unwrap();
-    let output = format!("output.model={}", home.display());
+    let output = format!("output.model={}", home_with_letters(dir.path()).display());
     let training = Training::new(common::job(&data, &[&output])).unwrap();
     let said = training.start().err().unwrap().to_string();
     assert!(said.contains("not a model"), "{said}");

@@ -126,11 +126,14 @@ impl Placement {
         self.dense.unwrap_or(if self.trainers > 1 { DenseAt::Ps } else { DenseAt::Trainer })
     }
 
+    /// The fields that are times in seconds.
+    fn waits(&self) -> [(&'static str, f64); 2] {
+        [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
+    }
+
     /// Refuses waits that are so long that their end overflows.
     pub(super) fn check_seconds(&self) -> Result<(), Fault> {
-        for (name, value) in
-            [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
-        {
+        for (name, value) in self.waits() {
             if value > MOST_SECONDS {
                 return Err(Fault::user(format!("{name} is {value}, expected at most {MOST_SECONDS}")));
             }
@@ -153,9 +156,7 @@ impl Placement {
                 return refuse(format!("{name} is 0, expected at least 1"));
             }
         }
-        for (name, value) in
-            [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
-        {
+        for (name, value) in self.waits() {
             if !(value.is_finite() && value > 0.0) {
                 return refuse(format!("{name} is {value}, expected a number of seconds above 0"));
             }
