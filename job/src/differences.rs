@@ -21,8 +21,8 @@ impl Job {
     }
 }
 
-/// Whether one of two statistics says what the transform `auto` meant, and the other, which an earlier version computed, says `auto`. Whoever
-/// reads the rows compares it with their types.
+/// Whether `name` is the transform of a column's statistics, and one job has `auto` there, which an earlier version wrote, and the other
+/// what `auto` meant. Then the jobs do not differ: the parser compares the transform with the types of the rows.
 fn only_one_says_auto(name: &str, there: Option<&Value>, here: Option<&Value>) -> bool {
     let is_transform = name.starts_with("columns.statistics.") && name.ends_with(".transform");
     let values = [there, here].map(|value| value.and_then(Value::as_str));

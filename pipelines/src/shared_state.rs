@@ -4,7 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// State under a lock that no panic poisons, and those that wait until it has changed.
+/// A state under a lock that no panic poisons. Tasks can wait for its changes.
 #[derive(Debug, Default)]
 pub(crate) struct SharedState<T> {
     state: Mutex<T>,
@@ -20,12 +20,13 @@ impl<T> SharedState<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes those that wait: a change under [`lock`](Self::lock) alone wakes nobody.
+    /// Wakes all tasks in [`when`](Self::when) and [`until`](Self::until). Call it after a change through [`lock`](Self::lock), which wakes
+    /// no task.
     pub(crate) fn notify(&self) {
         self.changed.notify_waiters();
     }
 
-    /// Changes the state, then wakes those that wait.
+    /// Changes the state, then wakes the waiting tasks.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let result = change(&mut self.lock());
         self.notify();
@@ -46,7 +47,7 @@ impl<T> SharedState<T> {
         }
     }
 
-    /// Waits until it holds. Cancel safe.
+    /// Waits until `holds` returns true. Cancel safe.
     pub(crate) async fn until(&self, mut holds: impl FnMut(&mut T) -> bool) {
         self.when(|state| holds(state).then_some(())).await;
     }

@@ -166,8 +166,8 @@ fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> Strin
     }
 }
 
-/// Which model was saved, after `evaluations` of which the best is `best`, in words that follow the best one. `kept` as in
-/// [`EvaluationHistory`].
+/// The end of the line about the best evaluation: it says which model was saved. `best` and `kept` are those of [`EvaluationHistory`];
+/// `evaluations` is the number of its points.
 fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_best: bool) -> String {
     match kept {
         Some(kept) if kept == best => "; its model was saved".into(),

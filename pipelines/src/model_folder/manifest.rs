@@ -172,7 +172,7 @@ impl Manifest {
     pub(crate) fn check_job(&self, folder: &OpenFolder) -> Result<(), Fault> {
         let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
         let mut job = self.job.clone();
-        // Earlier versions took a URL here. Whoever opens a model writes no bad rows yet.
+        // Earlier versions accepted a URL for the folder of bad rows. A command that writes bad rows checks this field of its own job.
         job.data.on_bad_row = OnBadRow::Fail;
         job.check_saved().map_err(|fault| wrong(format!("its job is wrong: {}", fault.message())))?;
         let Some(spec) = &self.spec else { return Ok(()) };

@@ -8,7 +8,7 @@ use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanRep
 use super::*;
 use crate::flow::RowCounts;
 
-/// A run of attempt 7 with so many processes of each role, none of which has joined.
+/// A run in attempt 7 with these numbers of readers, ps and trainers. No process has joined yet.
 fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {
     let (mut job, now) = (Job::default(), Instant::now());
     (job.placement.ps, job.placement.trainers, job.placement.readers) = (ps, trainers, readers);
