@@ -142,8 +142,7 @@ impl Member {
         };
         // The coordinator may die between the two answers; its successor refuses the attempt that is over.
         let heartbeat = MemberRequest { member: id };
-        let first: RunStatus =
-            retry.run(&what, || ask(&peer, "coordinator.heartbeat", &heartbeat, &refusals)).await?;
+        let first: RunStatus = retry.run(&what, || ask(&peer, "coordinator.heartbeat", &heartbeat, &refusals)).await?;
         if first.attempt != id.attempt {
             return Err(Failure::rolled_back().fault());
         }
