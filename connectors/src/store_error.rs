@@ -13,6 +13,8 @@ pub(crate) struct Explained {
     pub(crate) text: String,
     /// Whether the user must correct it.
     pub(crate) users: bool,
+    /// The store has made the call again until its timeout: it would wait as long if it were asked again.
+    pub(crate) waited: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -61,13 +63,23 @@ const NUMBERED: &str = "Filenames containing trailing";
 /// Whether the system refuses the operation for ever; the local store and HDFS report this as a general error.
 pub(crate) fn may_not(error: &(dyn Error + 'static)) -> bool {
     let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
+    first_of(error, |error| match error.downcast_ref::<std::io::Error>() {
+        Some(e) => Some(for_ever.contains(&e.kind())),
+        None => error.downcast_ref::<Explained>().map(|explained| explained.users),
+    })
+}
+
+/// Whether the store has waited until its timeout before it gave the operation up: see [`Explained::waited`].
+pub(crate) fn has_waited(error: &(dyn Error + 'static)) -> bool {
+    first_of(error, |error| error.downcast_ref::<Explained>().map(|explained| explained.waited))
+}
+
+/// What the first of an error and its causes says of which `says` knows something; false if there is none.
+fn first_of(error: &(dyn Error + 'static), says: impl Fn(&(dyn Error + 'static)) -> Option<bool>) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(e) = error.downcast_ref::<std::io::Error>() {
-            return for_ever.contains(&e.kind());
-        }
-        if let Some(explained) = error.downcast_ref::<Explained>() {
-            return explained.users;
+        if let Some(said) = says(error) {
+            return said;
         }
         cause = error.source();
     }

@@ -82,6 +82,11 @@ impl Stores {
         }
     }
 
+    /// The store of a URL of HDFS, with connections of its own.
+    pub(crate) fn hdfs(&self, url: &str) -> Result<HdfsStore, Fault> {
+        HdfsStore::open(&Self::root(url), Arc::clone(&self.0.hdfs))
+    }
+
     /// What stands before a path in the store to make a name that [`open`](Self::open) takes: `/`, or for instance
     /// `hdfs://host:8020/`.
     pub fn root(url_or_path: &str) -> String {

@@ -138,7 +138,8 @@ pub struct RunningTraining {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunPosition {
     /// The part of all rows of all epochs that was trained on or left out, 0 to 1, if the source knows how many there are. Of text files it
-    /// is an estimate.
+    /// is an estimate. `None`, too, while a resumed run with `data.negatives` reads text again: its checkpoint does not say how many rows
+    /// were left out.
     pub share: Option<f64>,
     /// The epoch that is read, from 1.
     pub epoch: u32,
@@ -268,22 +269,21 @@ impl RunningTraining {
         let (done, of, epoch) = match &resources.session {
             Some(session) => {
                 let status = session.status();
-                (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
+                (Some(status.windows_done), Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
             }
             None => (self.rows_done(), resources.source.total_rows(), resources.source.epoch()),
         };
-        let share = of.map(|of| (done as f64 / of as f64).min(1.0));
+        let share = done.zip(of).map(|(done, of)| (done as f64 / of as f64).min(1.0));
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
     }
 
     /// Rows that were trained on or left out, of a run in one process.
-    fn rows_done(&self) -> u64 {
-        let (Snapshot { rows, rows_before, .. }, ledger) = (self.progress(), self.running.ledger());
+    fn rows_done(&self) -> Option<u64> {
+        let (now, ledger) = (self.progress(), self.running.ledger());
         match self.resources.participation.cut_point().and_then(|cut_point| cut_point.rows_not_read_again()) {
             // The rows of other windows are read again. Those that were trained on before count as rejected.
-            Some(not_read_again) => not_read_again + (rows - rows_before) + ledger.rejected_total(),
-            // All rows are read again, and the progress has those that were trained on before.
-            None => rows + left_out(&ledger),
+            Some(not_read_again) => Some(not_read_again + (now.rows - now.rows_before) + ledger.rejected_total()),
+            None => rows_done_of_all(&now, &ledger, self.resources.job.data.negatives < 1.0),
         }
     }
 
@@ -449,6 +449,13 @@ fn left_out(ledger: &LedgerReport) -> u64 {
     ledger.rejected_total() - ledger.rejected.get(TRAINED_BEFORE).copied().unwrap_or(0)
 }
 
+/// As [`RunningTraining::rows_done`], of a run that reads all rows again if it is resumed. Its progress has the rows that were trained on
+/// before. Those that `data.negatives` left out before are known when they are read again. `samples`: it leaves rows out.
+fn rows_done_of_all(now: &Snapshot, ledger: &LedgerReport, samples: bool) -> Option<u64> {
+    let reads_again = now.rows_before > 0 && now.rows == now.rows_before;
+    (!(samples && reads_again)).then(|| now.rows + left_out(ledger))
+}
+
 /// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline. A run that
 /// was drained to a checkpoint has not failed.
 fn stopped(fault: &Fault, report: &Report) -> Verdict {
@@ -462,6 +469,7 @@ fn stopped(fault: &Fault, report: &Report) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Progress;
 
     /// A bug: the progress of a resumed run counted the rows of the checkpoint twice.
     #[test]
@@ -469,5 +477,22 @@ mod tests {
         let rejected = [(TRAINED_BEFORE.to_owned(), 500), ("bad".to_owned(), 7)].into();
         assert_eq!(left_out(&LedgerReport { read: 600, delivered: 93, rejected }), 7);
         assert_eq!(left_out(&LedgerReport::default()), 0);
+    }
+
+    /// A bug: the percentage of a resumed run over text rose within its first seconds by all the rows that `data.negatives` had left out.
+    #[test]
+    fn the_rows_that_were_left_out_are_not_known_until_they_are_read_again() {
+        let now = |rows, rows_before| {
+            let none = Progress::default().snapshot();
+            Snapshot { rows, rows_before, ..none }
+        };
+        let ledger = |trained_before, negatives| {
+            let rejected = [(TRAINED_BEFORE.to_owned(), trained_before), ("negative".to_owned(), negatives)].into();
+            LedgerReport { rejected, ..LedgerReport::default() }
+        };
+        assert_eq!(rows_done_of_all(&now(500, 500), &ledger(100, 400), true), None);
+        assert_eq!(rows_done_of_all(&now(500, 500), &ledger(100, 0), false), Some(500));
+        assert_eq!(rows_done_of_all(&now(501, 500), &ledger(500, 2000), true), Some(2501));
+        assert_eq!(rows_done_of_all(&now(0, 0), &ledger(0, 40), true), Some(40), "it is not resumed");
     }
 }

@@ -8,6 +8,7 @@ use arrow::record_batch::RecordBatch;
 use forebay::Model;
 use forebay::actors::{Source, StageCx};
 use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use forebay::connectors::staged::{Folder, StagedFolder};
 use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Stores, Synthetic, SyntheticSource};
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutOptions};
 
@@ -285,6 +286,26 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
     cluster.admin(&["-clrQuota", &dir(root)]);
     assert!(code == Some(2) && said.contains("dfsadmin -setQuota"), "{said}");
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
+}
+
+/// A bug: the folders above an output stayed behind if a quota stopped the probe, which had made them.
+#[test]
+fn a_probe_that_fails_removes_the_folders_that_it_made_and_no_others() {
+    let cluster = Cluster::shared();
+    let root = "/writing/probed";
+    cluster.fs(&["-mkdir", "-p", &format!("{root}/there")]);
+    // These two and two more: the staged folder is one too many.
+    cluster.admin(&["-setQuota", "4", root]);
+    let probe = |out: &str| StagedFolder::probe(&Folder::from(cluster.at(&format!("{root}/{out}"))), false);
+    let failed = [probe("there/a/b/rows"), probe("c/d/rows")];
+    cluster.admin(&["-clrQuota", root]);
+    for fault in failed {
+        let said = fault.unwrap_err().to_string();
+        assert!(said.contains("dfsadmin -setQuota"), "{said}");
+    }
+    assert_eq!(names(&cluster, root), ["there"]);
+    assert_eq!(names(&cluster, &format!("{root}/there")), Vec::<String>::new());
+    probe("there/a/b/rows").unwrap();
 }
 
 /// A bug: the hidden file of a write whose future was cancelled stayed for ever.

@@ -39,7 +39,8 @@ pub(super) fn explain(asked: &Asked<'_>, error: Error) -> Error {
     };
     match without_trace(error) {
         Error::Generic { source, .. } => {
-            Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source: Some(source) }) }
+            let explained = Explained { text, users, waited: asked.waited, source: Some(source) };
+            Error::Generic { store: "hdfs", source: Box::new(explained) }
         }
         other => other,
     }
@@ -194,7 +195,7 @@ pub(super) fn lost(
             short(&error)
         ),
     };
-    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, source: None }) }
+    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, waited: true, source: None }) }
 }
 
 /// The addresses in what hdfs-native prints of the replicas it tried.
@@ -236,6 +237,7 @@ mod tests {
         match explain(asked, Error::Generic { store: "hdfs", source: Box::new(error) }) {
             Error::Generic { source, .. } => {
                 let explained = source.downcast::<Explained>().unwrap();
+                assert_eq!(explained.waited, asked.waited);
                 (explained.users, explained.to_string())
             }
             other => panic!("{other}"),

@@ -211,7 +211,8 @@ async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Resu
             meta.size,
             meta.location
         );
-        return Err(Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: true, source: None }) });
+        let explained = Explained { text, users: true, waited: false, source: None };
+        return Err(Error::Generic { store: "hdfs", source: Box::new(explained) });
     }
     if now.e_tag != meta.e_tag || reader.file_length() as u64 != meta.size {
         return Err(Error::Precondition {

@@ -18,6 +18,7 @@ use object_store::{
 
 use super::cluster::{Cluster, Shared};
 use super::connection::Connection;
+use super::errors::from_hdfs;
 use super::retry::Repeat;
 use super::silence::Heard;
 use super::upload::Upload;
@@ -59,6 +60,19 @@ impl HdfsStore {
         self.call(path, Repeat::Always, move |connection| {
             let wanted = wanted.clone();
             async move { connection.head(&wanted).await }
+        })
+        .await
+    }
+
+    /// Removes a folder. Returns false if it is not there.
+    ///
+    /// # Errors
+    /// It is not empty, or may not be removed.
+    pub(crate) async fn remove_empty_folder(&self, folder: &Path) -> Result<bool> {
+        let own = format!("/{folder}");
+        self.call(folder, Repeat::Always, move |connection| {
+            let own = own.clone();
+            async move { connection.client.delete(&own, false).await.map_err(from_hdfs) }
         })
         .await
     }

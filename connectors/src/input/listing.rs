@@ -16,7 +16,7 @@ use crate::file::DataFile;
 use crate::format::Format;
 use crate::names::{did_you_mean, listed};
 use crate::partition::{Partitions, Predicate};
-use crate::store_error::{may_not, store_fault};
+use crate::store_error::{has_waited, may_not, store_fault};
 
 /// Folders that are listed at once.
 const AT_ONCE: usize = 16;
@@ -234,7 +234,7 @@ impl Search<'_> {
         if self.pattern.is_none() && self.filter.is_none() {
             match self.store.list(Some(&self.root)).try_collect().await {
                 // The unreadable folder may be one that is left out, such as `_temporary`, which the search below does not enter.
-                Err(e) if may_not(&e) => {}
+                Err(e) if may_not(&e) && !has_waited(&e) => {}
                 listed => return listed,
             }
         }

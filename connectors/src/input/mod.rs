@@ -181,6 +181,7 @@ impl fmt::Display for Input {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store_error::Explained;
 
     /// A folder with an empty or a one-byte file (`!` before the name: empty) at each path.
     fn folder(files: &[&str]) -> (tempfile::TempDir, String) {
@@ -399,9 +400,13 @@ mod tests {
         }
     }
 
-    /// A store whose listing of a whole folder fails, as that of a disk does at a folder that may not be read. `root` may read all.
+    /// A store whose listing of a whole folder fails, as that of a disk does at a folder that may not be read (`root` may read all); or, if
+    /// `has_waited`, as that of HDFS does that has waited for a ticket.
     #[derive(Debug)]
-    struct NotReadable(object_store::local::LocalFileSystem);
+    struct NotReadable {
+        disk: object_store::local::LocalFileSystem,
+        has_waited: bool,
+    }
 
     impl fmt::Display for NotReadable {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -417,7 +422,7 @@ mod tests {
             payload: object_store::PutPayload,
             options: object_store::PutOptions,
         ) -> object_store::Result<object_store::PutResult> {
-            self.0.put_opts(path, payload, options).await
+            self.disk.put_opts(path, payload, options).await
         }
 
         async fn put_multipart_opts(
@@ -425,7 +430,7 @@ mod tests {
             path: &Path,
             options: object_store::PutMultipartOptions,
         ) -> object_store::Result<Box<dyn object_store::MultipartUpload>> {
-            self.0.put_multipart_opts(path, options).await
+            self.disk.put_multipart_opts(path, options).await
         }
 
         async fn get_opts(
@@ -433,28 +438,31 @@ mod tests {
             path: &Path,
             options: object_store::GetOptions,
         ) -> object_store::Result<object_store::GetResult> {
-            self.0.get_opts(path, options).await
+            self.disk.get_opts(path, options).await
         }
 
         fn delete_stream(
             &self,
             paths: futures::stream::BoxStream<'static, object_store::Result<Path>>,
         ) -> futures::stream::BoxStream<'static, object_store::Result<Path>> {
-            self.0.delete_stream(paths)
+            self.disk.delete_stream(paths)
         }
 
         fn list(
             &self,
             _: Option<&Path>,
         ) -> futures::stream::BoxStream<'static, object_store::Result<object_store::ObjectMeta>> {
-            let source = Box::new(std::io::Error::from(std::io::ErrorKind::PermissionDenied));
-            let error = object_store::Error::Generic { store: "LocalFileSystem", source };
-            Box::pin(futures::stream::iter([Err(error)]))
+            let source: Box<dyn std::error::Error + Send + Sync> = match self.has_waited {
+                true => Box::new(Explained { text: "no ticket".into(), users: true, waited: true, source: None }),
+                false => Box::new(std::io::Error::from(std::io::ErrorKind::PermissionDenied)),
+            };
+            Box::pin(futures::stream::iter([Err(object_store::Error::Generic { store: "NotReadable", source })]))
         }
 
         async fn list_with_delimiter(&self, path: Option<&Path>) -> object_store::Result<object_store::ListResult> {
             assert!(!path.is_some_and(|path| path.as_ref().contains("_temporary")), "it may not be read");
-            self.0.list_with_delimiter(path).await
+            assert!(!self.has_waited, "it would wait again");
+            self.disk.list_with_delimiter(path).await
         }
 
         async fn copy_opts(
@@ -463,16 +471,27 @@ mod tests {
             to: &Path,
             options: object_store::CopyOptions,
         ) -> object_store::Result<()> {
-            self.0.copy_opts(from, to, options).await
+            self.disk.copy_opts(from, to, options).await
         }
     }
 
     #[tokio::test]
     async fn a_folder_that_is_left_out_need_not_be_readable() {
         let (_dir, root) = folder(&["rows/a.csv", "rows/_temporary/0/b.csv", "rows/day=1/c.csv"]);
-        let store = NotReadable(object_store::local::LocalFileSystem::new_with_prefix(&root).unwrap());
+        let disk = object_store::local::LocalFileSystem::new_with_prefix(&root).unwrap();
+        let store = NotReadable { disk, has_waited: false };
         let files = Input::in_store(Arc::new(store), Path::from("rows")).list().await.unwrap();
         assert_eq!(names(&files, ""), ["rows/a.csv", "rows/day=1/c.csv"]);
+    }
+
+    /// A bug: HDFS waited for a ticket that had expired, and then once more for as long.
+    #[tokio::test]
+    async fn a_store_that_has_waited_in_vain_is_not_asked_again() {
+        let (_dir, root) = folder(&["rows/a.csv"]);
+        let disk = object_store::local::LocalFileSystem::new_with_prefix(&root).unwrap();
+        let store = NotReadable { disk, has_waited: true };
+        let fault = Input::in_store(Arc::new(store), Path::from("rows")).list().await.unwrap_err();
+        assert!(fault.domain == forebay_actors::Domain::User && fault.to_string().contains("no ticket"), "{fault}");
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 //! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `renamed`) |
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
+mod above;
 mod error;
 #[doc(hidden)]
 pub mod fail_points;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 
 use forebay_actors::Fault;
 
+use self::above::MissingAbove;
 pub use self::error::fault;
 use self::flat::Flat;
 use self::folder::Opened;
@@ -88,13 +90,19 @@ impl StagedFolder {
     }
 
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
-    /// store without folders: below it) and removes that file.
+    /// store without folders: below it) and removes that file. If it fails on HDFS, it removes the folders that it made.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
-        let staged = Self::begin(folder, replace)?;
-        let mut file = staged.create("probe")?;
-        let name = file.name().to_owned();
-        file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
-        file.finish().map(drop)
+        let above = MissingAbove::of(&folder.open()?);
+        let probed = Self::begin(folder, replace).and_then(|staged| {
+            let mut file = staged.create("probe")?;
+            let name = file.name().to_owned();
+            file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
+            file.finish().map(drop)
+        });
+        if probed.is_err() {
+            above.remove();
+        }
+        probed
     }
 
     /// Makes a file; its name may hold slashes.

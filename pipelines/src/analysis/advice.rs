@@ -223,6 +223,8 @@ fn knob<'a>(
 
 /// The bytes per second of the store that a stage waits for, if a larger `data.read_ahead` would hardly help: it holds more than the store
 /// gives in a second, and few stores take that long for a request, or all that was read.
+///
+/// It is what the store gave, and not what the run needed: bytes that are fetched again, because a lease was lost, count again.
 pub(super) fn store_rate(limit: &Limit, processes: &[&ProcessReport], job: &Job) -> Option<f64> {
     limit.waits_for.as_ref().filter(|what| *what == "store")?;
     let of_limit = |process: &&&ProcessReport| limit.process.as_ref().is_none_or(|name| *name == process.process);

@@ -12,12 +12,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 use super::members::Role;
 use super::messages::{
     CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply,
     ProcessRequest, RunPhase, RunStatus, job_digest,
 };
+use super::refusals::Refusals;
 use crate::checkpoint::OriginCheckpoint;
 
 /// A live coordinator answers a request within this time.
@@ -68,19 +70,25 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 }
 
 impl Member {
-    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint.
+    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint. A coordinator that has
+    /// never answered is waited for: it may be started later.
     ///
     /// # Errors
-    /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
+    /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. It has answered a
+    /// reader before, and has ended since.
     pub(crate) async fn plan(
         peer: &Peer,
         process: &ProcessRequest,
         job: &Job,
     ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
-        let what = format!("the coordinator at {}", peer.address());
+        let what = coordinator(peer);
+        let (unknown, mut known) = (Refusals::never(), None);
         loop {
             let retry = Retry::within(job.placement.timeout());
-            match retry.run(&what, || peer.action("coordinator.plan", process, DEADLINE)).await? {
+            let refusals = known.as_ref().unwrap_or(&unknown);
+            let reply = retry.run(&what, || ask(peer, "coordinator.plan", process, refusals)).await?;
+            known.get_or_insert_with(|| Refusals::seen_by(process.role, job));
+            match reply {
                 PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
                 PlanReply::Failed(failure) => return Err(failure.fault()),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
@@ -98,7 +106,7 @@ impl Member {
         }
         let damaged = fault.kind == FaultKind::Damaged;
         let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault), damaged };
-        let what = format!("the coordinator at {}", peer.address());
+        let what = coordinator(peer);
         let retry = Retry::within(DEADLINE);
         let told = retry.run(&what, || peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE)).await;
         if let Err(unheard) = told {
@@ -122,9 +130,11 @@ impl Member {
     ) -> Result<Self, Fault> {
         let timeout = job.placement.timeout();
         let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce };
-        let what = format!("the coordinator at {}", peer.address());
+        let what = coordinator(&peer);
         let retry = Retry::within(timeout);
-        let reply = retry.run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        // It has answered the request for a plan.
+        let refusals = Refusals::seen_by(role, job);
+        let reply = retry.run(&what, || ask(&peer, "coordinator.join", &join, &refusals)).await?;
         let id = match reply {
             JoinReply::Joined(id) => id,
             JoinReply::AttemptIsOver => return Err(Failure::rolled_back().fault()),
@@ -132,22 +142,13 @@ impl Member {
         };
         // The coordinator may die between the two answers; its successor refuses the attempt that is over.
         let heartbeat = MemberRequest { member: id };
-        let first: RunStatus = retry.run(&what, || peer.action("coordinator.heartbeat", &heartbeat, DEADLINE)).await?;
+        let first: RunStatus = retry.run(&what, || ask(&peer, "coordinator.heartbeat", &heartbeat, &refusals)).await?;
         if first.attempt != id.attempt {
             return Err(Failure::rolled_back().fault());
         }
         let (sender, status) = watch::channel(first);
-        let lease = Duration::from_secs_f64(job.placement.lease_seconds);
-        let every = heartbeat_interval(lease);
-        // A reader without a heartbeat for `lease` has lost its leases: it may end, its rows go to others.
-        let refused = (role == Role::Reader).then_some(lease);
-        let heartbeats = tokio::spawn(send_heartbeats(
-            peer.clone(),
-            id,
-            every,
-            HeartbeatTimeouts { no_answer: timeout, refused },
-            sender,
-        ));
+        let every = heartbeat_interval(Duration::from_secs_f64(job.placement.lease_seconds));
+        let heartbeats = tokio::spawn(send_heartbeats(peer.clone(), id, every, timeout, refusals, sender));
         let heartbeats = heartbeats.abort_handle();
         Ok(Self { inner: Arc::new(Inner { id, peer, timeout, status, heartbeats }) })
     }
@@ -262,64 +263,78 @@ impl Member {
     /// Sends a request to the coordinator, and retries it within the job's timeout.
     pub(super) async fn request<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
         let Inner { peer, timeout, .. } = &*self.inner;
-        let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
+        let (what, kind) = (coordinator(peer), format!("coordinator.{kind}"));
         Retry::within(*timeout).run(&what, || peer.action(&kind, body, DEADLINE)).await
     }
 }
 
-/// For how long a member waits for a coordinator that does not answer.
-struct HeartbeatTimeouts {
-    /// For any reason.
-    no_answer: Duration,
-    /// While its host refuses connections, since then the coordinator has ended. `None`: as `no_answer`.
-    refused: Option<Duration>,
+/// The coordinator as messages name it.
+fn coordinator(peer: &Peer) -> String {
+    format!("the coordinator at {}", peer.address())
 }
 
-/// Sends heartbeats and passes on the statuses that come back, until the coordinator refuses or does not answer.
+/// Sends a request to the coordinator once.
+///
+/// # Errors
+/// An external fault that is not retryable if the coordinator has ended.
+async fn ask<B: Serialize + ?Sized, R: DeserializeOwned>(
+    peer: &Peer,
+    kind: &str,
+    body: &B,
+    refusals: &Refusals,
+) -> Result<R, Fault> {
+    let answer = peer.action(kind, body, DEADLINE).await;
+    let is_away = answer.as_ref().is_err_and(|fault: &Fault| fault.retryable);
+    match refusals.say_that_it_has_ended(peer, is_away).await {
+        true => Err(Fault::external(has_ended(peer))),
+        false => answer,
+    }
+}
+
+fn has_ended(peer: &Peer) -> String {
+    format!("{} has ended, and so has the run: its log says how", coordinator(peer))
+}
+
+/// Sends heartbeats and passes on the statuses that come back, until the coordinator refuses, has ended, or does not answer for `timeout`.
 async fn send_heartbeats(
     peer: Peer,
     member: MemberId,
     every: Duration,
-    timeout: HeartbeatTimeouts,
+    timeout: Duration,
+    refusals: Refusals,
     status: watch::Sender<RunStatus>,
 ) {
-    let (mut silent_since, mut refused_since) = (None, None);
-    let coordinator = format!("the coordinator at {}", peer.address());
+    let mut silent_since = None;
     loop {
         tokio::time::sleep(every).await;
-        let failure =
-            match peer.action::<_, RunStatus>("coordinator.heartbeat", &MemberRequest { member }, DEADLINE).await {
-                Ok(latest) if latest.attempt != member.attempt => Failure::rolled_back(),
-                Ok(latest) => {
-                    (silent_since, refused_since) = (None, None);
-                    status.send_if_modified(|known| std::mem::replace(known, latest) != *known);
+        let answer = peer.action::<_, RunStatus>("coordinator.heartbeat", &MemberRequest { member }, DEADLINE).await;
+        let is_away = answer.as_ref().is_err_and(|fault| fault.retryable);
+        let ended = refusals.say_that_it_has_ended(&peer, is_away).await;
+        let failure = match answer {
+            Ok(latest) if latest.attempt != member.attempt => Failure::rolled_back(),
+            Ok(latest) => {
+                silent_since = None;
+                status.send_if_modified(|known| std::mem::replace(known, latest) != *known);
+                continue;
+            }
+            Err(fault) if fault.retryable => {
+                let now = Instant::now();
+                let no_answer = now - *silent_since.get_or_insert(now);
+                // Once the run is over, the coordinator may end first.
+                if matches!(status.borrow().phase, RunPhase::Over) {
+                    return;
+                }
+                let message = if no_answer >= timeout {
+                    format!("{} has not answered for {:.0} s: {fault}", coordinator(&peer), timeout.as_secs_f64())
+                } else if ended {
+                    has_ended(&peer)
+                } else {
                     continue;
-                }
-                Err(fault) if fault.retryable => {
-                    let now = tokio::time::Instant::now();
-                    let no_answer = now - *silent_since.get_or_insert(now);
-                    let refused = match timeout.refused {
-                        Some(most) => {
-                            refused_since = peer.refuses(every).await.then(|| refused_since.unwrap_or(now));
-                            refused_since.is_some_and(|since| now - since >= most)
-                        }
-                        None => false,
-                    };
-                    // Once the run is over, the coordinator may end first.
-                    if matches!(status.borrow().phase, RunPhase::Over) {
-                        return;
-                    }
-                    let message = if no_answer >= timeout.no_answer {
-                        format!("{coordinator} has not answered for {:.0} s: {fault}", timeout.no_answer.as_secs_f64())
-                    } else if refused {
-                        format!("{coordinator} has ended, and so has the run: its log says how")
-                    } else {
-                        continue;
-                    };
-                    Failure::new(Domain::External, message)
-                }
-                Err(fault) => Failure::of(&fault),
-            };
+                };
+                Failure::new(Domain::External, message)
+            }
+            Err(fault) => Failure::of(&fault),
+        };
         status.send_modify(|known| known.phase = RunPhase::Failed(failure));
         return;
     }

@@ -15,7 +15,7 @@
 //! Read in this order:
 //! 1. `messages.rs`, then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator. `coordinator.rs`
 //!    serves it.
-//! 2. `member.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
+//! 2. `member.rs` with `refusals.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
 //! 3. `batches/`: how batches get from readers to trainers.
 //! 4. `cuts/`: how a checkpoint is cut over several trainers.
 //! 5. `meters.rs`: how the meters of all processes come together.
@@ -72,6 +72,7 @@ pub(crate) mod prediction_run;
 mod ps;
 mod ps_snapshots;
 mod reader;
+mod refusals;
 mod run_state;
 mod session;
 #[cfg(test)]

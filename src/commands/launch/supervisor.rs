@@ -127,7 +127,7 @@ impl<'a> Supervisor<'a> {
             // The first process is the coordinator.
             if name == "trainer 0" || at == 0 {
                 self.end_all(now);
-            } else if is_reader && status.success() && self.phase == Phase::Running {
+            } else if is_reader && self.phase == Phase::Running {
                 self.keep_a_reader(at, now);
             }
             return;
@@ -136,9 +136,13 @@ impl<'a> Supervisor<'a> {
         if status.signal() == Some(libc::SIGKILL) && self.out_of_memory_kills.are_more() {
             ended += "; the kernel has killed a process because memory ran out";
         }
+        // SIGTERM came before the process could listen to it.
+        let is_unheard = status.signal() == Some(libc::SIGTERM) && !self.children[at].was_started_again();
         match self.phase {
-            // SIGTERM came before the process could listen to it, so the run had not begun.
-            Phase::Draining if status.signal() == Some(libc::SIGTERM) && !self.children[at].was_started_again() => {
+            Phase::Draining if is_unheard && self.may_have_begun_without(at) => {
+                tracing::info!("{name} was stopped before it joined: the run drains without it");
+            }
+            Phase::Draining if is_unheard => {
                 tracing::warn!("stopped before the run began: it has trained on no rows");
                 self.end_all(now);
                 self.phase = Phase::Ending(None, now + UNUSED);
@@ -148,6 +152,13 @@ impl<'a> Supervisor<'a> {
             // The process lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
         }
+    }
+
+    /// Whether the run may have begun before this process joined: it needs all ps and trainers, and one reader.
+    fn may_have_begun_without(&self, at: usize) -> bool {
+        let joins = |child: &Child| !child.is_over() || child.status().is_some_and(|status| status.success());
+        let mut others = self.children.iter().enumerate().filter(|(other, child)| *other != at && child.is_reader);
+        self.children[at].is_reader && others.any(|(_, child)| joins(child))
     }
 
     /// Kills processes that hang, so that they are started again.
@@ -172,8 +183,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a reader that ended without a fault: the run is over, and the others end in a moment; or the reader was told to end; or the
-    /// coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
+    /// Handles a reader that ended without a fault: the run is over, and the others end in a moment; or the reader was told to end, perhaps
+    /// before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
     fn keep_a_reader(&mut self, at: usize, now: Instant) {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
@@ -233,7 +244,9 @@ mod tests {
     use super::*;
     use crate::net::SecurityFiles;
     use crate::pipelines::cluster::StatusClient;
+    use std::path::PathBuf;
     use std::process::Command;
+    use std::thread::JoinHandle;
 
     /// Runs these shell scripts as the processes of a run.
     fn supervised(scripts: &[(&str, &str)]) -> Result<Ended, Fault> {
@@ -252,6 +265,18 @@ mod tests {
         let watch = Watch::start(nothing, "ps 0".into(), long).unwrap();
         let output = Output::start(false).unwrap();
         Supervisor::new(children.collect(), 10, &output, watch, long).run(stop)
+    }
+
+    /// A thread that asks for a drain once all processes have made their files.
+    fn user_stops_once_there_are(stop: &Stop, marks: Vec<PathBuf>) -> JoinHandle<()> {
+        let asks = stop.clone();
+        std::thread::spawn(move || {
+            let begun = Instant::now();
+            while !marks.iter().all(|mark| mark.exists()) && begun.elapsed() < Duration::from_secs(60) {
+                pause();
+            }
+            asks.flag().store(true, std::sync::atomic::Ordering::SeqCst);
+        })
     }
 
     /// A bug: the exit code was 5, and no line named the cause.
@@ -273,18 +298,33 @@ mod tests {
         let ps = format!("trap '' TERM; touch {}; {failed}", file("ps").display());
         let trainer = format!("trap '{failed}; exit 5' TERM; {}", runs("trainer"));
         let reader = format!("trap 'touch {}; exit 4' TERM; {}", file("failed").display(), runs("reader"));
-        let (stop, marks) = (Stop::default(), ["ps", "trainer", "reader"].map(file));
-        let asks = stop.clone();
-        let user = std::thread::spawn(move || {
-            let begun = Instant::now();
-            while !marks.iter().all(|mark| mark.exists()) && begun.elapsed() < Duration::from_secs(60) {
-                pause();
-            }
-            asks.flag().store(true, std::sync::atomic::Ordering::SeqCst);
-        });
+        let stop = Stop::default();
+        let user = user_stops_once_there_are(&stop, ["ps", "trainer", "reader"].map(file).to_vec());
         let ended = supervised_until(&stop, &[("ps", &ps), ("trainer", &trainer), ("reader", &reader)]);
         user.join().unwrap();
         assert_eq!(ended.unwrap(), Ended::Drained);
+    }
+
+    /// A bug: the processes of a run that had begun were killed two seconds after Ctrl-C, while they saved, if one reader had not started
+    /// yet.
+    #[test]
+    fn a_reader_that_cannot_listen_yet_does_not_end_a_run_that_drains() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let saved = file("saved");
+        let runs = |mark: &str| format!("touch {}; for i in $(seq 600); do sleep .1; done", file(mark).display());
+        let until_saved = format!("for i in $(seq 600); do [ -e {} ] && break; sleep .1; done", saved.display());
+        let ps = format!("trap '' TERM; touch {}; {until_saved}", file("ps").display());
+        let trainer = format!("trap 'sleep 4; touch {}; exit 5' TERM; {}", saved.display(), runs("trainer"));
+        let reader = format!("trap 'exit 0' TERM; {}", runs("reader"));
+        let late = format!("touch {}; exec sleep 60", file("late").display());
+        let stop = Stop::default();
+        let user = user_stops_once_there_are(&stop, ["ps", "trainer", "reader", "late"].map(file).to_vec());
+        let ended =
+            supervised_until(&stop, &[("ps", &ps), ("trainer", &trainer), ("reader", &reader), ("reader", &late)]);
+        user.join().unwrap();
+        assert_eq!(ended.unwrap(), Ended::Drained);
+        assert!(saved.exists(), "the trainer was killed before it had saved");
     }
 
     /// A bug: the trainer was started again, and waited ten minutes for a coordinator that had ended.
@@ -318,10 +358,21 @@ mod tests {
 
     #[test]
     fn the_last_reader_is_started_again_while_the_run_goes_on() {
+        check_that_the_last_reader_is_started_again("");
+    }
+
+    /// A bug: without the reader, the run waited ten minutes to begin, and ended with a fault.
+    #[test]
+    fn a_reader_that_was_told_to_end_before_the_run_began_is_started_again() {
+        check_that_the_last_reader_is_started_again("; exit 5");
+    }
+
+    /// `ends`: how the reader ends.
+    fn check_that_the_last_reader_is_started_again(ends: &str) {
         let dir = tempfile::tempdir().unwrap();
         let mark = dir.path().join("mark");
         std::fs::write(&mark, "").unwrap();
-        let reader = format!("echo x >>{}", mark.display());
+        let reader = format!("echo x >>{}{ends}", mark.display());
         // The run goes on until the reader has been started twice, but not for ever.
         let starts = format!("$(wc -l <{})", mark.display());
         let twice = format!("for i in $(seq 600); do [ {starts} -ge 2 ] && break; sleep .1; done");

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -11,14 +12,24 @@ use tokio::sync::Notify;
 use super::super::coordinator::Coordinator;
 use super::*;
 
-/// A coordinator whose process dies before it answers a heartbeat.
-struct DiesAfterJoin {
+/// A coordinator whose process dies before it answers a request of this kind.
+struct Dies {
     coordinator: Coordinator,
-    heartbeat: Arc<Notify>,
+    kind: &'static str,
+    /// The requests of this kind that it answers before.
+    answers: AtomicUsize,
+    asked: Arc<Notify>,
+}
+
+impl Dies {
+    fn before(coordinator: &Coordinator, kind: &'static str, answers: usize) -> (Self, Arc<Notify>) {
+        let (coordinator, asked) = (coordinator.clone(), Arc::new(Notify::new()));
+        (Self { coordinator, kind, answers: AtomicUsize::new(answers), asked: Arc::clone(&asked) }, asked)
+    }
 }
 
 #[async_trait]
-impl Handler for DiesAfterJoin {
+impl Handler for Dies {
     fn name(&self) -> &'static str {
         self.coordinator.name()
     }
@@ -32,9 +43,13 @@ impl Handler for DiesAfterJoin {
     }
 
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
-        if kind == "heartbeat" {
-            self.heartbeat.notify_one();
-            std::future::pending::<()>().await;
+        if kind == self.kind {
+            let left = self.answers.load(Ordering::SeqCst);
+            if left == 0 {
+                self.asked.notify_one();
+                std::future::pending::<()>().await;
+            }
+            self.answers.store(left - 1, Ordering::SeqCst);
         }
         self.coordinator.action(caller, kind, body).await
     }
@@ -72,8 +87,7 @@ fn join_while_the_coordinator_dies(
     let (io, job) = (IoRuntime::new("test", 2), job());
     let coordinator = Coordinator::new(&job, 7);
     io.block_on(async {
-        let heartbeat = Arc::new(Notify::new());
-        let dies = DiesAfterJoin { coordinator: coordinator.clone(), heartbeat: Arc::clone(&heartbeat) };
+        let (dies, heartbeat) = Dies::before(&coordinator, "heartbeat", 0);
         let first = serve(&io, own_address(), Arc::new(dies)).await;
         let at = first.address();
         let peer = peer(&io, at);
@@ -98,6 +112,64 @@ fn a_process_that_joins_asks_for_the_status_again_if_the_coordinator_was_away() 
 fn a_process_that_joins_begins_anew_if_the_coordinator_was_started_again() {
     let fault = join_while_the_coordinator_dies(|job, _| Coordinator::new(job, 8)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
+}
+
+/// The fault of a reader whose coordinator ends, and none after it, before it answers a request of this kind, after so many answers.
+fn fault_once_the_coordinator_has_ended(kind: &'static str, answers: usize) -> Fault {
+    let (io, mut job) = (IoRuntime::new("test", 2), job());
+    job.placement.lease_seconds = 0.2;
+    // A coordinator that looks for its newest checkpoint answers that there is no plan yet.
+    job.checkpoint.to = Some("checkpoints".into());
+    let coordinator = Coordinator::new(&job, 7);
+    io.block_on(async {
+        let (dies, asked) = Dies::before(&coordinator, kind, answers);
+        let server = serve(&io, own_address(), Arc::new(dies)).await;
+        let peer = peer(&io, server.address());
+        let process = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let joining = async {
+            if kind == "plan" {
+                return Member::plan(&peer, &process, &job).await.map(drop);
+            }
+            Member::join(peer.clone(), Role::Reader, 0, None, 7, 99, &job).await.map(drop)
+        };
+        let dying = async {
+            asked.notified().await;
+            server.stop(Duration::ZERO).await;
+        };
+        // Far less than `placement.timeout_seconds`.
+        let both = async { tokio::join!(joining, dying).0 };
+        tokio::time::timeout(Duration::from_secs(120), both).await.expect("the reader ends").unwrap_err()
+    })
+}
+
+/// A bug: a reader that had a plan, or waited for one, tried for ten minutes to reach a coordinator that had ended with its run.
+#[test]
+fn a_reader_whose_coordinator_ends_before_it_has_joined_ends_soon() {
+    for (kind, answers) in [("plan", 1), ("join", 0), ("heartbeat", 0)] {
+        let fault = fault_once_the_coordinator_has_ended(kind, answers);
+        assert!(fault.domain == Domain::External && !fault.retryable, "{kind}: {fault}");
+        assert!(fault.to_string().contains("has ended, and so has the run"), "{kind}: {fault}");
+    }
+}
+
+#[test]
+fn a_reader_waits_for_a_coordinator_that_is_started_after_it() {
+    let (io, mut job) = (IoRuntime::new("test", 2), job());
+    job.placement.lease_seconds = 0.05;
+    let coordinator = Coordinator::new(&job, 7);
+    io.block_on(async {
+        let none = serve(&io, own_address(), Arc::new(coordinator.clone())).await;
+        let at = none.address();
+        none.stop(Duration::ZERO).await;
+        let peer = peer(&io, at);
+        let process = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let starting = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            serve(&io, at, Arc::new(coordinator.clone())).await
+        };
+        let (planned, _server) = tokio::join!(Member::plan(&peer, &process, &job), starting);
+        assert_eq!(planned.unwrap(), (7, None));
+    });
 }
 
 /// A reader cannot start in attempt 7 because of `fault`, while the coordinator of attempt `attempt` has no server. Returns the fault that

@@ -115,7 +115,7 @@ impl RunState {
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),
-            RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.waiting())),
+            RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.not_joined())),
             _ => Duration::ZERO,
         }
     }
@@ -156,6 +156,7 @@ impl RunState {
             return Ok(JoinReply::Failed(failure));
         }
         let joined = self.members.join(role, rank, address, nonce, now)?;
+        self.end_notices.mark_joined(role, rank);
         let incarnation = joined.incarnation;
         let id = MemberId { role, rank, incarnation, attempt };
         if joined.repeated {

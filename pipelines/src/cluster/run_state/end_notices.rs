@@ -14,7 +14,7 @@ const FOR_LOADING: Duration = Duration::from_secs(60);
 /// The processes of the run.
 pub(super) struct EndNotices {
     expected: BTreeSet<(Role, u32)>,
-    /// They asked what the attempt goes on from.
+    /// They asked what the attempt goes on from, and have not joined since.
     asked: BTreeSet<(Role, u32)>,
     /// They know that the run has failed, or is over; or they have ended.
     notified: BTreeSet<(Role, u32)>,
@@ -42,6 +42,10 @@ impl EndNotices {
         self.notified.remove(&(role, rank));
     }
 
+    pub(super) fn mark_joined(&mut self, role: Role, rank: u32) {
+        self.asked.remove(&(role, rank));
+    }
+
     pub(super) fn add_waiting(&mut self, role: Role, rank: u32) {
         self.waiting.insert((role, rank));
         self.notified.remove(&(role, rank));
@@ -51,8 +55,9 @@ impl EndNotices {
         self.waiting.contains(&(role, rank))
     }
 
-    pub(super) fn waiting(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
-        self.waiting.iter().copied()
+    /// The processes that have not joined and ask, or will join soon.
+    pub(super) fn not_joined(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
+        self.waiting.union(&self.asked).copied()
     }
 
     /// A process receives the end of the run, or ends before it.

@@ -444,6 +444,27 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
 
+/// A bug: the coordinator ended while a reader was about to join, and the reader waited for it for `placement.timeout_seconds`.
+#[test]
+fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_over() {
+    let (job, mut run, now) = begun(0, 1, 2);
+    let trainer = join(&mut run, &job, Role::Trainer, 0, now);
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    let late = ProcessRequest { role: Role::Reader, rank: 1, job: job_digest(&job), nonce: 77 };
+    run.plan(&late, now).unwrap();
+    run.leave(reader, now).unwrap();
+    run.phase = RunPhase::Finished;
+    run.over(trainer, now).unwrap();
+    assert!(run.notify_timeout() > Duration::ZERO, "reader 1 knows of no end");
+    let request =
+        JoinRequest { role: Role::Reader, rank: 1, address: None, attempt: 7, job: job_digest(&job), nonce: 77 };
+    let JoinReply::Joined(late) = run.join(request, now).unwrap() else { panic!("it did not join") };
+    assert!(run.notify_timeout() > Duration::ZERO, "it joins, and asks for the status");
+    run.heartbeat(late, now).unwrap();
+    run.mark_notified_if_ended(late.role, late.rank);
+    assert_eq!((run.status().phase, run.notify_timeout()), (RunPhase::Over, Duration::ZERO));
+}
+
 #[test]
 fn a_reader_is_refused_alone_where_the_trainers_read() {
     let (job, mut run, now) = begun(1, 1, 0);
