@@ -53,7 +53,7 @@ pub(super) fn check_500_rows(batch: &RecordBatch, text_of_row_7: &str, what: &st
     assert_eq!(batch.column(3).as_string::<i32>().value(7), text_of_row_7);
 }
 
-/// Checks a source of 60 good rows with a bad line among them. The fault has the `reason` and `parts`. If bad rows are written to the folder
+/// Checks a source of 60 good rows with a bad line among them. Its fault has `reason` and `parts`. If bad rows are written to the folder
 /// `rejected`, the good rows come, the bad one is counted by its reason, and the file there has its line.
 pub(super) async fn check_bad_line<S: Source<Out = Rows>>(
     source: impl Fn(OnBadRow) -> S,
