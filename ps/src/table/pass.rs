@@ -100,7 +100,7 @@ trait Visit {
 }
 
 impl Table {
-    /// Calls `visit` with the row of each key, in order. The rows of a chunk are fetched into the cache before the first of them is visited.
+    /// Calls `visit` with the row of each key, in order. The rows of a chunk are prefetched before the first of them is visited.
     #[inline(always)]
     fn each_row(&mut self, keys: &[u64], words: usize, mut visit: impl Visit) -> Result<(), TableError> {
         let (mut hashes, mut ahead, mut rows) = ([0; CHUNK], [0; CHUNK], [0; CHUNK]);
