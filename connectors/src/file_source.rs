@@ -43,22 +43,34 @@ pub struct FileFormat {
     pub on_bad_row: OnBadRow,
 }
 
+/// Evaluates an expression with the source within, whatever its format.
+macro_rules! of_any {
+    ($file_source:expr, $source:ident => $value:expr) => {
+        match $file_source {
+            FileSource::Parquet($source) => $value,
+            FileSource::Criteo($source) => $value,
+            FileSource::Csv($source) => $value,
+            FileSource::JsonLines($source) => $value,
+            FileSource::Arrow($source) => $value,
+        }
+    };
+}
+
 impl FileSource {
     /// Reads these columns of a file, a folder, a glob, or several of them. Criteo text has its own columns,
     /// and all are read; its lines need no label if that is not among these columns.
     pub fn new(input: Input, options: ReadOptions, format: FileFormat, columns: Vec<FileColumn>) -> Self {
+        let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
+        let texts = folders_of_text(&columns);
+        let names = columns.iter().map(|column| column.name.clone());
         match format.format {
             Format::Parquet => {
-                let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
-                let source =
-                    ParquetSource::new(input, options).optional(optional).folders_of_text(folders_of_text(&columns));
-                Self::Parquet(source.columns(columns.into_iter().map(|column| column.name)))
+                let source = ParquetSource::new(input, options).optional(optional).folders_of_text(texts);
+                Self::Parquet(source.columns(names))
             }
             Format::Arrow => {
-                let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
-                let source =
-                    ArrowSource::new(input, options).optional(optional).folders_of_text(folders_of_text(&columns));
-                Self::Arrow(source.columns(columns.into_iter().map(|column| column.name)))
+                let source = ArrowSource::new(input, options).optional(optional).folders_of_text(texts);
+                Self::Arrow(source.columns(names))
             }
             Format::Criteo => {
                 let source = CriteoSource::new(input, options).on_bad_row(format.on_bad_row);
@@ -125,42 +137,18 @@ impl Source for FileSource {
     type Out = Rows;
 
     fn describe(&self) -> String {
-        match self {
-            Self::Parquet(source) => source.describe(),
-            Self::Criteo(source) => source.describe(),
-            Self::Csv(source) => source.describe(),
-            Self::JsonLines(source) => source.describe(),
-            Self::Arrow(source) => source.describe(),
-        }
+        of_any!(self, source => source.describe())
     }
 
     fn total_rows(&self) -> Option<u64> {
-        match self {
-            Self::Parquet(source) => source.total_rows(),
-            Self::Criteo(source) => source.total_rows(),
-            Self::Csv(source) => source.total_rows(),
-            Self::JsonLines(source) => source.total_rows(),
-            Self::Arrow(source) => source.total_rows(),
-        }
+        of_any!(self, source => source.total_rows())
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        match self {
-            Self::Parquet(source) => source.open(cx).await,
-            Self::Criteo(source) => source.open(cx).await,
-            Self::Csv(source) => source.open(cx).await,
-            Self::JsonLines(source) => source.open(cx).await,
-            Self::Arrow(source) => source.open(cx).await,
-        }
+        of_any!(self, source => source.open(cx).await)
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        match self {
-            Self::Parquet(source) => source.next().await,
-            Self::Criteo(source) => source.next().await,
-            Self::Csv(source) => source.next().await,
-            Self::JsonLines(source) => source.next().await,
-            Self::Arrow(source) => source.next().await,
-        }
+        of_any!(self, source => source.next().await)
     }
 }

@@ -10,6 +10,7 @@ use forebay_actors::{Fault, IoRuntime};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
+use percent_encoding::percent_decode_str;
 
 use crate::hdfs::{self, HdfsStore};
 
@@ -135,10 +136,7 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
 pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     match url_or_path.split_once("://") {
         None => Some(Cow::Borrowed(url_or_path)),
-        Some(("file", path)) if path.contains('%') => {
-            Some(String::from_utf8(percent_decoded(path)).map_or(Cow::Borrowed(path), Cow::Owned))
-        }
-        Some(("file", path)) => Some(Cow::Borrowed(path)),
+        Some(("file", path)) => Some(percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path))),
         Some(_) => None,
     }
 }
@@ -152,25 +150,6 @@ pub(crate) fn comparable(url_or_path: &str) -> String {
         "s3" | "s3a" => format!("s3://{store}/{path}"),
         _ => url_or_path.to_owned(),
     }
-}
-
-/// The bytes of a text in which `%XX` is the byte of that code. A `%` that begins no escape stays.
-pub(crate) fn percent_decoded(text: &str) -> Vec<u8> {
-    let digit = |byte: Option<&u8>| byte.and_then(|&byte| char::from(byte).to_digit(16));
-    let (text, mut decoded, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while at < text.len() {
-        match (text[at], digit(text.get(at + 1)), digit(text.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                decoded.push((high * 16 + low) as u8);
-                at += 3;
-            }
-            (byte, ..) => {
-                decoded.push(byte);
-                at += 1;
-            }
-        }
-    }
-    decoded
 }
 
 /// `/a/./b/../c` is `/a/c`.

@@ -6,14 +6,18 @@
 //! run. `FOREBAY_BENCH_ONLY=WORD` keeps to lines with the word. Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
 use forebay_models::{
-    Activation, AttentionPair, Cross, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
-    Pooling, StepOutput,
+    Activation, AttentionPair, Cross, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, Pooling,
+    StepOutput,
 };
 use gemm::Parallelism;
+use support::Owned;
 
 const SLOTS: usize = 26;
 const DENSE: usize = 13;
@@ -23,10 +27,7 @@ const SPAN: Duration = Duration::from_millis(1500);
 
 /// User and system time of this process, in seconds, to 10 ms.
 fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
-    ticks / 100.0
+    forebay_base::cpu_seconds().unwrap_or(f64::NAN)
 }
 
 /// CPU and wall seconds of one call, over as many as fill the span.
@@ -121,14 +122,9 @@ fn sgemm(out: &mut [f32], a: &[f32], b: &[f32], (m, k, n): (usize, usize, usize)
     }
 }
 
-/// A batch whose numbers are made up.
+/// A batch whose numbers are made up, and how many keys it has.
 struct Made {
-    rows: usize,
-    labels: Vec<f32>,
-    dense: Vec<f32>,
-    unique_rows: Vec<f32>,
-    inverse: Vec<u32>,
-    offsets: Option<Vec<u32>>,
+    batch: Owned,
     unique: usize,
 }
 
@@ -137,15 +133,18 @@ impl Made {
         let (inverse, unique) = inverse(rows);
         let labels = (0..rows as u64).map(|row| f32::from(mix64(row).is_multiple_of(4))).collect();
         let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
-        Made { rows, labels, dense, unique_rows, inverse, offsets: None, unique }
+        let (weights, offsets, value_weights) = (None, None, None);
+        let batch = Owned { id: 0, rows, labels, weights, dense, unique_rows, inverse, offsets, value_weights };
+        Made { batch, unique }
     }
 
     /// The same with this number of values in the last slot: a history, of keys of the slot before it.
     fn with_history(self, values: usize) -> Made {
         let (mut inverse, mut offsets) = (Vec::new(), vec![0]);
-        for (r, row) in self.inverse.chunks_exact(SLOTS).enumerate() {
+        let values_of_rows = &self.batch.inverse;
+        for (r, row) in values_of_rows.chunks_exact(SLOTS).enumerate() {
             for (slot, &value) in row.iter().enumerate() {
-                let others = (1..=values).map(|i| self.inverse[(r + i * 37) % self.rows * SLOTS + SLOTS - 2]);
+                let others = (1..=values).map(|i| values_of_rows[(r + i * 37) % self.batch.rows * SLOTS + SLOTS - 2]);
                 if slot + 1 < SLOTS {
                     inverse.push(value)
                 } else {
@@ -154,21 +153,7 @@ impl Made {
                 offsets.push(inverse.len() as u32);
             }
         }
-        Made { inverse, offsets: Some(offsets), ..self }
-    }
-
-    fn view(&self) -> DenseBatch<'_> {
-        DenseBatch {
-            id: 0,
-            rows: self.rows,
-            labels: &self.labels,
-            weights: None,
-            dense: &self.dense,
-            unique_rows: &self.unique_rows,
-            inverse: &self.inverse,
-            offsets: self.offsets.as_deref(),
-            value_weights: None,
-        }
+        Made { batch: Owned { inverse, offsets: Some(offsets), ..self.batch }, ..self }
     }
 }
 
@@ -179,7 +164,7 @@ fn in_parts(name: &str, spec: &ModelSpec, rows: usize, model: &mut dyn DenseMode
         return Ok(());
     }
     let made = Made::new(spec, rows);
-    let (batch, mut out) = (made.view(), StepOutput::default());
+    let (batch, mut out) = (made.batch.view(), StepOutput::default());
     let mut upload = model.uploader()?.expect("libtorch's model has one");
     let (mut up, mut down) = (Duration::ZERO, Duration::ZERO);
     let mut steps = 0;
@@ -227,7 +212,7 @@ fn step(
     model: &mut dyn DenseModel,
     products: bool,
 ) -> Result<(), ModelError> {
-    let (batch, unique, rows) = (made.view(), made.unique, made.rows);
+    let (batch, unique, rows) = (made.batch.view(), made.unique, made.batch.rows);
     let mut out = StepOutput::default();
     model.train(&batch, &mut out)?;
     let (cpu, wall) = per_call(|| model.train(&batch, &mut out).expect("the first step went well"));

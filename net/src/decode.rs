@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arrow::array::ArrayRef;
 use arrow::buffer::Buffer;
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use arrow::error::ArrowError;
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{read_dictionary, read_record_batch};
@@ -32,8 +32,8 @@ const MOST_ROWS: i64 = i32::MAX as i64;
 
 /// One direction of a stream.
 pub(crate) struct Decoder {
-    schema: SchemaRef,
-    begun: bool,
+    /// The schema of the columns, once it has arrived.
+    schema: Option<SchemaRef>,
     dictionaries: HashMap<i64, ArrayRef>,
     compression: Option<Compression>,
     most: usize,
@@ -42,18 +42,7 @@ pub(crate) struct Decoder {
 impl Decoder {
     /// Accepts columns with this compression, which unpack to at most `most` bytes in a message.
     pub(crate) fn new(compression: Option<Compression>, most: usize) -> Self {
-        let schema = Arc::new(Schema::empty());
-        Self { schema, begun: false, dictionaries: HashMap::new(), compression, most }
-    }
-
-    /// The schema of the columns; empty until it has arrived.
-    pub(crate) fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    /// Whether the schema has arrived.
-    pub(crate) fn begun(&self) -> bool {
-        self.begun
+        Self { schema: None, dictionaries: HashMap::new(), compression, most }
     }
 
     /// `None`: a message that only prepares (a schema, a dictionary).
@@ -85,17 +74,17 @@ impl Decoder {
         if header.version() < MetadataVersion::V4 {
             return Err(refused("it is of an Arrow before 0.8"));
         }
-        match header.header_type() {
-            MessageHeader::Schema => {
-                let schema = header.header_as_schema().filter(|schema| schema.fields().is_some());
-                let schema = fb_to_schema(schema.ok_or_else(|| refused("its schema has no fields"))?);
-                if self.begun && *self.schema != schema {
-                    return Err(refused("a second schema on one stream"));
-                }
-                (self.schema, self.begun) = (Arc::new(schema), true);
-                Ok(metadata_alone())
+        if header.header_type() == MessageHeader::Schema {
+            let schema = header.header_as_schema().filter(|schema| schema.fields().is_some());
+            let schema = fb_to_schema(schema.ok_or_else(|| refused("its schema has no fields"))?);
+            if self.schema.as_ref().is_some_and(|known| **known != schema) {
+                return Err(refused("a second schema on one stream"));
             }
-            _ if !self.begun => Err(refused("columns before their schema")),
+            self.schema = Some(Arc::new(schema));
+            return Ok(metadata_alone());
+        }
+        let schema = self.schema.as_ref().ok_or_else(|| refused("columns before their schema"))?;
+        match header.header_type() {
             MessageHeader::DictionaryBatch => {
                 let dictionary = header.header_as_dictionary_batch().ok_or_else(|| refused("no dictionary in it"))?;
                 if dictionary.isDelta() {
@@ -104,7 +93,7 @@ impl Decoder {
                 let values = dictionary.data().ok_or_else(|| refused("no dictionary in it"))?;
                 check(values, &flight.body)?;
                 compression::check(values, &flight.body, self.compression, self.most)?;
-                read_dictionary(&flight.body, dictionary, &self.schema, &mut self.dictionaries, &header.version())
+                read_dictionary(&flight.body, dictionary, schema, &mut self.dictionaries, &header.version())
                     .map_err(damaged)?;
                 Ok(metadata_alone())
             }
@@ -112,7 +101,7 @@ impl Decoder {
                 let batch = header.header_as_record_batch().ok_or_else(|| refused("no columns in it"))?;
                 check(batch, &flight.body)?;
                 compression::check(batch, &flight.body, self.compression, self.most)?;
-                let (schema, version) = (self.schema.clone(), header.version());
+                let (schema, version) = (Arc::clone(schema), header.version());
                 let batch = read_record_batch(&flight.body, batch, schema, &self.dictionaries, None, &version);
                 Ok(Some(Message { batch: Some(batch.map_err(damaged)?), metadata: flight.metadata }))
             }

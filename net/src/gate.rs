@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -61,10 +61,7 @@ impl Gate {
     }
 
     fn health(&self) -> Response<Body> {
-        let (status, text) = match self.health.get() {
-            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-            Err(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting: {what}\n")),
-        };
+        let (status, text) = self.health.answer();
         let mut response = Response::new(Body::new(SendBody::once(text.into())));
         *response.status_mut() = status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

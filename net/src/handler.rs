@@ -46,9 +46,8 @@ pub trait Handler: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Serves an exchange of `path`, whose first element is the handler's name. It begins with the client's descriptor; the
-    /// schema of its columns may come later (see [`Incoming::wait_schema`]). The exchange ends with what this returns. When
-    /// the client leaves, `incoming` and `outgoing` return faults.
+    /// Serves an exchange of `path`, whose first element is the handler's name. The exchange ends with what this returns. When the client
+    /// leaves, `incoming` and `outgoing` return faults.
     async fn exchange(
         &self,
         caller: Caller,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::StatusCode;
+
 /// Ready, or what is waited for. Clones share one state, which begins as `starting`.
 #[derive(Clone, Debug)]
 pub struct Health(Arc<Mutex<Result<(), String>>>);
@@ -31,6 +33,14 @@ impl Health {
     /// Not ready: `what` is waited for.
     pub fn waiting(&self, what: impl Into<String>) {
         self.set(Err(what.into()));
+    }
+
+    /// The answer to `GET /healthz`: its status, and its body in plain text.
+    pub(crate) fn answer(&self) -> (StatusCode, String) {
+        match self.get() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting: {what}\n")),
+        }
     }
 
     /// As it stands now.

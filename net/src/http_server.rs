@@ -47,19 +47,6 @@ pub struct HttpRequest {
     pub body: Bytes,
 }
 
-impl HttpAnswer {
-    /// An answer with this body.
-    pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
-        Self { status, content_type, allow: None, body: body.into() }
-    }
-
-    /// Names the methods that the path has.
-    #[must_use]
-    pub fn allow(self, methods: &'static str) -> Self {
-        Self { allow: Some(methods), ..self }
-    }
-}
-
 /// An answer.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer {
@@ -71,6 +58,19 @@ pub struct HttpAnswer {
     pub allow: Option<&'static str>,
     /// All of the body.
     pub body: Bytes,
+}
+
+impl HttpAnswer {
+    /// An answer with this body.
+    pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { status, content_type, allow: None, body: body.into() }
+    }
+
+    /// Names the methods that the path has.
+    #[must_use]
+    pub fn allow(self, methods: &'static str) -> Self {
+        Self { allow: Some(methods), ..self }
+    }
 }
 
 /// Answers requests. It runs on the IO threads, so it must not block.
@@ -210,11 +210,8 @@ impl Entrance {
             return (self.refusal)(405, "GET this path").allow("GET, HEAD");
         }
         if path == "/healthz" {
-            let (status, text) = match self.health.get() {
-                Ok(()) => (200, "ok\n".to_owned()),
-                Err(what) => (503, format!("waiting: {what}\n")),
-            };
-            return HttpAnswer::new(status, "text/plain; charset=utf-8", text);
+            let (status, text) = self.health.answer();
+            return HttpAnswer::new(status.as_u16(), "text/plain; charset=utf-8", text);
         }
         // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
         if let Some(refused) = self.not_admitted(&request) {

@@ -6,7 +6,6 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use forebay_actors::Fault;
 use tokio::sync::oneshot;
 use tonic::body::Body;
@@ -24,7 +23,7 @@ use crate::wire::Flight;
 pub struct Incoming {
     frames: Frames,
     decoder: Decoder,
-    /// Received while looking for something else.
+    /// At a server: what the first message of the stream has besides its descriptor.
     ahead: Option<Message>,
     origin: Arc<Origin>,
     /// At a server: the attempt that the stream was opened in.
@@ -78,23 +77,6 @@ impl Incoming {
             }
         }
         Ok(None)
-    }
-
-    /// The schema of the columns; empty until the first columns or their schema have arrived.
-    pub fn schema(&self) -> &SchemaRef {
-        self.decoder.schema()
-    }
-
-    /// Waits for the schema, which comes before the first columns; `None`: the stream ended, or something else came
-    /// first. Cancel safe, as `next`, and with its errors.
-    pub async fn wait_schema(&mut self) -> Result<Option<SchemaRef>, Fault> {
-        while !self.decoder.begun() && self.ahead.is_none() {
-            match self.next_flight().await? {
-                Some(flight) => self.ahead = self.decode(flight)?,
-                None => return Ok(None),
-            }
-        }
-        Ok(self.decoder.begun().then(|| self.schema().clone()))
     }
 
     /// The other end, for messages.

@@ -180,11 +180,6 @@ fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
     }
 }
 
-fn read(what: &str, path: &Path) -> Result<String, Fault> {
-    let broken = |e| Fault::user(format!("cannot read {what} {}", path.display())).because(e);
-    std::fs::read_to_string(path).map_err(broken)
-}
-
 fn token(path: &Path) -> Result<String, Fault> {
     let broken = |e| Fault::user(format!("cannot read token_file {}", path.display())).because(e);
     let mut file = File::open(path).map_err(broken)?;
@@ -228,7 +223,8 @@ fn groups(status: &str) -> Vec<u32> {
 }
 
 fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
-    let text = read(what, path)?;
+    let broken = |e| Fault::user(format!("cannot read {what} {}", path.display())).because(e);
+    let text = std::fs::read_to_string(path).map_err(broken)?;
     let begins = text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(label));
     match begins {
         true => Ok(text),

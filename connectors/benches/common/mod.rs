@@ -2,10 +2,7 @@
 
 /// User and system time of this process, in seconds, to 10 ms.
 pub(crate) fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
-    ticks / 100.0
+    forebay_base::cpu_seconds().unwrap_or(f64::NAN)
 }
 
 /// The number that a variable of the environment holds.

@@ -10,7 +10,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let bad = |reason, column: Option<usize>, found: String, expected: &str| {
         let column = column.map(|at| (at, column_name(at)));
-        BadRow { reason, column, found, expected: expected.to_owned(), other_format: false }
+        BadRow { column, ..BadRow::new(reason, found, expected) }
     };
     if line.len() > MAX_LINE {
         return too_long("a row of 40 fields");

@@ -140,12 +140,9 @@ impl LineParser for CsvParser {
             // Not reachable: the same code refused the line.
             Ok(_) => (Reason::TooFewFields, 0),
         };
-        let bad = |found: String, expected: &str| BadRow {
-            reason,
-            column: Some((field, names[field].clone())),
-            found,
-            expected: expected.to_owned(),
-            other_format: false,
+        let bad = |found: String, expected: &str| {
+            let column = Some((field, names[field].clone()));
+            BadRow { column, ..BadRow::new(reason, found, expected) }
         };
         let value =
             || shown(split_line(line, &options).ok().and_then(|f| f.get(field).cloned()).as_deref().unwrap_or(line));
@@ -153,7 +150,7 @@ impl LineParser for CsvParser {
             Reason::TooFewFields | Reason::TooManyFields => {
                 let found = split_line(line, &options).map_or(0, |fields| fields.len());
                 let expected = format!("{}, as the header has", names.len());
-                BadRow { reason, column: None, found: counted(found, "field"), expected, other_format: false }
+                BadRow::new(reason, counted(found, "field"), &expected)
             }
             Reason::OpenQuote => bad(
                 shown(line),

@@ -142,13 +142,6 @@ impl LineParser for JsonParser {
         if line.len() > MAX_LINE {
             return too_long(OBJECT);
         }
-        let bad = |reason, found, expected: &str| BadRow {
-            reason,
-            column: None,
-            found,
-            expected: expected.to_owned(),
-            other_format: false,
-        };
         let (reason, place, raw) = match Self::new(&self.head, 1).line(line) {
             Err(Defect::Value(reason, place, raw)) => (reason, place, raw),
             Err(Defect::NewKey(key)) => {
@@ -156,7 +149,7 @@ impl LineParser for JsonParser {
                     "only keys that the first 64 KiB of the files have: to read this key, add `--text {key}`, which makes it a column of \
                      text, or name a job, which says which keys are read"
                 );
-                return bad(Reason::NewKey, shown(key.as_bytes()), &expected);
+                return BadRow::new(Reason::NewKey, shown(key.as_bytes()), &expected);
             }
             Err(Defect::NotAnObject(e)) => {
                 // The parser sees only this line, so its line number says nothing.
@@ -164,10 +157,10 @@ impl LineParser for JsonParser {
                 let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
                 let why = no_number(line, e.column())
                     .map_or_else(|| why.to_owned(), |number| format!("{number} is no JSON, write null"));
-                return bad(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
+                return BadRow::new(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
             }
             // Not reachable: the same code refused the line.
-            Ok(()) => return bad(Reason::NotJson, shown(line), OBJECT),
+            Ok(()) => return BadRow::new(Reason::NotJson, shown(line), OBJECT),
         };
         let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
         let value = match self.head.0.origins.get(place) {
@@ -187,6 +180,6 @@ impl LineParser for JsonParser {
             (_, true) => format!("{value}, or a list of these"),
             (_, false) => value.to_owned(),
         };
-        bad(reason, format!("{} in `{name}`", shown(raw.as_bytes())), &expected)
+        BadRow::new(reason, format!("{} in `{name}`", shown(raw.as_bytes())), &expected)
     }
 }

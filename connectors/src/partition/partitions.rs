@@ -1,9 +1,10 @@
 //! Folders named `column=value`, as Hive and Spark write them: each is a column that all files below it share.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::stores::percent_decoded;
+use percent_encoding::percent_decode_str;
 
 /// What Hive and Spark write for a missing value (and for an empty string).
 pub(super) const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -73,7 +74,7 @@ fn partition(folder: &str) -> Option<(String, Option<String>)> {
 
 /// Escapes are the bytes of UTF-8, as pyarrow, polars and DuckDB write them; a `%` that begins no escape stays.
 fn unescaped(text: &str) -> String {
-    String::from_utf8(percent_decoded(text)).unwrap_or_else(|_| by_characters(text))
+    percent_decode_str(text).decode_utf8().map_or_else(|_| by_characters(text), Cow::into_owned)
 }
 
 /// `%XX` is the character of that code, as Hive's own `unescapePathName` has it.

@@ -11,12 +11,12 @@ use bytes::Bytes;
 use forebay_actors::Fault;
 use futures::executor::block_on;
 use futures::{Stream, StreamExt, TryStreamExt};
-use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use object_store::{ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
-use super::folder::{OpenFolder, Opened, StoreFolder};
+use super::folder::{OpenFolder, Opened, StoreFolder, list};
 use super::writer::FileWriter;
 use super::{flat, renamed};
 use crate::store_error::store_fault;
@@ -264,32 +264,26 @@ impl StoreFolder {
     }
 
     fn names(&self) -> Result<Vec<String>, Fault> {
-        let Self { store, path, name, .. } = self.clone();
-        self.wait(async move {
-            match store.list_with_delimiter(Some(&path)).await {
-                Ok(found) => {
-                    let files = found.objects.into_iter().map(|meta| meta.location);
-                    Ok(files.chain(found.common_prefixes).filter_map(|at| at.filename().map(str::to_owned)).collect())
-                }
-                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-                Err(e) => Err(store_fault(&format!("cannot list `{name}`"), e)),
-            }
+        self.listed(|found| {
+            let files = found.objects.into_iter().map(|meta| meta.location);
+            files.chain(found.common_prefixes).filter_map(|at| at.filename().map(str::to_owned)).collect()
         })
     }
 
     fn files(&self) -> Result<Vec<(String, u64)>, Fault> {
+        let file = |meta: ObjectMeta| meta.location.filename().map(|name| (name.to_owned(), meta.size));
+        self.listed(move |found| found.objects.into_iter().filter_map(file).collect())
+    }
+
+    /// What `take` makes of all that is directly in the folder; nothing if there is no folder.
+    fn listed<T: Send + 'static>(
+        &self,
+        take: impl FnOnce(ListResult) -> Vec<T> + Send + 'static,
+    ) -> Result<Vec<T>, Fault> {
         let Self { store, path, name, .. } = self.clone();
         self.wait(async move {
-            match store.list_with_delimiter(Some(&path)).await {
-                Ok(found) => {
-                    let file = |meta: object_store::ObjectMeta| {
-                        meta.location.filename().map(|name| (name.to_owned(), meta.size))
-                    };
-                    Ok(found.objects.into_iter().filter_map(file).collect())
-                }
-                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
-                Err(e) => Err(store_fault(&format!("cannot list `{name}`"), e)),
-            }
+            let found = list(&*store, &path).await.map_err(|e| store_fault(&format!("cannot list `{name}`"), e))?;
+            Ok(found.map_or_else(Vec::new, take))
         })
     }
 }

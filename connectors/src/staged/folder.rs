@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use forebay_actors::{Fault, FaultKind};
 use futures::{FutureExt, StreamExt};
 use object_store::path::Path;
-use object_store::{ObjectStore, ObjectStoreExt};
+use object_store::{ListResult, ObjectStore, ObjectStoreExt};
 use rustix::fs::OFlags;
 
 use super::error::fault;
@@ -145,13 +145,18 @@ fn named(url: &str) -> (String, String) {
     }
 }
 
+/// What is directly in a folder; `None` if the store says that there is none.
+pub(super) async fn list(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<Option<ListResult>> {
+    match store.list_with_delimiter(Some(folder)).await {
+        Err(object_store::Error::NotFound { .. }) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Whether anything is in a folder; false if there is none.
 pub(super) async fn holds(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<bool> {
-    match store.list_with_delimiter(Some(folder)).await {
-        Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
-        Err(object_store::Error::NotFound { .. }) => Ok(false),
-        Err(e) => Err(e),
-    }
+    let found = list(store, folder).await?;
+    Ok(found.is_some_and(|found| !found.objects.is_empty() || !found.common_prefixes.is_empty()))
 }
 
 /// A path that leads to an open folder, whatever its name is now.

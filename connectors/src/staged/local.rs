@@ -4,7 +4,7 @@
 //! A process that is killed leaves its staged folder, which the next one of this machine removes. It tells them from those of
 //! processes that are alive by their locks, which end with a process; so folders of other machines stay.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -116,11 +116,10 @@ fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fa
 
 /// Whether it was locked; false if another process has locked it.
 fn try_lock(folder: &File) -> io::Result<bool> {
-    use rustix::fs::{FlockOperation, flock};
-    match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+    match folder.try_lock() {
         Ok(()) => Ok(true),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
-        Err(e) => Err(e.into()),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
     }
 }
 

@@ -16,7 +16,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
-use super::folder::{OpenFolder, Opened, StoreFolder, holds};
+use super::folder::{OpenFolder, Opened, StoreFolder, holds, list};
 use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
 
@@ -183,11 +183,9 @@ pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
 async fn left_behind(place: &StoreFolder, kind: &str) -> object_store::Result<Vec<Path>> {
     let mut parts: Vec<_> = place.path.parts().collect();
     let Some(name) = parts.pop() else { return Ok(Vec::new()) };
-    let found = match place.store.list_with_delimiter(Some(&Path::from_iter(parts))).await {
-        Err(Error::NotFound { .. }) => return Ok(Vec::new()),
-        found => found?.common_prefixes,
-    };
-    Ok(found.into_iter().filter(|at| at.filename().is_some_and(|at| is_hidden(at, name.as_ref(), kind))).collect())
+    let found = list(&*place.store, &Path::from_iter(parts)).await?;
+    let folders = found.into_iter().flat_map(|found| found.common_prefixes);
+    Ok(folders.filter(|at| at.filename().is_some_and(|at| is_hidden(at, name.as_ref(), kind))).collect())
 }
 
 /// Whether a folder has the hidden name that [`Renamed::begin`] chooses beside `name`, of this kind: `partial` or `replaced`.

@@ -1,7 +1,6 @@
 //! A folder whose writing can be stopped, for a program that is told to end: what was written so far is removed.
 
 use std::fmt::Display;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,10 +18,5 @@ impl Stop {
             true => Err(Fault::external(format!("stopped: `{name}` is not written")).kind(FaultKind::Drained)),
             false => Ok(()),
         }
-    }
-
-    /// The same as an error of a write.
-    pub(super) fn check_write(&self, name: &str) -> io::Result<()> {
-        self.check(name).map_err(io::Error::other)
     }
 }

@@ -122,7 +122,7 @@ impl FileWriter {
 
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stop.check_write(&self.name)?;
+        self.stop.check(&self.name).map_err(io::Error::other)?;
         let n = match &mut self.to {
             To::Local(file) => file.write(bytes)?,
             To::Synced(file) => file.write(bytes)?,

@@ -131,6 +131,11 @@ pub struct BadRow {
 }
 
 impl BadRow {
+    /// A row of the right format whose fault lies in no single column.
+    pub(crate) fn new(reason: Reason, found: String, expected: &str) -> Self {
+        Self { reason, column: None, found, expected: expected.to_owned(), other_format: false }
+    }
+
     /// The kind of a fault because of this row.
     pub(crate) fn kind(&self) -> FaultKind {
         match self.reason {
@@ -153,7 +158,7 @@ impl fmt::Display for BadRow {
 /// What is wrong with a line of more than [`MAX_LINE`] bytes.
 pub(crate) fn too_long(expected: &str) -> BadRow {
     let found = format!("more than {MAX_LINE} bytes without a line end");
-    BadRow { reason: Reason::TooLong, column: None, found, expected: expected.to_owned(), other_format: false }
+    BadRow::new(Reason::TooLong, found, expected)
 }
 
 /// At most 40 bytes of a field, in backquotes: the text as it is, but control characters and bytes that are no text are escaped.

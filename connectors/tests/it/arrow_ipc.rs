@@ -22,7 +22,7 @@ use forebay_connectors::{ArrowSource, Input, ReadOptions, Stores};
 use proptest::prelude::*;
 
 use super::parquet::rows;
-use super::{cx, joined, read, shape};
+use super::{all, cx, joined, read, shape};
 
 const CODECS: [Option<CompressionType>; 3] = [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)];
 
@@ -57,11 +57,6 @@ pub(super) fn folder() -> tempfile::TempDir {
 
 fn options() -> ReadOptions {
     ReadOptions { batch_rows: 30, ..ReadOptions::default() }
-}
-
-async fn all(source: ArrowSource) -> RecordBatch {
-    let mut source = source;
-    joined(&read(&mut source, &cx()).await.unwrap())
 }
 
 async fn refused(source: ArrowSource) -> forebay_actors::Fault {

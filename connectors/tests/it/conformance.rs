@@ -2,35 +2,42 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
+use forebay_actors::Source;
 use forebay_actors::testsuite::check_source;
 use forebay_connectors::{
     ArrowSource, CriteoSource, FileColumn, FileFormat, FileSource, Format, LocalLeases, OnBadRow, ParquetSource,
     ReadOptions, StreamSource, Synthetic, SyntheticSource, ValueKind,
 };
+use tempfile::TempDir;
 
 fn options() -> [ReadOptions; 2] {
     let options = ReadOptions { batch_rows: 30, epochs: 2, ..ReadOptions::default() };
     [ReadOptions { shuffle: true, seed: 5, decode_threads: 3, ..options.clone() }, options]
 }
 
-#[test]
-fn parquet() {
-    let dir = super::parquet::folder();
-    for options in options() {
-        let path = dir.path().to_owned();
-        check_source(move || ParquetSource::new(path.as_path(), options.clone()));
+/// Checks the sources that `make` makes of a folder and of each of the options.
+fn check<S: Source>(
+    folder: &TempDir,
+    options: [ReadOptions; 2],
+    make: impl Fn(&Path, ReadOptions) -> S + Clone + Send + 'static,
+) {
+    for options in options {
+        let (path, make) = (folder.path().to_owned(), make.clone());
+        check_source(move || make(&path, options.clone()));
     }
 }
 
 #[test]
+fn parquet() {
+    check(&super::parquet::folder(), options(), |path, options| ParquetSource::new(path, options));
+}
+
+#[test]
 fn arrow_ipc() {
-    let dir = super::arrow_ipc::folder();
-    for options in options() {
-        let path = dir.path().to_owned();
-        check_source(move || ArrowSource::new(path.as_path(), options.clone()));
-    }
+    check(&super::arrow_ipc::folder(), options(), |path, options| ArrowSource::new(path, options));
 }
 
 #[test]
@@ -47,30 +54,21 @@ fn criteo_text_with_bad_rows() {
         }
         std::fs::write(dir.path().join(format!("{file}.txt")), text).unwrap();
     }
-    for options in options() {
-        let path = dir.path().to_owned();
-        check_source(move || {
-            CriteoSource::new(path.as_path(), options.clone()).on_bad_row(OnBadRow::Skip).range_bytes(2500)
-        });
-    }
+    check(&dir, options(), |path, options| {
+        CriteoSource::new(path, options).on_bad_row(OnBadRow::Skip).range_bytes(2500)
+    });
 }
 
 #[test]
 fn json_lines_with_bad_rows() {
     let dir = super::json_lines::folder(120);
-    for options in options() {
-        let path = dir.path().to_owned();
-        check_source(move || super::json_lines::source(&path, options.clone()).range_bytes(300));
-    }
+    check(&dir, options(), |path, options| super::json_lines::source(path, options).range_bytes(300));
 }
 
 #[test]
 fn csv_with_bad_rows() {
     let dir = super::csv::folder(120);
-    for options in options() {
-        let path = dir.path().to_owned();
-        check_source(move || super::csv::source(&path, options.clone()).range_bytes(300));
-    }
+    check(&dir, options(), |path, options| super::csv::source(path, options).range_bytes(300));
 }
 
 #[test]
@@ -93,21 +91,16 @@ fn in_windows() -> [ReadOptions; 2] {
 #[test]
 fn parquet_and_arrow_ipc_with_leases() {
     let (parquet, arrow) = (super::parquet::folder(), super::arrow_ipc::folder());
-    for options in in_windows() {
-        let (path, more) = (parquet.path().to_owned(), options.clone());
-        check_source(move || ParquetSource::new(path.as_path(), more.clone()).leasing(leases()));
-        let path = arrow.path().to_owned();
-        check_source(move || ArrowSource::new(path.as_path(), options.clone()).leasing(leases()));
-    }
+    check(&parquet, in_windows(), |path, options| ParquetSource::new(path, options).leasing(leases()));
+    check(&arrow, in_windows(), |path, options| ArrowSource::new(path, options).leasing(leases()));
 }
 
 #[test]
 fn text_with_leases() {
     let dir = super::json_lines::folder(120);
-    for options in in_windows() {
-        let path = dir.path().to_owned();
-        check_source(move || super::json_lines::source(&path, options.clone()).range_bytes(300).leasing(leases()));
-    }
+    check(&dir, in_windows(), |path, options| {
+        super::json_lines::source(path, options).range_bytes(300).leasing(leases())
+    });
 }
 
 #[test]
@@ -121,12 +114,10 @@ fn synthetic_with_leases() {
 #[test]
 fn files_of_a_format_that_is_known_only_when_they_are_read() {
     let dir = super::parquet::folder();
-    let format = FileFormat { format: Format::Parquet, csv: Default::default(), on_bad_row: OnBadRow::Fail };
-    for options in options() {
-        let (path, format) = (dir.path().to_owned(), format.clone());
-        let columns = vec![FileColumn::new("row", ValueKind::Integer)];
-        check_source(move || FileSource::new(path.as_path().into(), options.clone(), format.clone(), columns.clone()));
-    }
+    check(&dir, options(), |path, options| {
+        let format = FileFormat { format: Format::Parquet, csv: Default::default(), on_bad_row: OnBadRow::Fail };
+        FileSource::new(path.into(), options, format, vec![FileColumn::new("row", ValueKind::Integer)])
+    });
 }
 
 #[test]

@@ -17,7 +17,7 @@ use forebay_connectors::{Categories, CriteoSource, OnBadRow, ParquetSource, Read
 use parquet::basic::{LogicalType, TimeUnit};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use super::{bytes_of, cx, joined, read};
+use super::{all, bytes_of, cx};
 
 const ROWS: u64 = 9_000;
 
@@ -29,7 +29,7 @@ fn synthetic(batch_rows: usize, decode_threads: usize) -> SyntheticSource {
 #[tokio::test]
 async fn rows_survive_every_form() {
     let dir = tempfile::tempdir().unwrap();
-    let expected = joined(&read(&mut synthetic(1000, 2), &cx()).await.unwrap());
+    let expected = all(synthetic(1000, 2)).await;
     for (number, (encoding, file_groups)) in [(Encoding::Dictionary, 1), (Encoding::Plain, 8)].into_iter().enumerate() {
         let folder = dir.path().join(format!("parquet-{number}"));
         let options = ParquetOptions { encoding, group_rows: 2048, file_groups, ..ParquetOptions::default() };
@@ -39,7 +39,7 @@ async fn rows_survive_every_form() {
         assert_eq!(written.files, if file_groups == 1 { 5 } else { 1 });
         assert_eq!((progress.rows, progress.bytes), (written.rows, written.bytes));
         assert_eq!(written.bytes, bytes_of(&folder).iter().map(|(_, b)| b.len() as u64).sum::<u64>());
-        let back = joined(&read(&mut ParquetSource::new(folder, ReadOptions::default()), &cx()).await.unwrap());
+        let back = all(ParquetSource::new(folder, ReadOptions::default())).await;
         assert_eq!(back, expected);
     }
     let text = dir.path().join("text");
@@ -48,15 +48,15 @@ async fn rows_survive_every_form() {
             .await
             .unwrap();
     assert_eq!((written.files, written.rows), (3, ROWS));
-    assert_eq!(joined(&read(&mut CriteoSource::new(&text, ReadOptions::default()), &cx()).await.unwrap()), expected);
+    assert_eq!(all(CriteoSource::new(&text, ReadOptions::default())).await, expected);
     let hex = dir.path().join("hex");
     let options = ParquetOptions { categories: Categories::Hex, fill_nulls: true, ..ParquetOptions::default() };
     to_parquet(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), &hex, &options, |_| ()).await.unwrap();
     let source = ParquetSource::new(hex, ReadOptions::default()).dictionaries(false);
-    let back = joined(&read(&mut { source }, &cx()).await.unwrap());
+    let back = all(source).await;
     assert!(back.columns().iter().all(|c| c.null_count() == 0));
     let direct = Synthetic { rows: ROWS, seed: 3, categories: Categories::Hex, ..Synthetic::default() };
-    let direct = joined(&read(&mut SyntheticSource::new(direct, ReadOptions::default()), &cx()).await.unwrap());
+    let direct = all(SyntheticSource::new(direct, ReadOptions::default())).await;
     for (column, filled) in direct.columns().iter().zip(back.columns()).skip(14) {
         let (column, filled) =
             (arrow::array::AsArray::as_string::<i32>(column), arrow::array::AsArray::as_string::<i32>(filled));
@@ -99,7 +99,7 @@ async fn moments_and_days_have_the_types_of_parquet_whatever_arrow_called_them()
         millis(false),
     ];
     assert_eq!(logical, expected);
-    let back = joined(&read(&mut ParquetSource::new(&part, ReadOptions::default()), &cx()).await.unwrap());
+    let back = all(ParquetSource::new(&part, ReadOptions::default())).await;
     assert_eq!(back["at"].as_primitive::<TimestampMillisecondType>().value(0), 1_700_000_000_000);
     assert_eq!(back["zoned"].as_primitive::<TimestampMillisecondType>().value(0), 1_700_000_000_000);
     assert_eq!(back["day"].as_primitive::<Date32Type>().value(0), 20_000);

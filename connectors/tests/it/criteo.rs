@@ -8,7 +8,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int32Type, UInt32Type};
 use forebay_connectors::{Categories, CriteoSource, OnBadRow, ReadOptions};
 
-use super::{cx, joined, read};
+use super::{all, cx, joined, read};
 
 /// A good row: I1 counts, C1 is its hex, I2 and C2 are missing.
 fn good(row: usize) -> String {
@@ -37,8 +37,7 @@ fn options() -> ReadOptions {
 }
 
 async fn firsts(path: &Path, range_bytes: u64) -> Vec<i32> {
-    let mut source = CriteoSource::new(path, options()).range_bytes(range_bytes);
-    let all = joined(&read(&mut source, &cx()).await.unwrap());
+    let all = all(CriteoSource::new(path, options()).range_bytes(range_bytes)).await;
     assert!(all.column(2).null_count() == all.num_rows() && all.column(15).null_count() == all.num_rows());
     assert_eq!(all.column(14).as_primitive::<UInt32Type>().value(3), 3);
     all.column(1).as_primitive::<Int32Type>().values().to_vec()
@@ -68,8 +67,7 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
             assert_eq!(firsts(&at(name), range_bytes).await, expected, "{name} {range_bytes}");
         }
     }
-    let mut hex = CriteoSource::new(at("a.txt"), options()).categories(Categories::Hex);
-    let all = joined(&read(&mut hex, &cx()).await.unwrap());
+    let all = all(CriteoSource::new(at("a.txt"), options()).categories(Categories::Hex)).await;
     assert_eq!(all.column(14).as_string::<i32>().value(255), "000000ff");
     // A gzip file that was cut short, and a text file that is named as a zstd file.
     fs::write(at("g.gz"), &packed[..packed.len() / 2]).unwrap();

@@ -1,18 +1,19 @@
 //! The CSV source: headers, ranges, values, and rows that are not right.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
-use arrow::record_batch::RecordBatch;
 use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::{CsvOptions, CsvSource, FileColumn, Integers, OnBadRow, ReadOptions, ValueKind};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::{cx, joined, read};
+use super::text::{
+    COLUMNS, check_500_rows, check_bad_line, check_folder_above, gzipped, options, write_six_ways,
+};
+use super::{all, cx, read, why_refused};
 
 /// Two files of `rows` rows each: an id, a label and a word; every row whose id is 3 mod 7 is bad. The second file has its columns
 /// in another order.
@@ -35,23 +36,8 @@ pub(super) fn source(path: &Path, options: ReadOptions) -> CsvSource {
     ])
 }
 
-fn options() -> ReadOptions {
-    ReadOptions { batch_rows: 64, ..ReadOptions::default() }
-}
-
-const COLUMNS: [(&str, ValueKind); 4] =
-    [("n", ValueKind::Number), ("i", ValueKind::Integer), ("h", ValueKind::Hex), ("t", ValueKind::Text)];
-
 fn typed(path: &Path) -> CsvSource {
     CsvSource::csv(path, options()).columns(COLUMNS.map(|(name, kind)| FileColumn::new(name, kind)))
-}
-
-async fn all(source: &mut CsvSource) -> RecordBatch {
-    joined(&read(source, &cx()).await.unwrap())
-}
-
-async fn refused(mut source: CsvSource) -> String {
-    read(&mut source, &cx()).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -59,26 +45,15 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
     let dir = tempfile::tempdir().unwrap();
     let text: String = (0..500).map(|i| format!("x{i},{i}.5,{i},{i:x},\"a, \"\"{i}\"\"\"\n")).collect();
     let text = format!("id,n,i,h,t\n{text}");
-    let at = |name: &str| dir.path().join(name);
-    fs::write(at("a.csv"), &text).unwrap();
-    fs::write(at("b.csv"), text.replace('\n', "\r\n")).unwrap();
-    fs::write(at("c.csv"), text.trim_end()).unwrap();
-    fs::write(at("d.csv"), format!("\u{feff}{}", text.replace("\nx7", "\n\nx7"))).unwrap();
-    fs::write(at("e.csv.zst"), zstd::encode_all(text.as_bytes(), 3).unwrap()).unwrap();
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    packed.write_all(text.as_bytes()).unwrap();
-    fs::write(at("f.csv.gz"), packed.finish().unwrap()).unwrap();
-    fs::write(at("g.tsv"), text.replace(',', "\t").replace("\"a\t", "\"a,")).unwrap();
-    for name in ["a.csv", "b.csv", "c.csv", "d.csv", "e.csv.zst", "f.csv.gz", "g.tsv"] {
+    let names = ["a.csv", "b.csv", "c.csv", "d.csv", "e.csv.zst", "f.csv.gz"];
+    let comma = write_six_ways(dir.path(), names, &text, "x7").map(|path| (path, ','));
+    let tabs = dir.path().join("g.tsv");
+    fs::write(&tabs, text.replace(',', "\t").replace("\"a\t", "\"a,")).unwrap();
+    for (path, delimiter) in comma.into_iter().chain([(tabs, '\t')]) {
         for range_bytes in [1, 100, 5000, 4 << 20] {
-            let delimiter = if name == "g.tsv" { '\t' } else { ',' };
             let written = CsvOptions { delimiter, ..CsvOptions::default() };
-            let batch = all(&mut typed(&at(name)).written(written).range_bytes(range_bytes)).await;
-            let expected: Vec<i64> = (0..500).collect();
-            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{name} {range_bytes}");
-            assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(499), 499.5);
-            assert_eq!(batch.column(2).as_primitive::<UInt64Type>().value(255), 255);
-            assert_eq!(batch.column(3).as_string::<i32>().value(7), "a, \"7\"");
+            let batch = all(typed(&path).written(written).range_bytes(range_bytes)).await;
+            check_500_rows(&batch, "a, \"7\"", &format!("{} {range_bytes}", path.display()));
         }
     }
 }
@@ -102,7 +77,7 @@ async fn a_line_that_is_too_long_is_a_bad_row_wherever_it_lies() {
         let packed = format!("{name}.zst");
         fs::write(dir.path().join(&packed), zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
         for name in [name, &packed] {
-            let found = all(&mut typed(&dir.path().join(name)).on_bad_row(OnBadRow::Skip)).await;
+            let found = all(typed(&dir.path().join(name)).on_bad_row(OnBadRow::Skip)).await;
             assert_eq!(found.num_rows(), rows, "{name}");
         }
     }
@@ -114,7 +89,7 @@ async fn a_missing_value_is_null_in_every_kind_of_column() {
     let path = dir.path().join("a.csv");
     fs::write(&path, "n,i,h,t\n1,2,3,4\n,,,\nNA,NA,NA,NA\n\"\",\"\",\"\",\"\"\n-1e3,-7,ffffffffffffffff,é\n").unwrap();
     let written = CsvOptions { nulls: vec!["NA".into()], ..CsvOptions::default() };
-    let batch = all(&mut typed(&path).written(written)).await;
+    let batch = all(typed(&path).written(written)).await;
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
     for column in batch.columns() {
@@ -131,7 +106,7 @@ async fn spaces_around_a_number_are_not_part_of_it_and_those_of_text_are() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");
     fs::write(&path, "n,i,h,t\n 1.5,2 , ff , x \n\t-3\t,\" 7\",1,\" \"\n  , , ,\n").unwrap();
-    let batch = all(&mut typed(&path)).await;
+    let batch = all(typed(&path)).await;
     let numbers: Vec<Option<f64>> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
     assert_eq!(numbers, [Some(1.5), Some(-3.0), None]);
     let integers: Vec<Option<i64>> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
@@ -141,7 +116,7 @@ async fn spaces_around_a_number_are_not_part_of_it_and_those_of_text_are() {
     let texts: Vec<Option<&str>> = batch.column(3).as_string::<i32>().iter().collect();
     assert_eq!(texts, [Some(" x "), Some(" "), None]);
     fs::write(&path, "n,i,h,t\n1 2,3,4,5\n").unwrap();
-    let said = refused(typed(&path)).await;
+    let said = why_refused(typed(&path)).await;
     assert!(said.contains("not a number: found `1 2`"), "{said}");
     // Inspecting and converting see the same numbers.
     fs::write(&path, "n,i\n 1.5, 2\n,3 \n  ,4\n").unwrap();
@@ -157,19 +132,19 @@ async fn true_and_false_in_any_case_are_1_and_0_in_numbers_and_integers_alone() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");
     fs::write(&path, "n,i,h,t\ntrue,True,1,true\nfalse, FALSE ,2,False\n\"True\",2,3,TRUE\n").unwrap();
-    let batch = all(&mut typed(&path)).await;
+    let batch = all(typed(&path)).await;
     assert_eq!(batch.column(0).as_primitive::<Float64Type>().values()[..], [1.0, 0.0, 1.0]);
     assert_eq!(batch.column(1).as_primitive::<Int64Type>().values()[..], [1, 0, 2]);
     let texts: Vec<Option<&str>> = batch.column(3).as_string::<i32>().iter().collect();
     assert_eq!(texts, [Some("true"), Some("False"), Some("TRUE")]);
     for integers in [Integers::Wrapping, Integers::AsWritten] {
         let columns = [FileColumn::new("i", ValueKind::Integer).integers(integers)];
-        let batch = all(&mut CsvSource::csv(&path, options()).columns(columns)).await;
+        let batch = all(CsvSource::csv(&path, options()).columns(columns)).await;
         assert_eq!(batch.column(0).as_primitive::<Int64Type>().values()[..], [1, 0, 2], "{integers:?}");
     }
     for (row, reason) in [("1,2,true,4", "not a hex category"), ("truely,2,3,4", "not a number: found `truely`")] {
         fs::write(&path, format!("n,i,h,t\n{row}\n")).unwrap();
-        let said = refused(typed(&path)).await;
+        let said = why_refused(typed(&path)).await;
         assert!(said.contains(reason), "{said}");
     }
 }
@@ -194,18 +169,8 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         let text = [b"n,i,h,t\n", good(0..30).as_bytes(), line, b"\n", good(30..60).as_bytes()].concat();
         fs::write(&path, &text).unwrap();
         for range_bytes in [40, 4 << 20] {
-            let fault = refused(typed(&path).range_bytes(range_bytes)).await;
-            for part in ["a.csv`, line 32", reason, said] {
-                assert!(fault.contains(part), "{part}: {fault}");
-            }
-            let (cx, folder) = (cx(), dir.path().join("rejected"));
-            let mut source = typed(&path).range_bytes(range_bytes).on_bad_row(OnBadRow::WriteTo(folder.clone()));
-            let batch = joined(&read(&mut source, &cx).await.unwrap());
-            let expected: Vec<i64> = (0..60).collect();
-            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{fault}");
-            assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
-            let written = fs::read(folder.join("rejected.tsv")).unwrap();
-            assert!(written.windows(line.len()).any(|there| there == line));
+            let source = |policy| typed(&path).range_bytes(range_bytes).on_bad_row(policy);
+            check_bad_line(source, &dir.path().join("rejected"), line, reason, ["a.csv`, line 32", said]).await;
         }
     }
 }
@@ -227,23 +192,23 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
         ("n,i,h,t", &["holds no usable row"]),
     ] {
         fs::write(&path, text).unwrap();
-        let said = refused(typed(&path)).await;
+        let said = why_refused(typed(&path)).await;
         for word in words {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
     // Without columns all are read, so that equal numbers are the first that is noticed.
     fs::write(&path, "1,1,2520377,pv,1\n").unwrap();
-    let said = refused(CsvSource::csv(&path, options())).await;
+    let said = why_refused(CsvSource::csv(&path, options())).await;
     assert!(said.contains("`1` twice, as columns 1 and 2: the first line has numbers, expected a header"), "{said}");
     fs::write(&path, b"PAR1\xff\xfe\n").unwrap();
-    assert!(refused(typed(&path)).await.contains("not UTF-8"));
+    assert!(why_refused(typed(&path)).await.contains("not UTF-8"));
     fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();
-    assert!(refused(typed(&dir.path().join("b.csv.gz"))).await.contains("cannot decompress"));
+    assert!(why_refused(typed(&dir.path().join("b.csv.gz"))).await.contains("cannot decompress"));
     for delimiter in ['"', '\n', 'é'] {
         fs::write(&path, "n,i,h,t\n1,2,3,4\n").unwrap();
         let written = CsvOptions { delimiter, ..CsvOptions::default() };
-        assert!(refused(typed(&path).written(written)).await.contains("expected one ASCII character"));
+        assert!(why_refused(typed(&path).written(written)).await.contains("expected one ASCII character"));
     }
 }
 
@@ -255,23 +220,23 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     let of = |integers| {
         CsvSource::csv(&path, options()).columns([FileColumn::new("i", ValueKind::Integer).integers(integers)])
     };
-    let batch = all(&mut of(Integers::Wrapping)).await;
+    let batch = all(of(Integers::Wrapping)).await;
     assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[-1, i64::MIN, -1, 12]);
     for integers in [Integers::Signed, Integers::AsWritten] {
-        let said = refused(of(integers)).await;
+        let said = why_refused(of(integers)).await;
         assert!(said.contains("line 2") && said.contains("`18446744073709551615`"), "{said}");
     }
     fs::write(&path, "i\n12\n012\n").unwrap();
-    assert_eq!(all(&mut of(Integers::Signed)).await.num_rows(), 2);
-    let said = refused(of(Integers::AsWritten)).await;
+    assert_eq!(all(of(Integers::Signed)).await.num_rows(), 2);
+    let said = why_refused(of(Integers::AsWritten)).await;
     assert!(said.contains("line 3") && said.contains("loses digits as a number: found `012`"), "{said}");
     // A bug: a number was rounded without a word.
     fs::write(&path, "i\n1.5\n9007199254740992\n9007199254740993\n").unwrap();
     let columns = [FileColumn::new("i", ValueKind::Number).integers(Integers::AsWritten)];
-    let said = refused(CsvSource::csv(&path, options()).columns(columns)).await;
+    let said = why_refused(CsvSource::csv(&path, options()).columns(columns)).await;
     assert!(said.contains("line 4") && said.contains("loses digits as a number: found `9007199254740993`"), "{said}");
     fs::write(&path, "i\n18446744073709551616\n").unwrap();
-    assert!(refused(of(Integers::Wrapping)).await.contains("not an integer"));
+    assert!(why_refused(of(Integers::Wrapping)).await.contains("not an integer"));
 }
 
 /// A bug: all of the file was one header, and the fault said that the file has no usable row.
@@ -280,25 +245,20 @@ async fn carriage_returns_alone_are_no_line_ends() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.csv");
     fs::write(&path, "n,i,h,t\r1,2,3,x\r").unwrap();
-    assert!(refused(typed(&path)).await.contains("its lines end with \\r alone, expected \\n or \\r\\n"));
+    assert!(why_refused(typed(&path)).await.contains("its lines end with \\r alone, expected \\n or \\r\\n"));
 }
 
 /// A bug: the empty file had no header, and the whole folder was refused.
 #[tokio::test]
 async fn a_packed_file_of_nothing_has_no_rows() {
     let dir = tempfile::tempdir().unwrap();
-    let packed = |text: &[u8]| {
-        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-        encoder.write_all(text).unwrap();
-        encoder.finish().unwrap()
-    };
-    fs::write(dir.path().join("a.csv.gz"), packed(b"")).unwrap();
+    fs::write(dir.path().join("a.csv.gz"), gzipped(b"")).unwrap();
     let alone = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
-    assert!(refused(alone).await.contains("a.csv.gz` is an empty file: no rows to read"));
-    fs::write(dir.path().join("b.csv.gz"), packed(b"i\n1\n2\n")).unwrap();
+    assert!(why_refused(alone).await.contains("a.csv.gz` is an empty file: no rows to read"));
+    fs::write(dir.path().join("b.csv.gz"), gzipped(b"i\n1\n2\n")).unwrap();
     fs::write(dir.path().join("c.csv.zst"), zstd::encode_all(&b""[..], 0).unwrap()).unwrap();
-    let mut source = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
-    assert_eq!(all(&mut source).await.column(0).as_primitive::<Int64Type>().values(), &[1, 2]);
+    let source = CsvSource::csv(dir.path(), options()).columns([FileColumn::new("i", ValueKind::Integer)]);
+    assert_eq!(all(source).await.column(0).as_primitive::<Int64Type>().values(), &[1, 2]);
 }
 
 #[tokio::test]
@@ -310,7 +270,7 @@ async fn a_folder_is_text_if_it_is_asked_for_as_text_whatever_its_values_are() {
         [(dir.path().to_owned(), true), (dir.path().join("t=18"), true), (dir.path().join("t=18"), false)]
     {
         let columns = ["t", "n"].map(|name| FileColumn::new(name, ValueKind::Text).folder_text(text));
-        let batch = all(&mut CsvSource::csv(path, options()).columns(columns)).await;
+        let batch = all(CsvSource::csv(path, options()).columns(columns)).await;
         let expected = if text { DataType::Utf8 } else { DataType::Int64 };
         assert_eq!(batch.column(0).data_type(), &expected);
     }
@@ -318,15 +278,7 @@ async fn a_folder_is_text_if_it_is_asked_for_as_text_whatever_its_values_are() {
 
 #[tokio::test]
 async fn a_folder_above_a_file_is_a_column() {
-    let dir = tempfile::tempdir().unwrap();
-    for day in [18, 19] {
-        let at = dir.path().join(format!("i={day}"));
-        fs::create_dir(&at).unwrap();
-        fs::write(at.join("part-0.csv"), "n,h,t\n1,2,3\n4,5,6\n").unwrap();
-    }
-    let batch = all(&mut typed(dir.path())).await;
-    assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &[18, 18, 19, 19]);
-    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0, 1.0, 4.0]);
+    check_folder_above("part-0.csv", "n,h,t\n1,2,3\n4,5,6\n", typed).await;
 }
 
 #[tokio::test]
@@ -338,12 +290,12 @@ async fn an_optional_column_is_null_in_the_files_that_lack_it() {
         let column = |(name, kind)| FileColumn::new(name, kind).optional(optional && name != "n");
         CsvSource::csv(dir.path(), options()).columns(COLUMNS.map(column))
     };
-    let batch = all(&mut columns(true)).await;
+    let batch = all(columns(true)).await;
     assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0]);
     let words: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
     assert_eq!(words, [None, Some("x")]);
     assert_eq!(batch.column(2).null_count(), 2);
-    assert!(refused(columns(false)).await.contains("a.csv` has no column `h`"));
+    assert!(why_refused(columns(false)).await.contains("a.csv` has no column `h`"));
 }
 
 #[tokio::test]
@@ -376,7 +328,7 @@ proptest! {
         };
         fs::write(&path, format!("a,b,c\n{}", rows.iter().map(line).collect::<String>())).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let batch = runtime.block_on(async { all(&mut CsvSource::csv(&path, options()).range_bytes(range_bytes)).await });
+        let batch = runtime.block_on(all(CsvSource::csv(&path, options()).range_bytes(range_bytes)));
         prop_assert_eq!(batch.num_rows(), rows.len());
         for (r, row) in rows.iter().enumerate() {
             for (c, field) in row.iter().enumerate() {

@@ -1,19 +1,18 @@
 //! The source of JSON lines: ranges, values, lists, and rows that are not right.
 
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
-use arrow::record_batch::RecordBatch;
 use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::{FileColumn, JsonLinesSource, OnBadRow, ReadOptions, ValueKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{cx, joined, read};
+use super::text::{COLUMNS, check_500_rows, check_bad_line, check_folder_above, options, write_six_ways};
+use super::{all, cx, joined, read, why_refused};
 
 /// Two files of `rows` rows each: an id, a label and a list of words; every row whose id is 3 mod 7 is bad.
 pub(super) fn folder(rows: usize) -> TempDir {
@@ -37,23 +36,8 @@ pub(super) fn source(path: &Path, options: ReadOptions) -> JsonLinesSource {
     ])
 }
 
-fn options() -> ReadOptions {
-    ReadOptions { batch_rows: 64, ..ReadOptions::default() }
-}
-
-const COLUMNS: [(&str, ValueKind); 4] =
-    [("n", ValueKind::Number), ("i", ValueKind::Integer), ("h", ValueKind::Hex), ("t", ValueKind::Text)];
-
 fn typed(path: &Path) -> JsonLinesSource {
     JsonLinesSource::json_lines(path, options()).columns(COLUMNS.map(|(name, kind)| FileColumn::new(name, kind)))
-}
-
-async fn all(source: &mut JsonLinesSource) -> RecordBatch {
-    joined(&read(source, &cx()).await.unwrap())
-}
-
-async fn refused(mut source: JsonLinesSource) -> String {
-    read(&mut source, &cx()).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -63,23 +47,11 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
         format!("{{\"i\":{i}, \"n\" : {i}.5,\"more\":{{\"i\":[1,{{}}]}},\"h\":\"{i:x}\",\"t\":\"a \\\"{i}\\\"\"}}\n")
     };
     let text: String = (0..500).map(line).collect();
-    let at = |name: &str| dir.path().join(name);
-    fs::write(at("a.jsonl"), &text).unwrap();
-    fs::write(at("b.ndjson"), text.replace('\n', "\r\n")).unwrap();
-    fs::write(at("c.json"), text.trim_end()).unwrap();
-    fs::write(at("d.jsonl"), format!("\u{feff}{}", text.replace("\n{\"i\":7", "\n\n{\"i\":7"))).unwrap();
-    fs::write(at("e.jsonl.zst"), zstd::encode_all(text.as_bytes(), 3).unwrap()).unwrap();
-    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    packed.write_all(text.as_bytes()).unwrap();
-    fs::write(at("f.json.gz"), packed.finish().unwrap()).unwrap();
-    for name in ["a.jsonl", "b.ndjson", "c.json", "d.jsonl", "e.jsonl.zst", "f.json.gz"] {
+    let names = ["a.jsonl", "b.ndjson", "c.json", "d.jsonl", "e.jsonl.zst", "f.json.gz"];
+    for path in write_six_ways(dir.path(), names, &text, "{\"i\":7") {
         for range_bytes in [1, 100, 5000, 4 << 20] {
-            let batch = all(&mut typed(&at(name)).range_bytes(range_bytes)).await;
-            let expected: Vec<i64> = (0..500).collect();
-            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{name} {range_bytes}");
-            assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(499), 499.5);
-            assert_eq!(batch.column(2).as_primitive::<UInt64Type>().value(255), 255);
-            assert_eq!(batch.column(3).as_string::<i32>().value(7), "a \"7\"");
+            let batch = all(typed(&path).range_bytes(range_bytes)).await;
+            check_500_rows(&batch, "a \"7\"", &format!("{} {range_bytes}", path.display()));
         }
     }
 }
@@ -99,7 +71,7 @@ async fn values_are_what_the_columns_want_and_null_empty_and_absent_ones_are_mis
         r#"{"n": "False", "i": "true", "h": "a", "t": "true"}"#,
     ];
     fs::write(&path, lines.join("\n")).unwrap();
-    let batch = all(&mut typed(&path)).await;
+    let batch = all(typed(&path)).await;
     let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
     assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
     let numbers: Vec<_> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
@@ -119,7 +91,7 @@ async fn a_column_is_one_of_lists_in_all_files_if_it_is_in_the_first_lines_of_on
     fs::write(dir.path().join("a.jsonl"), "{\"t\": \"x\", \"n\": 1}\n{\"n\": 2}\n").unwrap();
     fs::write(dir.path().join("b.jsonl"), "{\"t\": [\"y\", null, \"z\"], \"n\": 3}\n{\"t\": [], \"n\": 4}\n").unwrap();
     let columns = [("t", ValueKind::Text), ("n", ValueKind::Number)].map(|(name, kind)| FileColumn::new(name, kind));
-    let batch = all(&mut JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
+    let batch = all(JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
     let lists = batch.column(0).as_list::<i32>();
     let of_row = |list: ArrayRef| list.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect();
     let rows: Vec<Option<Vec<Option<String>>>> = lists.iter().map(|list| list.map(of_row)).collect();
@@ -136,9 +108,9 @@ async fn a_column_that_begins_with_nulls_is_one_of_lists_if_the_job_says_so() {
         let columns = ["t", "u"].map(|name| FileColumn::new(name, ValueKind::Text).list(list));
         JsonLinesSource::json_lines(dir.path(), options()).columns(columns)
     };
-    let said = refused(source(false)).await;
+    let said = why_refused(source(false)).await;
     assert!(said.contains("`t`") && said.contains("4001"), "{said}");
-    let batch = all(&mut source(true)).await;
+    let batch = all(source(true)).await;
     let lists = batch.column(0).as_list::<i32>();
     assert!(lists.is_null(3999));
     let last: Vec<_> = lists.value(4000).as_string::<i32>().iter().flatten().map(str::to_owned).collect();
@@ -155,7 +127,7 @@ async fn without_columns_nested_values_are_left_out_and_a_late_key_is_a_bad_row_
     let filler = "{\"n\": 2}\n".repeat(8000);
     fs::write(&path, format!("{first}{filler}{{\"n\": 3, \"late\": null}}\n{{\"n\": 4, \"late\": 5, \"o\": 7}}\n"))
         .unwrap();
-    let batch = all(&mut JsonLinesSource::json_lines(&path, options())).await;
+    let batch = all(JsonLinesSource::json_lines(&path, options())).await;
     let names: Vec<&str> = batch.schema_ref().fields().iter().map(|field| field.name().as_str()).collect();
     assert_eq!((names, batch.num_rows()), (vec!["l", "n"], 8003));
     let strict = || {
@@ -163,7 +135,7 @@ async fn without_columns_nested_values_are_left_out_and_a_late_key_is_a_bad_row_
             .columns([FileColumn::new("n", ValueKind::Integer)])
             .new_keys_are_bad()
     };
-    let said = refused(strict()).await;
+    let said = why_refused(strict()).await;
     assert!(said.contains("a key that the first lines lack: found `late`") && said.contains("line 8003"), "{said}");
     let cx = cx();
     let rows = joined(&read(&mut strict().on_bad_row(OnBadRow::Skip), &cx).await.unwrap());
@@ -175,15 +147,15 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.jsonl");
     fs::write(&path, "{\"n\": 1,\n[1]\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
-    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     for part in ["3 rows were rejected", "(2) because of this: not a JSON object", "byte 0 of", "a.jsonl`"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     fs::write(&path, "{\"n\": 1,\n[1]\n").unwrap();
-    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, all because of this: not a JSON object"), "{said}");
     fs::write(&path, "{\"n\": 1,\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
-    let said = refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, 1 of them because of this: "), "{said}");
 }
 
@@ -199,7 +171,7 @@ async fn an_array_and_objects_of_several_lines_are_refused_whatever_happens_to_b
         ("{\r\n  \"n\": 1\r\n}\r\n", "an object of several lines"),
     ] {
         fs::write(dir.path().join("b.jsonl"), text).unwrap();
-        let said = refused(typed(dir.path()).on_bad_row(OnBadRow::Skip)).await;
+        let said = why_refused(typed(dir.path()).on_bad_row(OnBadRow::Skip)).await;
         assert!(said.contains("b.jsonl`") && said.contains(words) && said.contains("one object per line"), "{said}");
     }
 }
@@ -237,18 +209,8 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         let text = [good(0..30).as_bytes(), line, b"\n", good(30..60).as_bytes()].concat();
         fs::write(&path, &text).unwrap();
         for range_bytes in [400, 4 << 20] {
-            let fault = refused(typed(&path).range_bytes(range_bytes)).await;
-            for part in ["a.jsonl`, line 31", reason, said] {
-                assert!(fault.contains(part), "{part}: {fault}");
-            }
-            let (cx, folder) = (cx(), dir.path().join("rejected"));
-            let mut source = typed(&path).range_bytes(range_bytes).on_bad_row(OnBadRow::WriteTo(folder.clone()));
-            let batch = joined(&read(&mut source, &cx).await.unwrap());
-            let expected: Vec<i64> = (0..60).collect();
-            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{fault}");
-            assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
-            let written = fs::read(folder.join("rejected.tsv")).unwrap();
-            assert!(written.windows(line.len()).any(|there| there == line));
+            let source = |policy| typed(&path).range_bytes(range_bytes).on_bad_row(policy);
+            check_bad_line(source, &dir.path().join("rejected"), line, reason, ["a.jsonl`, line 31", said]).await;
         }
     }
 }
@@ -258,29 +220,22 @@ async fn a_name_that_no_file_has_is_refused_with_the_nearest_one() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.jsonl"), "{\"n\": 1, \"i\": 2, \"H\": 3}\n").unwrap();
     fs::write(dir.path().join("b.jsonl"), "{\"t\": \"x\"}\n").unwrap();
-    let said = refused(typed(dir.path())).await;
+    let said = why_refused(typed(dir.path())).await;
     for words in ["no `h` in the first lines of", "did you mean `H`?", "H, i, n, t", "optional"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let columns = COLUMNS.map(|(name, kind)| FileColumn::new(name, kind).optional(name == "h"));
-    let batch = all(&mut JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
+    let batch = all(JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
     assert_eq!((batch.num_rows(), batch.column(2).null_count(), batch.column(3).null_count()), (2, 2, 1));
     fs::write(dir.path().join("a.jsonl"), "n,i\n1,2\n").unwrap();
     fs::remove_file(dir.path().join("b.jsonl")).unwrap();
-    assert!(refused(typed(dir.path())).await.contains("line 1"), "no line is an object");
+    assert!(why_refused(typed(dir.path())).await.contains("line 1"), "no line is an object");
 }
 
 #[tokio::test]
 async fn a_folder_above_a_file_is_a_column() {
-    let dir = tempfile::tempdir().unwrap();
-    for day in [18, 19] {
-        let at = dir.path().join(format!("i={day}"));
-        fs::create_dir(&at).unwrap();
-        fs::write(at.join("part-0.json"), "{\"n\":1,\"h\":2,\"t\":3}\n{\"n\":4,\"h\":5,\"t\":6}\n").unwrap();
-    }
-    let batch = all(&mut typed(dir.path())).await;
-    assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &[18, 18, 19, 19]);
-    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0, 1.0, 4.0]);
+    let text = "{\"n\":1,\"h\":2,\"t\":3}\n{\"n\":4,\"h\":5,\"t\":6}\n";
+    check_folder_above("part-0.json", text, typed).await;
 }
 
 #[tokio::test]
@@ -345,9 +300,9 @@ proptest! {
         }
         fs::write(&path, text).unwrap();
         let columns = [FileColumn::new("word", ValueKind::Text)];
-        let mut source = JsonLinesSource::json_lines(&path, options()).columns(columns).range_bytes(range_bytes);
+        let source = JsonLinesSource::json_lines(&path, options()).columns(columns).range_bytes(range_bytes);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let batch = runtime.block_on(all(&mut source));
+        let batch = runtime.block_on(all(source));
         let found: Vec<Option<&str>> = batch.column(0).as_string::<i32>().iter().skip(1).collect();
         let expected: Vec<Option<&str>> = rows.iter().map(|(word, _)| word.as_deref()).collect();
         prop_assert_eq!(found, expected);

@@ -11,6 +11,7 @@ mod leases;
 mod parquet;
 mod partition;
 mod stores;
+mod text;
 mod writing;
 
 use std::path::Path;
@@ -41,6 +42,16 @@ async fn read<S: Source<Out = Rows>>(source: &mut S, cx: &StageCx) -> Result<Vec
 fn joined(all: &[Rows]) -> RecordBatch {
     let schema = all[0].batch.schema();
     concat_batches(&schema, all.iter().map(|rows| &rows.batch)).unwrap()
+}
+
+/// All rows of a source as one batch.
+async fn all(mut source: impl Source<Out = Rows>) -> RecordBatch {
+    joined(&read(&mut source, &cx()).await.unwrap())
+}
+
+/// What the fault of a source says that must not be read.
+async fn why_refused(mut source: impl Source<Out = Rows>) -> String {
+    read(&mut source, &cx()).await.expect_err("it must not be read").to_string()
 }
 
 /// Epoch, split, first row and rows of each batch, and their values.

@@ -13,7 +13,7 @@ use forebay_actors::Source;
 use forebay_connectors::{CriteoSource, Input, ParquetSource, ReadOptions};
 
 use super::parquet::{rows, write};
-use super::{cx, joined, read};
+use super::{all, cx, joined, read, why_refused};
 
 fn options() -> ReadOptions {
     ReadOptions { batch_rows: 30, ..ReadOptions::default() }
@@ -37,16 +37,6 @@ fn file(root: &Path, at: &str, batch: &RecordBatch) -> PathBuf {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     write(&path, batch, 40);
     path
-}
-
-async fn all(source: ParquetSource) -> RecordBatch {
-    let mut source = source;
-    joined(&read(&mut source, &cx()).await.unwrap())
-}
-
-async fn refused(source: ParquetSource) -> String {
-    let mut source = source;
-    read(&mut source, &cx()).await.expect_err("it must not be read").to_string()
 }
 
 fn texts(array: &ArrayRef) -> Vec<Option<String>> {
@@ -95,7 +85,7 @@ async fn one_value_that_is_no_integer_makes_all_of_them_text_and_a_folder_counts
 async fn files_in_folders_that_are_not_selected_are_never_read() {
     let dir = folder();
     std::fs::write(file(dir.path(), "day=2026-11-17/hour=00", &rows(0, 1)), "no Parquet file").unwrap();
-    assert!(refused(ParquetSource::new(dir.path(), options())).await.contains("day=2026-11-17"));
+    assert!(why_refused(ParquetSource::new(dir.path(), options())).await.contains("day=2026-11-17"));
     let input = Input::from(dir.path()).filtered(&"day >= '2026-11-18' and hour < 6".parse().unwrap());
     let mut source = ParquetSource::new(input, options());
     assert_eq!(
@@ -109,17 +99,17 @@ async fn files_in_folders_that_are_not_selected_are_never_read() {
 #[tokio::test]
 async fn a_missing_column_names_the_file_its_folders_and_the_nearest_name() {
     let dir = folder();
-    let said = refused(ParquetSource::new(dir.path(), options()).columns(["row", "Word"])).await;
+    let said = why_refused(ParquetSource::new(dir.path(), options()).columns(["row", "Word"])).await;
     for part in
         ["part-0.parquet` has no column `Word`, did you mean `word`?", "it has label, row", "and its folders day, hour"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }
-    let said = refused(ParquetSource::new(dir.path(), options()).columns(["row", "HOUR"])).await;
+    let said = why_refused(ParquetSource::new(dir.path(), options()).columns(["row", "HOUR"])).await;
     assert!(said.contains("did you mean `hour`?"), "{said}");
     // A file beside the folders lacks what the folders say.
     write(&dir.path().join("z.parquet"), &rows(0, 10), 10);
-    let said = refused(ParquetSource::new(dir.path(), options()).columns(["row", "hour"])).await;
+    let said = why_refused(ParquetSource::new(dir.path(), options()).columns(["row", "hour"])).await;
     assert!(said.contains("z.parquet` has no column `hour`"), "{said}");
 }
 
@@ -155,7 +145,7 @@ async fn columns_are_found_by_name_wherever_they_stand_and_lists_whatever_their_
 
     let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
     file(dir.path(), "c", &RecordBatch::try_from_iter([("label", text)]).unwrap());
-    let said = refused(ParquetSource::new(dir.path(), options()).columns(["label"]).dictionaries(false)).await;
+    let said = why_refused(ParquetSource::new(dir.path(), options()).columns(["label"]).dictionaries(false)).await;
     for part in ["`label` has strings in `", "c/part-0.parquet` but integers (Int32) in `", "write one of them again"] {
         assert!(said.contains(part), "{part}: {said}");
     }
@@ -171,11 +161,10 @@ async fn text_in_folders_is_selected_too_and_other_packings_are_refused_by_name(
         std::fs::write(at.join("part-0.txt"), (0..day).map(line).collect::<String>()).unwrap();
     }
     let input = |filter: &str| Input::from(dir.path()).filtered(&filter.parse().unwrap());
-    let mut source = CriteoSource::new(input("day in ('2026-11-18', '2026-11-20')"), options());
-    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 18 + 20);
+    let source = CriteoSource::new(input("day in ('2026-11-18', '2026-11-20')"), options());
+    assert_eq!(all(source).await.num_rows(), 18 + 20);
     std::fs::write(dir.path().join("day=2026-11-19/part-1.txt.bz2"), "BZh9").unwrap();
-    let mut source = CriteoSource::new(input("day = '2026-11-19'"), options());
-    let said = read(&mut source, &cx()).await.unwrap_err().to_string();
+    let said = why_refused(CriteoSource::new(input("day = '2026-11-19'"), options())).await;
     assert!(said.contains("part-1.txt.bz2`: text packed as `.bz2` is not supported"), "{said}");
 }
 
@@ -205,5 +194,5 @@ async fn numbers_of_several_widths_are_read_in_the_widest_and_optional_columns_a
     let words: Vec<_> = batch.column(2).as_string::<i32>().iter().collect();
     assert_eq!(words, [None, None, Some("x"), Some("y")]);
     assert_eq!((batch.column(3).data_type(), batch.column(3).len()), (&DataType::Null, 4));
-    assert!(refused(source()).await.contains("has no column `word`"));
+    assert!(why_refused(source()).await.contains("has no column `word`"));
 }

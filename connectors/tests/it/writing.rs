@@ -12,7 +12,7 @@ use forebay_connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOpt
 use object_store::{ObjectStore, ObjectStoreExt};
 
 use super::stores::TestStore;
-use super::{bytes_of, cx, joined, read};
+use super::{all, bytes_of, cx};
 
 const ROWS: u64 = 5_000;
 
@@ -43,23 +43,24 @@ fn small() -> ParquetOptions {
 
 #[tokio::test]
 async fn rows_survive_the_way_through_every_store() {
-    let expected = joined(&read(&mut synthetic(), &cx()).await.unwrap());
+    let expected = all(synthetic()).await;
     let (_dir, stores) = stores();
     for store in stores {
         let written = to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap();
         assert_eq!((written.files, written.rows), (3, ROWS));
-        let all = store.all().await;
-        let files: Vec<_> = all.iter().filter(|name| name.contains("part-")).collect();
+        let names = store.all().await;
+        let files: Vec<_> = names.iter().filter(|name| name.contains("part-")).collect();
         assert_eq!(files, ["a/rows/part-00000.parquet", "a/rows/part-00001.parquet", "a/rows/part-00002.parquet"]);
-        assert!(all.contains(&"a/rows/_SUCCESS".to_owned()) && !all.iter().any(|name| name.contains("/.")), "{all:?}");
-        let mut source = ParquetSource::new(input(&store, "a/rows"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()), expected);
+        assert!(names.contains(&"a/rows/_SUCCESS".to_owned()), "{names:?}");
+        assert!(!names.iter().any(|name| name.contains("/.")), "{names:?}");
+        let source = ParquetSource::new(input(&store, "a/rows"), ReadOptions::default());
+        assert_eq!(all(source).await, expected);
 
         let options = TextOptions { file_rows: 2000, replace: false };
         let written = to_criteo_text(&mut synthetic(), &cx(), store.folder("text"), &options, |_| ()).await.unwrap();
         assert_eq!((written.files, written.rows), (3, ROWS));
-        let mut source = CriteoSource::new(input(&store, "text"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()), expected);
+        let source = CriteoSource::new(input(&store, "text"), ReadOptions::default());
+        assert_eq!(all(source).await, expected);
         let of = async |path| inspect(input(&store, path), InspectOptions::default()).await.unwrap();
         let (text, parquet) = (of("text").await, of("a/rows").await);
         assert_eq!(text.columns, parquet.columns);
@@ -133,8 +134,8 @@ async fn what_is_there_is_replaced_only_on_request_and_then_wholly() {
         to_parquet(&mut source, &cx(), store.folder("rows"), &options, |_| ()).await.unwrap();
         let after: Vec<_> = store.all().await.into_iter().filter(|name| name != "rows").collect();
         assert_eq!(after, ["rows/_SUCCESS", "rows/part-00000.parquet"]);
-        let mut source = ParquetSource::new(input(&store, "rows"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 100);
+        let source = ParquetSource::new(input(&store, "rows"), ReadOptions::default());
+        assert_eq!(all(source).await.num_rows(), 100);
     }
 }
 

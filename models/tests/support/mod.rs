@@ -1,4 +1,4 @@
-//! What the tests of this crate share: generated numbers and batches, specs.
+//! What the tests and benches of this crate share: generated numbers and batches, specs.
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};

@@ -61,10 +61,11 @@ impl Toy {
                 outgoing.send(Message::columns(numbers(0, 1 << 15))).await?;
                 self.flooded.send_modify(|sent| *sent += 1);
             },
-            // Says its schema first, then fails.
+            // Sends one message back, then fails.
             Some("fail") => {
-                let schema = incoming.wait_schema().await?;
-                outgoing.send(Message::metadata(format!("{schema:?}"))).await?;
+                if let Some(message) = incoming.next().await? {
+                    outgoing.send(message).await?;
+                }
                 Err(Fault::external("the disk is full").retryable())
             }
             Some("panic") => panic!("as was asked for"),

@@ -65,25 +65,27 @@ impl Table {
             return self.push_grouped(keys, grads, step);
         }
         self.stats.pushes += keys.len() as u64;
+        let updates = self.begin_step(step);
+        let result = if self.lives.is_some() {
+            self.push_living(keys, grads, step, &updates)
+        } else if let Some(rows) = self.recent.take(keys) {
+            dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
+            self.recent.give_back(rows);
+            Ok(())
+        } else {
+            dispatch(Push { table: self, keys, grads, updates: &updates })
+        };
+        self.updates = updates;
+        result
+    }
+
+    /// What the optimizers of the parts do in this step. The caller puts the buffer back into `updates`.
+    fn begin_step(&mut self, step: u64) -> Vec<Update> {
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
         updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
         self.layout.salt = mix64(step);
-        if self.lives.is_some() {
-            let result = self.push_living(keys, grads, step, &updates);
-            self.updates = updates;
-            return result;
-        }
-        let result = match self.recent.take(keys) {
-            Some(rows) => {
-                dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
-                self.recent.give_back(rows);
-                Ok(())
-            }
-            None => dispatch(Push { table: self, keys, grads, updates: &updates }),
-        };
-        self.updates = updates;
-        result
+        updates
     }
 }
 
@@ -98,7 +100,7 @@ trait Visit {
 }
 
 impl Table {
-    /// Calls `visit` with the row of each key, in order, on its way since [`AHEAD`] keys.
+    /// Calls `visit` with the row of each key, in order. The rows of a chunk are prefetched before the first of them is visited.
     #[inline(always)]
     fn each_row(&mut self, keys: &[u64], words: usize, mut visit: impl Visit) -> Result<(), TableError> {
         let (mut hashes, mut ahead, mut rows) = ([0; CHUNK], [0; CHUNK], [0; CHUNK]);

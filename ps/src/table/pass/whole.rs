@@ -1,8 +1,6 @@
 //! Whole rows, weights and state: pulled from a table of keys, and kept by number in a table without keys (a cache of rows that
 //! another table owns).
 
-use forebay_base::mix64;
-
 use super::{CHUNK, PushKnown, Visit};
 use crate::error::TableError;
 use crate::simd::{Kernel, dispatch};
@@ -47,10 +45,7 @@ impl Table {
     /// As [`push`](Self::push), to the rows of these numbers; `grads` were checked.
     pub(crate) fn push_by_number(&mut self, rows: &[u32], grads: &[f32], step: u64) {
         debug_assert_eq!(grads.len(), rows.len() * self.layout.row_dim);
-        let mut updates = std::mem::take(&mut self.updates);
-        updates.clear();
-        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
-        self.layout.salt = mix64(step);
+        let updates = self.begin_step(step);
         dispatch(PushKnown { table: self, rows, grads, updates: &updates });
         self.updates = updates;
     }
