@@ -10,9 +10,7 @@ use forebay_connectors::{CsvOptions, CsvSource, FileColumn, Integers, OnBadRow, 
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::text::{
-    COLUMNS, check_500_rows, check_bad_line, check_folder_above, gzipped, options, write_six_ways,
-};
+use super::text::{COLUMNS, check_500_rows, check_bad_line, check_folder_above, gzipped, options, write_six_ways};
 use super::{all, cx, read, why_refused};
 
 /// Two files of `rows` rows each: an id, a label and a word; every row whose id is 3 mod 7 is bad. The second file has its columns
