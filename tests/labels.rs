@@ -42,8 +42,7 @@ fn each_label_has_its_scores_and_its_quality() {
         let [model, rows, to] = [&folder, &test, &out].map(|path| path.to_str().unwrap());
 
         let keep = "label,I2";
-        let (code, said) = common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]), &[]);
         let scored = common::read_rows(&out);
         let column = |name: &str| scored[name].as_primitive::<Float32Type>().values().to_vec();
         let ints = |name: &str| scored[name].as_primitive::<Int32Type>().values().to_vec();
@@ -80,9 +79,8 @@ fn each_label_has_its_scores_and_its_quality() {
         assert!(said.contains("label: 5,000 rows"), "{said}");
         assert!(said.contains("many: 5,000 rows"), "{said}");
 
-        let (code, said) =
-            common::run(&["predict", "--model", model, "--data", rows, "--out", "-", "--keep", "score_many"]);
-        assert!(code == Some(2) && said.contains("`score_many` is the name of the result"), "{said}");
+        let ran = common::run(&["predict", "--model", model, "--data", rows, "--out", "-", "--keep", "score_many"]);
+        common::exits(2, ran, &["`score_many` is the name of the result"]);
         let again = Model::load(&folder, 2).unwrap();
         assert_eq!(again.evaluate(rows).unwrap().0, evaluation);
         assert_eq!(again.version().unwrap(), trained.model.version().unwrap());

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::bits::Bits;
 use super::damage::flip;
-use super::jobs::{ENDLESS, Ended, Job, ROWS};
+use super::jobs::{ENDLESS, Ended, Job, ROWS, synth};
 
 /// Few rows to train on, which a model learns by heart, and rows that the training does not see.
 fn few_rows() -> (PathBuf, PathBuf) {
@@ -21,9 +21,8 @@ fn few_rows() -> (PathBuf, PathBuf) {
     let folder = MADE.get_or_init(|| {
         let folder = TempDir::new().unwrap();
         for (name, first, rows) in [("train", "0", "6000"), ("test", "6000000", "6000")] {
-            let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
-            synth.args(["data", "synth", "--rows", rows, "--first-row", first, "--group-rows", "1024", "--out"]);
-            assert!(synth.arg(folder.path().join(name)).output().unwrap().status.success());
+            let options = ["--rows", rows, "--first-row", first, "--group-rows", "1024"];
+            synth(&options, &folder.path().join(name));
         }
         folder
     });

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::common;
 use super::jobs::Job;
 
 /// What a report says of the progress, without the times and what was before the last resume.
@@ -55,12 +56,10 @@ fn of_several_labels() {
 fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint() {
     let job = Job::new("parquet", &[]);
     job.drain_after(2, &[], &[]);
-    let (from, best) = (job.checkpoints(), job.folder.path().join("best"));
-    let mut compact = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let said = compact.args(["checkpoint", "compact"]).arg(&from).arg("--to").arg(&best).output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    std::fs::remove_dir_all(from).unwrap();
-    let resumed = report(&job, &["--resume-from", best.to_str().unwrap()]);
+    let best = job.folder.path().join("best").display().to_string();
+    common::exits(0, job.checkpoint("compact", &["--to", &best]), &[]);
+    std::fs::remove_dir_all(job.checkpoints()).unwrap();
+    let resumed = report(&job, &["--resume-from", &best]);
     assert_eq!(resumed, undisturbed(&job));
 }
 
