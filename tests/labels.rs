@@ -137,7 +137,7 @@ fn the_best_model_and_the_report_go_by_the_label_of_the_job() {
     fs::write(&job, text).unwrap();
     let (code, said) = common::run(&["train", job.to_str().unwrap(), "--report", report.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{said}");
-    let json: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let json: Value = common::read_json(report.join("report.json"));
     let found = &json["evaluation"]["evaluation"];
     assert_eq!((&found["label"], &found["labels"][0]["label"]), (&"many".into(), &"label".into()), "{found}");
     assert_eq!(json["evaluations"]["points"][1]["auc"], found["auc"]);

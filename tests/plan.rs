@@ -30,7 +30,7 @@ fn planned(report: &str, more: &[&str]) -> (Option<i32>, String) {
 fn the_report_of_a_training_has_all_that_a_plan_needs() {
     let dir = tempfile::tempdir().unwrap();
     let path = report(dir.path());
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let report: Value = common::read_json(&path);
     assert_eq!(report["version"], 1);
     assert_eq!(report["settings"]["train"]["batch_rows"], 64);
     assert!(report["saved"]["bytes"].as_u64().unwrap() > 1000 && report["saved"]["seconds"].as_f64().unwrap() > 0.0);

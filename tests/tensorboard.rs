@@ -52,7 +52,7 @@ fn train(command: &str, dir: &Path, sets: &[String], more: &[&str]) -> Value {
     args.extend(sets.iter().map(String::as_str));
     args.extend(more);
     common::exits(0, run(&args), &[]);
-    serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap()
+    common::read_json(report)
 }
 
 #[test]

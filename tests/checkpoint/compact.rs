@@ -11,8 +11,7 @@ fn compact(job: &Job, more: &[&str]) -> (Option<i32>, String) {
 }
 
 fn manifest(job: &Job, number: u64) -> serde_json::Value {
-    let manifest = std::fs::read(job.checkpoints().join(format!("checkpoint-{number:06}.json"))).unwrap();
-    serde_json::from_slice(&manifest).unwrap()
+    common::read_json(job.checkpoints().join(format!("checkpoint-{number:06}.json")))
 }
 
 fn layers(job: &Job, number: u64) -> usize {

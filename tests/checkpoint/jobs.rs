@@ -248,7 +248,7 @@ fn names(folder: &Path) -> Vec<String> {
 /// The position of the newest checkpoint in a folder.
 fn newest_position(checkpoints: &Path) -> Option<Value> {
     let newest = names(checkpoints).into_iter().rfind(|name| name.starts_with("checkpoint-"))?;
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(checkpoints.join(newest)).unwrap()).unwrap();
+    let mut manifest: Value = common::read_json(checkpoints.join(newest));
     Some(manifest["position"].take())
 }
 

@@ -9,7 +9,7 @@ use super::jobs::Job;
 
 /// What a report says of the progress, without the times and what was before the last resume.
 pub(crate) fn progress(report: &Path) -> Value {
-    let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let mut report: Value = common::read_json(report);
     let mut progress = report["progress"].take();
     let fields = progress.as_object_mut().unwrap();
     assert!(fields["logloss"].as_f64().unwrap() > 0.0 && fields["auc"].as_f64().unwrap() > 0.5, "{fields:?}");
@@ -69,7 +69,7 @@ fn a_checkpoint_without_them_is_gone_on_from() {
     let job = Job::new("parquet", &[]);
     job.kill_after(2, &[]);
     let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
-    let mut json: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    let mut json: Value = common::read_json(&manifest);
     let fields = json.as_object_mut().unwrap();
     // With the checksum of the text.
     assert!(fields.remove("metrics").is_some() && fields.remove("checksum").is_some());
