@@ -72,8 +72,7 @@ fn bad_rows_in_the_folder_of_the_output_or_among_the_rows_are_refused_at_the_sta
         (out.join("bad"), "the folder of the output"),
         (rows.clone(), "would take the bad rows for rows"),
     ] {
-        let (code, said) = convert(&rows, &out, &["--on-bad-row", bad.to_str().unwrap()]);
-        assert!(code == Some(2) && said.contains("--on-bad-row is") && said.contains(words), "{code:?} {said}");
+        common::exits(2, convert(&rows, &out, &["--on-bad-row", bad.to_str().unwrap()]), &["--on-bad-row is", words]);
         assert!(!out.exists() && fs::read_dir(&rows).unwrap().count() == 1);
     }
     let (code, said) = convert(&rows.join("a.csv"), &out, &["--on-bad-row", rows.to_str().unwrap()]);
@@ -201,14 +200,8 @@ fn csv_has_the_types_of_its_first_rows() {
     let (rows, out) = (dir.path().join("rows.csv"), dir.path().join("out"));
     let mut text = "click;zip;price;city;id;empty\n1;07001;2.5;Oslo;12;\n0;10115;;;;\n".to_owned();
     fs::write(&rows, &text).unwrap();
-    let (code, said) = convert(&rows, &out, &["--delimiter", ";", "--text", "id"]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(
-        said.contains("integers: click")
-            && said.contains("numbers: price")
-            && said.contains("text: zip, city, id, empty"),
-        "{said}"
-    );
+    let ran = convert(&rows, &out, &["--delimiter", ";", "--text", "id"]);
+    common::exits(0, ran, &["integers: click", "numbers: price", "text: zip, city, id, empty"]);
     let found = read_rows(&out);
     let kinds: Vec<DataType> = types(&found).into_iter().map(|(_, kind)| kind).collect();
     use DataType::{Float64, Int64, Utf8};

@@ -88,9 +88,8 @@ fn the_job_of_two_towers_trains_on_rows_of_data_synth() {
     run("plan", &job, &settings);
     let said = run("train", &job, &settings);
     assert!(said.contains("trained on 3,000 rows") || said.contains("trained on 3000 rows"), "{said}");
-    let (code, said) =
-        common::run(&["embed", "--model", &model, "--data", &rows, "--tower", "user", "--out", &vectors]);
-    assert!(code == Some(0) && said.contains("3,000 rows"), "{said}");
+    let ran = common::run(&["embed", "--model", &model, "--data", &rows, "--tower", "user", "--out", &vectors]);
+    common::exits(0, ran, &["3,000 rows"]);
 }
 
 #[test]

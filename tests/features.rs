@@ -53,8 +53,7 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     );
 
     common::exits(0, common::run(&["train", path]), &[]);
-    let manifest: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(dir.path().join("model/manifest.json")).unwrap()).unwrap();
+    let manifest: serde_json::Value = common::read_json(dir.path().join("model/manifest.json"));
     assert_eq!(manifest["job"]["columns"]["statistics"], serde_json::json!(statistics));
     assert_eq!((&manifest["spec"]["dense"], &manifest["spec"]["slots"]), (&8.into(), &7.into()));
 
@@ -304,22 +303,8 @@ fn predicted(model: &Path, data: &Path, keep: &str) -> Vec<(f64, f64, Vec<Option
     text.lines().skip(1).map(row).collect()
 }
 
-/// The share of pairs of a positive and a negative row in the right order; `None` without such pairs.
 fn auc_by_pairs(rows: &[&(f64, f64, Vec<Option<String>>)]) -> Option<f64> {
-    let (mut right, mut pairs) = (0.0, 0.0);
-    for (_, a, _) in rows.iter().filter(|row| row.0 == 1.0) {
-        for (_, b, _) in rows.iter().filter(|row| row.0 == 0.0) {
-            pairs += 1.0;
-            right += if a > b {
-                1.0
-            } else if a == b {
-                0.5
-            } else {
-                0.0
-            };
-        }
-    }
-    (pairs > 0.0).then(|| right / pairs)
+    common::auc_by_pairs(&rows.iter().map(|row| (row.0, row.1)).collect::<Vec<_>>())
 }
 
 #[test]
@@ -425,8 +410,7 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
         "train.batch_rows=256",
     ]);
     assert_eq!(code, Some(0), "{said}");
-    let written: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let written: serde_json::Value = common::read_json(report.join("report.json"));
     let [table] = written["tables"].as_array().unwrap().as_slice() else { panic!("{}", written["tables"]) };
     let of = |field: &str| table[field].as_f64().unwrap();
     assert_eq!(table["name"], "embedding");
@@ -460,8 +444,7 @@ fn the_end_of_a_run_says_what_became_of_the_keys_of_each_table() {
         "tables.days={ admission = { count = 3 }, eviction = { unseen_rows = 300 } }",
         "columns.slots=[{ column = 'C1..C25' }, { column = 'C26', table = 'days' }]",
     ]);
-    let written: serde_json::Value =
-        serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let written: serde_json::Value = common::read_json(report.join("report.json"));
     let tables = written["tables"].as_array().unwrap();
     assert_eq!(tables.len(), 2, "{written}");
     for table in tables {

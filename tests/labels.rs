@@ -42,8 +42,7 @@ fn each_label_has_its_scores_and_its_quality() {
         let [model, rows, to] = [&folder, &test, &out].map(|path| path.to_str().unwrap());
 
         let keep = "label,I2";
-        let (code, said) = common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]);
-        assert_eq!(code, Some(0), "{said}");
+        common::exits(0, common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]), &[]);
         let scored = common::read_rows(&out);
         let column = |name: &str| scored[name].as_primitive::<Float32Type>().values().to_vec();
         let ints = |name: &str| scored[name].as_primitive::<Int32Type>().values().to_vec();
@@ -80,9 +79,8 @@ fn each_label_has_its_scores_and_its_quality() {
         assert!(said.contains("label: 5,000 rows"), "{said}");
         assert!(said.contains("many: 5,000 rows"), "{said}");
 
-        let (code, said) =
-            common::run(&["predict", "--model", model, "--data", rows, "--out", "-", "--keep", "score_many"]);
-        assert!(code == Some(2) && said.contains("`score_many` is the name of the result"), "{said}");
+        let ran = common::run(&["predict", "--model", model, "--data", rows, "--out", "-", "--keep", "score_many"]);
+        common::exits(2, ran, &["`score_many` is the name of the result"]);
         let again = Model::load(&folder, 2).unwrap();
         assert_eq!(again.evaluate(rows).unwrap().0, evaluation);
         assert_eq!(again.version().unwrap(), trained.model.version().unwrap());
@@ -139,7 +137,7 @@ fn the_best_model_and_the_report_go_by_the_label_of_the_job() {
     fs::write(&job, text).unwrap();
     let (code, said) = common::run(&["train", job.to_str().unwrap(), "--report", report.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{said}");
-    let json: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let json: Value = common::read_json(report.join("report.json"));
     let found = &json["evaluation"]["evaluation"];
     assert_eq!((&found["label"], &found["labels"][0]["label"]), (&"many".into(), &"label".into()), "{found}");
     assert_eq!(json["evaluations"]["points"][1]["auc"], found["auc"]);

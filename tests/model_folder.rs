@@ -196,7 +196,7 @@ fn a_manifest_whose_job_has_more_columns_than_its_model_is_refused() {
     let folder = dir.path().join("model");
     common::train(common::job(&data, &["model.kind=lr"])).model.save(&folder).unwrap();
     let path = folder.join("manifest.json");
-    let whole: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let whole: Value = common::read_json(&path);
     for (field, column, words) in [
         ("slots", None, "its model has 26 slots and 13 dense features, and its job 27 and 13"),
         ("dense", None, "its model has 26 slots and 13 dense features, and its job 26 and 14"),

@@ -70,9 +70,8 @@ fn an_own_filter_and_an_own_model_give_the_same_model_in_one_process_and_in_a_cl
     assert!(trained + rejected == 12_000 && rejected > 0, "{apart}");
     assert_eq!(runs.evaluation("alone"), runs.evaluation("apart"));
 
-    let (code, said) = common::run(&["eval", "--model", &runs.path("alone"), "--data", &runs.path("rows")]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("pipeline.after_read") && said.contains("`drop_large_i3`"), "{said}");
+    let ran = common::run(&["eval", "--model", &runs.path("alone"), "--data", &runs.path("rows")]);
+    common::exits(2, ran, &["pipeline.after_read", "`drop_large_i3`"]);
 }
 
 #[test]

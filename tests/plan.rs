@@ -30,7 +30,7 @@ fn planned(report: &str, more: &[&str]) -> (Option<i32>, String) {
 fn the_report_of_a_training_has_all_that_a_plan_needs() {
     let dir = tempfile::tempdir().unwrap();
     let path = report(dir.path());
-    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let report: Value = common::read_json(&path);
     assert_eq!(report["version"], 1);
     assert_eq!(report["settings"]["train"]["batch_rows"], 64);
     assert!(report["saved"]["bytes"].as_u64().unwrap() > 1000 && report["saved"]["seconds"].as_f64().unwrap() > 0.0);
@@ -65,16 +65,14 @@ fn the_graph_of_a_job_comes_with_the_memory_of_its_dense_parameters() {
     let dir = tempfile::tempdir().unwrap();
     let train = format!("data.train={}", common::parquet(dir.path(), 0, 10).display());
     let wide = ["plan", "--set", &train, "--set", "model.kind=ctr_dnn", "--set", "model.hidden=[30000, 20000]"];
-    let (code, text) = run(&wide);
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, run(&wide), &[]);
     // 13 numbers and 26 embeddings of 16.
     let parameters = 429 * 30_000 + 30_000 + 30_000 * 20_000 + 20_000 + 20_001_u64;
     assert!(
         text.contains("612,940,001 dense parameters with 2.5 GB of weights") && parameters == 612_940_001,
         "{text}"
     );
-    let (code, text) = run(&[&wide[..], &["--json"]].concat());
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, run(&[&wide[..], &["--json"]].concat()), &[]);
     let plan: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(plan["dense"]["parameters"], parameters);
     assert_eq!(plan["dense"]["gradients"], 9 * 4 * parameters);

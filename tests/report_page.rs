@@ -6,7 +6,6 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -40,7 +39,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
             .output()
             .unwrap();
         let text = common::exits(0, common::code_and_output(&output), &[]);
-        let report: Value = serde_json::from_str(&fs::read_to_string(at("report/report.json")).unwrap()).unwrap();
+        let report: Value = common::read_json(at("report/report.json"));
         (text, report)
     };
     // A run whose main thread had no core until its end has one sample, and no charts: then once more.
@@ -66,7 +65,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         assert_eq!(stage["busy"].as_array().unwrap().len(), samples(&report));
     }
 
-    let trace: Value = serde_json::from_str(&fs::read_to_string(at("report/trace.json")).unwrap()).unwrap();
+    let trace: Value = common::read_json(at("report/trace.json"));
     let events = trace["traceEvents"].as_array().unwrap();
     let slices =
         |of: &str, name: &str| events.iter().filter(|event| event["cat"] == of && event["name"] == name).count();
@@ -176,7 +175,7 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
             .output()
             .unwrap();
         let text = common::exits(0, common::code_and_output(&output), &[]);
-        let trace: Value = serde_json::from_str(&fs::read_to_string(report.join("trace.json")).unwrap()).unwrap();
+        let trace: Value = common::read_json(report.join("trace.json"));
         (text, trace)
     });
     let names = |trace: &Value| {
@@ -196,7 +195,7 @@ fn the_trace_of_a_launch_follows_batches_from_its_readers_to_its_trainer_and_the
         assert!(calls >= 2 * 79, "a pull and a push for each batch, but {calls} calls of {}", ps.name);
     }
 
-    let report: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let report: Value = common::read_json(report.join("report.json"));
     let of = |field: &str| -> Vec<f64> {
         report["processes"]
             .as_array()

@@ -52,7 +52,7 @@ fn train(command: &str, dir: &Path, sets: &[String], more: &[&str]) -> Value {
     args.extend(sets.iter().map(String::as_str));
     args.extend(more);
     common::exits(0, run(&args), &[]);
-    serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap()
+    common::read_json(report)
 }
 
 #[test]
@@ -165,9 +165,8 @@ fn a_folder_that_cannot_be_written_is_refused_before_the_training() {
         if command == "launch" {
             args.extend(["--set".into(), "placement.readers=1".into()]);
         }
-        let (code, text) = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(code, Some(2), "{text}");
-        assert!(text.contains("--tensorboard is ") && text.contains("file, which is not a folder"), "{text}");
+        let ran = run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        let text = common::exits(2, ran, &["--tensorboard is ", "file, which is not a folder"]);
         assert!(!text.contains("trained on"), "{text}");
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept");

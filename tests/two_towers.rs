@@ -51,9 +51,8 @@ fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
 /// The vectors that the program writes for a file, and those of the array beside them.
 fn embed(model: &Path, data: &Path, tower: &str, keep: &str, out: &Path) -> Vec<Vec<f32>> {
     let [model, data, to] = [model, data, out].map(|path| path.to_str().unwrap());
-    let (code, said) =
-        run(&["embed", "--model", model, "--data", data, "--tower", tower, "--keep", keep, "--npy", "--out", to]);
-    assert_eq!(code, Some(0), "{said}");
+    let ran = run(&["embed", "--model", model, "--data", data, "--tower", tower, "--keep", keep, "--npy", "--out", to]);
+    common::exits(0, ran, &[]);
     let written = common::read_rows(out);
     assert_eq!(written.schema().field(0).name(), keep);
     let lists = written["vector"].as_fixed_size_list();

@@ -171,7 +171,7 @@ fn a_model_of_a_version_that_did_not_know_types_scores_as_it_did() {
     let folder = dir.path().join("model");
     trained(&plain, &[]).model.save(&folder).unwrap();
     let manifest = folder.join("manifest.json");
-    let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    let mut value: serde_json::Value = common::read_json(&manifest);
     let training = value["training"].as_object_mut().unwrap();
     assert_eq!(training.remove("types").unwrap()["I1"], "integer");
     fs::write(&manifest, value.to_string()).unwrap();

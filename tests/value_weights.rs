@@ -183,22 +183,11 @@ fn predictions_have_the_auc_of_the_evaluation_and_weights_are_worth_it() {
     let out = dir.path().join("scores");
     let paths = [&model, &test, &out].map(|path| path.to_str().unwrap());
     common::exits(0, run(&["predict", "--model", paths[0], "--data", paths[1], "--out", paths[2]]), &[]);
-    let scores = common::read_rows(&out)["score"].as_primitive::<Float32Type>().values().to_vec();
-    let labels: Vec<i32> = (6000..8000).map(|number| row(number).label).collect();
-    let (mut ordered, mut pairs) = (0.0, 0.0);
-    for (a, _) in scores.iter().zip(&labels).filter(|(_, label)| **label == 1) {
-        for (b, _) in scores.iter().zip(&labels).filter(|(_, label)| **label == 0) {
-            pairs += 1.0;
-            ordered += if a > b {
-                1.0
-            } else if a == b {
-                0.5
-            } else {
-                0.0
-            };
-        }
-    }
-    assert!((ordered / pairs - auc).abs() < 1e-4, "{} {auc}", ordered / pairs);
+    let scored = common::read_rows(&out);
+    let scores = scored["score"].as_primitive::<Float32Type>().values();
+    let rows = (6000..8000).zip(scores.iter()).map(|(number, &score)| (f64::from(row(number).label), f64::from(score)));
+    let by_pairs = common::auc_by_pairs(&rows.collect::<Vec<_>>()).unwrap();
+    assert!((by_pairs - auc).abs() < 1e-4, "{by_pairs} {auc}");
 }
 
 #[test]

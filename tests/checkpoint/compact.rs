@@ -2,20 +2,16 @@
 
 use rustix::process::Signal;
 
+use super::common;
 use super::jobs::{ENDLESS, Job};
 use super::resume::undisturbed;
 
-/// Runs `forebay checkpoint compact` on the job's checkpoints.
 fn compact(job: &Job, more: &[&str]) -> (Option<i32>, String) {
-    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let said = program.args(["checkpoint", "compact"]).arg(job.checkpoints()).args(more).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    (said.status.code(), text)
+    job.checkpoint("compact", more)
 }
 
 fn manifest(job: &Job, number: u64) -> serde_json::Value {
-    let manifest = std::fs::read(job.checkpoints().join(format!("checkpoint-{number:06}.json"))).unwrap();
-    serde_json::from_slice(&manifest).unwrap()
+    common::read_json(job.checkpoints().join(format!("checkpoint-{number:06}.json")))
 }
 
 fn layers(job: &Job, number: u64) -> usize {
@@ -31,8 +27,7 @@ fn compact_and_resume(more: &[&str]) {
     assert!(layers(&job, newest) > 2, "{:?}", job.files());
     let types = manifest(&job, newest)["types"].take();
     assert_eq!(types["C1"], "integer", "{types}");
-    let (code, said) = compact(&job, &["--keep", "1"]);
-    assert!(code == Some(0) && said.contains("; all rows of the table, "), "{code:?} {said}");
+    common::exits(0, compact(&job, &["--keep", "1"]), &["; all rows of the table, "]);
     assert_eq!(manifest(&job, newest + 1)["types"], types);
     let manifests = |name: &String| name.ends_with(".json");
     assert_eq!(
@@ -40,8 +35,7 @@ fn compact_and_resume(more: &[&str]) {
         [format!("checkpoint-{:06}.json", newest + 1)]
     );
     assert_eq!(layers(&job, newest + 1), 1);
-    let (code, said) = compact(&job, &[]);
-    assert!(code == Some(0) && said.contains("is full already"), "{code:?} {said}");
+    common::exits(0, compact(&job, &[]), &["is full already"]);
     let ended = job.run(&["--resume"]).with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {} in", newest + 1)), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
@@ -64,14 +58,11 @@ fn an_older_one_goes_to_another_folder() {
     let job = Job::new("parquet", &[]);
     job.kill_after(4, &[]);
     let older = (job.newest() - 1).to_string();
-    let (code, said) = compact(&job, &["--number", &older]);
-    assert!(code == Some(2) && said.contains("is not the newest in") && said.contains("--to"), "{code:?} {said}");
-    let (code, said) = compact(&job, &["--number", "99"]);
-    assert!(code == Some(2) && said.contains("has no checkpoint 99, it has: "), "{code:?} {said}");
+    common::exits(2, compact(&job, &["--number", &older]), &["is not the newest in", "--to"]);
+    common::exits(2, compact(&job, &["--number", "99"]), &["has no checkpoint 99, it has: "]);
     let best = job.folder.path().join("best").display().to_string();
     let before = job.files();
-    let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, compact(&job, &["--number", &older, "--to", &best]), &[]);
     assert_eq!(job.files(), before);
     let to = format!("checkpoint.to={}", job.folder.path().join("again").display());
     let ended = job.start_with(&["--resume-from", &best], &[&to]).end().with(0);
@@ -113,8 +104,7 @@ fn it_may_be_done_while_a_run_goes_on() {
     job.until_checkpoint(3, &mut running);
     // The run stands still meanwhile, perhaps within a checkpoint.
     running.hold();
-    let (code, said) = compact(&job, &["--keep", "1"]);
-    assert_eq!(code, Some(0), "{said}");
+    common::exits(0, compact(&job, &["--keep", "1"]), &[]);
     let compacted = job.newest();
     running.signal(Signal::CONT);
     job.until_checkpoint(compacted + 1, &mut running);

@@ -1,13 +1,12 @@
 //! Trainings that go on from the model of an earlier one: `train.from`, `output.state`.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::bits::Bits;
 use super::damage::flip;
-use super::jobs::{ENDLESS, Ended, Job};
+use super::jobs::{ENDLESS, Ended, Job, synth};
 
 /// Rows of a day: 64 batches.
 const DAY: u64 = 16_384;
@@ -18,12 +17,7 @@ fn days() -> TempDir {
     std::fs::create_dir(folder.path().join("all")).unwrap();
     for day in 0..3 {
         let (rows, first, out) = (DAY.to_string(), (day * DAY).to_string(), folder.path().join(format!("day-{day}")));
-        let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        synth
-            .args(["data", "synth", "--rows", &rows, "--first-row", &first, "--group-rows", "4096", "--out"])
-            .arg(&out);
-        let said = synth.output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        synth(&["--rows", &rows, "--first-row", &first, "--group-rows", "4096"], &out);
         for file in std::fs::read_dir(&out).unwrap().map(|file| file.unwrap()) {
             let name = format!("{day}-{}", file.file_name().into_string().unwrap());
             std::fs::copy(file.path(), folder.path().join("all").join(name)).unwrap();

@@ -5,6 +5,7 @@ use std::path::Path;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use super::common;
 use super::jobs::{ENDLESS, Ended, Job};
 
 /// Starts the job, and tells it to end when it has `more` checkpoints. `meanwhile` is called before that.
@@ -17,7 +18,7 @@ fn drained(job: &Job, flags: &[&str], more: u64, meanwhile: impl FnOnce()) -> En
 }
 
 fn read(file: &Path) -> Value {
-    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+    common::read_json(file)
 }
 
 /// Drains a run with a report. Returns the report, and the rows that the newest checkpoint has.

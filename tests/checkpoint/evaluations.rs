@@ -12,8 +12,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bits::Bits;
+use super::common;
 use super::damage::flip;
-use super::jobs::{ENDLESS, Ended, Job, ROWS};
+use super::jobs::{ENDLESS, Ended, Job, ROWS, synth};
 
 /// Few rows to train on, which a model learns by heart, and rows that the training does not see.
 fn few_rows() -> (PathBuf, PathBuf) {
@@ -21,9 +22,8 @@ fn few_rows() -> (PathBuf, PathBuf) {
     let folder = MADE.get_or_init(|| {
         let folder = TempDir::new().unwrap();
         for (name, first, rows) in [("train", "0", "6000"), ("test", "6000000", "6000")] {
-            let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
-            synth.args(["data", "synth", "--rows", rows, "--first-row", first, "--group-rows", "1024", "--out"]);
-            assert!(synth.arg(folder.path().join(name)).output().unwrap().status.success());
+            let options = ["--rows", rows, "--first-row", first, "--group-rows", "1024"];
+            synth(&options, &folder.path().join(name));
         }
         folder
     });
@@ -59,7 +59,7 @@ fn many(more: &[&str]) -> Job {
 fn run(job: &Job, flags: &[&str]) -> (String, Value) {
     let report = job.folder.path().join("report.json");
     let ended = job.run(&[&["--report", report.to_str().unwrap()], flags].concat()).with(0);
-    (ended.said, serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap())
+    (ended.said, common::read_json(report))
 }
 
 fn metrics(report: &Value, metric: &str) -> Vec<f64> {
@@ -403,7 +403,7 @@ fn misses_its_best_model(other: &Job, replace: bool) -> bool {
     let ended = running.end();
     let is_missed = ended.said.contains("is not at ");
     let ended = ended.with(if is_missed { 6 } else { 0 });
-    let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let report: Value = common::read_json(report);
     let aucs = metrics(&report, "auc");
     let best = aucs.iter().position(|auc| aucs.iter().all(|other| other <= auc)).unwrap();
     assert_eq!(report["evaluations"]["best"], best, "{}", ended.said);

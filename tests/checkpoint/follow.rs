@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use serde_json::Value;
 
+use super::common;
 use super::damage::flip;
 use super::jobs::{ENDLESS, Job, ROWS, Running, rows};
 
@@ -15,8 +16,8 @@ fn follow(job: &Job, more: &[&str]) -> Running {
 }
 
 fn command(job: &Job, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(["eval", "--follow", "--json", "--data"]).arg(rows("parquet")).arg("--model").arg(job.checkpoints());
+    let mut command = common::forebay(&["eval", "--follow", "--json", "--data"]);
+    command.arg(rows("parquet")).arg("--model").arg(job.checkpoints());
     command.args(more);
     command
 }
@@ -27,8 +28,8 @@ fn evaluations(said: &str) -> Vec<Value> {
 
 /// The AUC that `forebay eval` says of a model folder.
 fn auc_of(model: &Path) -> f64 {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(["eval", "--json", "--data"]).arg(rows("parquet")).arg("--model").arg(model);
+    let mut command = common::forebay(&["eval", "--json", "--data"]);
+    command.arg(rows("parquet")).arg("--model").arg(model);
     let said = command.output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
     serde_json::from_slice::<Value>(&said.stdout).unwrap()["auc"].as_f64().unwrap()
@@ -267,8 +268,8 @@ fn a_model_folder_is_not_followed() {
     let job = Job::new("parquet", &["data.epochs=1"]);
     assert_eq!(job.run(&[]).code, Some(0));
     let model = job.folder.path().join("model");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.args(["eval", "--follow", "--data"]).arg(rows("parquet")).arg("--model").arg(&model);
+    let mut command = common::forebay(&["eval", "--follow", "--data"]);
+    command.arg(rows("parquet")).arg("--model").arg(&model);
     let ended = job.spawn(command).end();
     assert!(ended.code == Some(2) && ended.said.contains("has a manifest.json"), "{}", ended.said);
 }

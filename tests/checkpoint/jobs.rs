@@ -12,6 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bits::Bits;
+use super::common;
 
 /// The deadline of every wait.
 const LONG: Duration = Duration::from_secs(120);
@@ -28,16 +29,17 @@ pub(crate) fn rows(format: &str) -> PathBuf {
         let folder = TempDir::new().unwrap();
         for format in ["parquet", "criteo"] {
             let (rows, out) = (ROWS.to_string(), folder.path().join(format));
-            let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
-            synth
-                .args(["data", "synth", "--rows", &rows, "--group-rows", "8192", "--format", format, "--out"])
-                .arg(out);
-            let said = synth.output().unwrap();
-            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+            synth(&["--rows", &rows, "--group-rows", "8192", "--format", format], &out);
         }
         folder
     });
     folder.path().join(format)
+}
+
+/// Makes rows at `out`, with `forebay data synth`.
+pub(crate) fn synth(options: &[&str], out: &Path) {
+    let args = [&["data", "synth", "--out", out.to_str().unwrap()][..], options].concat();
+    common::exits(0, common::run(&args), &[]);
 }
 
 /// A run of `forebay train` in a folder of its own.
@@ -107,12 +109,9 @@ impl Job {
 
     /// A command of the program with the settings of the job.
     pub(crate) fn command(&self, name: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg(name);
+        let mut command = common::forebay(&[name]);
         let epochs = format!("data.epochs={}", self.epochs());
-        for setting in self.settings.iter().chain([&epochs]) {
-            command.args(["--set", setting]);
-        }
+        command.args(self.settings.iter().chain([&epochs]).flat_map(|setting| ["--set", setting]));
         command
     }
 
@@ -123,10 +122,7 @@ impl Job {
     /// Starts the program with further settings.
     pub(crate) fn start_with(&self, flags: &[&str], more: &[&str]) -> Running {
         let mut command = self.command("train");
-        command.args(flags);
-        for setting in more {
-            command.args(["--set", setting]);
-        }
+        command.args(flags).args(more.iter().flat_map(|setting| ["--set", setting]));
         self.spawn(command)
     }
 
@@ -195,6 +191,12 @@ impl Job {
         newest_position(&self.checkpoints()).map_or(0, |position| position["rows"].as_u64().unwrap())
     }
 
+    /// Runs a command of `forebay checkpoint` on the job's checkpoints. Returns its exit code and its output.
+    pub(crate) fn checkpoint(&self, name: &str, more: &[&str]) -> (Option<i32>, String) {
+        let folder = self.checkpoints();
+        common::run(&[&["checkpoint", name, folder.to_str().unwrap()], more].concat())
+    }
+
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.folder.path().join("checkpoints")
     }
@@ -246,7 +248,7 @@ fn names(folder: &Path) -> Vec<String> {
 /// The position of the newest checkpoint in a folder.
 fn newest_position(checkpoints: &Path) -> Option<Value> {
     let newest = names(checkpoints).into_iter().rfind(|name| name.starts_with("checkpoint-"))?;
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(checkpoints.join(newest)).unwrap()).unwrap();
+    let mut manifest: Value = common::read_json(checkpoints.join(newest));
     Some(manifest["position"].take())
 }
 

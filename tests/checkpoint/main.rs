@@ -5,6 +5,8 @@
 #[path = "../cluster/bits.rs"]
 #[allow(dead_code, reason = "not all of it is used here")]
 mod bits;
+#[path = "../common/mod.rs"]
+mod common;
 mod compact;
 mod damage;
 mod day_by_day;

@@ -4,11 +4,12 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use super::common;
 use super::jobs::Job;
 
 /// What a report says of the progress, without the times and what was before the last resume.
 pub(crate) fn progress(report: &Path) -> Value {
-    let mut report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let mut report: Value = common::read_json(report);
     let mut progress = report["progress"].take();
     let fields = progress.as_object_mut().unwrap();
     assert!(fields["logloss"].as_f64().unwrap() > 0.0 && fields["auc"].as_f64().unwrap() > 0.5, "{fields:?}");
@@ -55,12 +56,10 @@ fn of_several_labels() {
 fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint() {
     let job = Job::new("parquet", &[]);
     job.drain_after(2, &[], &[]);
-    let (from, best) = (job.checkpoints(), job.folder.path().join("best"));
-    let mut compact = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-    let said = compact.args(["checkpoint", "compact"]).arg(&from).arg("--to").arg(&best).output().unwrap();
-    assert!(said.status.success(), "{said:?}");
-    std::fs::remove_dir_all(from).unwrap();
-    let resumed = report(&job, &["--resume-from", best.to_str().unwrap()]);
+    let best = job.folder.path().join("best").display().to_string();
+    common::exits(0, job.checkpoint("compact", &["--to", &best]), &[]);
+    std::fs::remove_dir_all(job.checkpoints()).unwrap();
+    let resumed = report(&job, &["--resume-from", &best]);
     assert_eq!(resumed, undisturbed(&job));
 }
 
@@ -70,7 +69,7 @@ fn a_checkpoint_without_them_is_gone_on_from() {
     let job = Job::new("parquet", &[]);
     job.kill_after(2, &[]);
     let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
-    let mut json: Value = serde_json::from_slice(&std::fs::read(&manifest).unwrap()).unwrap();
+    let mut json: Value = common::read_json(&manifest);
     let fields = json.as_object_mut().unwrap();
     // With the checksum of the text.
     assert!(fields.remove("metrics").is_some() && fields.remove("checksum").is_some());

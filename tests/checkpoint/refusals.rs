@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use super::jobs::Job;
+use super::common;
+use super::jobs::{Job, synth};
 
 /// What must happen during a run that ends by itself is tried again with more epochs: a fast machine may be too fast for the first ones.
 const EPOCHS: [&str; 4] = ["data.epochs=2", "data.epochs=10", "data.epochs=50", "data.epochs=250"];
@@ -28,12 +29,10 @@ fn checkpoints_of_an_earlier_run_are_not_overwritten() {
 #[test]
 fn launch_refuses_them_before_it_starts_a_process() {
     let job = killed();
-    let mut launch = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
     let to = format!("checkpoint.to={}", job.checkpoints().display());
-    let said = launch.args(["launch", "--set", &to, "--set", "placement.ps=1"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("has checkpoints of an earlier run") && !stderr.contains("listens"), "{stderr}");
+    let launched = common::run(&["launch", "--set", &to, "--set", "placement.ps=1"]);
+    let said = common::exits(2, launched, &["has checkpoints of an earlier run"]);
+    assert!(!said.contains("listens"), "{said}");
 }
 
 #[test]
@@ -49,10 +48,9 @@ fn another_job_is_refused_by_its_fields() {
 #[test]
 fn fewer_epochs_than_were_begun_are_refused() {
     let few = tempfile::tempdir().unwrap();
-    let mut synth = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-    synth.args(["data", "synth", "--rows", "6000", "--group-rows", "1024", "--out"]).arg(few.path().join("rows"));
-    assert!(synth.output().unwrap().status.success());
-    let job = Job::new("parquet", &[&format!("data.train={}", few.path().join("rows").display())]);
+    let rows = few.path().join("rows");
+    synth(&["--rows", "6000", "--group-rows", "1024"], &rows);
+    let job = Job::new("parquet", &[&format!("data.train={}", rows.display())]);
     // 20,000 rows are more than 3 epochs.
     job.kill_after(2, &[]);
     let cluster = ["--restarts", "0", "--set", "placement.readers=1", "--set", "placement.ps=1"];
@@ -96,12 +94,9 @@ fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
     let (signed, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
     std::fs::write(&manifest, format!("{}\n}}", signed.replacen("\"version\": 1", "\"version\": 77", 1))).unwrap();
     for what in ["list", "verify"] {
-        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-        let said = program.args(["checkpoint", what]).arg(job.checkpoints()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&said.stderr);
-        assert_eq!(said.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains("version 77 of the format") && stderr.contains("it is not damaged"), "{stderr}");
-        assert!(!stderr.contains("is damaged"), "{stderr}");
+        let words = ["version 77 of the format", "it is not damaged"];
+        let said = common::exits(2, job.checkpoint(what, &[]), &words);
+        assert!(!said.contains("is damaged"), "{said}");
     }
     let ended = job.run(&["--resume"]);
     assert!(ended.code == Some(2) && ended.said.contains("it is not damaged"), "{}", ended.said);
@@ -113,9 +108,7 @@ fn text_goes_on_in_the_kind_of_placement_that_began() {
     job.kill_after(1, &[]);
     let mut launch = job.command("launch");
     let said = launch.args(["--resume", "--restarts", "0", "--set", "placement.ps=1"]).output().unwrap();
-    let stderr = String::from_utf8_lossy(&said.stderr);
-    assert_eq!(said.status.code(), Some(2), "{stderr}");
-    assert!(stderr.contains("one process made the checkpoint"), "{stderr}");
+    common::exits(2, common::code_and_output(&said), &["one process made the checkpoint"]);
 }
 
 #[test]

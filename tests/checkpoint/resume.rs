@@ -2,6 +2,7 @@
 
 use rustix::process::Signal;
 
+use super::common;
 use super::damage::flip;
 use super::jobs::{ENDLESS, Job, ROWS};
 
@@ -196,15 +197,9 @@ fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
     let newest = job.newest();
     let kept = |number| move |name: &String| name.starts_with(&format!("{number:06}-")) && name.contains("-kept-0000");
     let file = job.files().into_iter().find(kept(newest)).unwrap();
-    let verify = || {
-        let mut checkpoint = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-        let said = checkpoint.args(["checkpoint", "verify"]).arg(job.checkpoints()).output().unwrap();
-        (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned())
-    };
-    assert_eq!(verify().0, Some(0));
+    assert_eq!(job.checkpoint("verify", &[]).0, Some(0));
     flip(&job.checkpoints().join(&file));
-    let (code, said) = verify();
-    assert!(code == Some(2) && said.contains(&file), "{code:?} {said}");
+    common::exits(2, job.checkpoint("verify", &[]), &[&file]);
     let ended = job.start_with(&["--resume"], &["table.shards=2"]).end().with(0);
     assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
@@ -234,17 +229,10 @@ fn a_damaged_checkpoint_is_passed_over() {
     job.kill_after(2, &[]);
     let newest = job.newest();
     let file = job.files().into_iter().find(|name| name.starts_with(&format!("{newest:06}-"))).unwrap();
-    let checkpoint = |command: &str| {
-        let mut checkpoint = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
-        let said = checkpoint.args(["checkpoint", command]).arg(job.checkpoints()).output().unwrap();
-        (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned())
-    };
-    assert_eq!(checkpoint("verify").0, Some(0));
+    assert_eq!(job.checkpoint("verify", &[]).0, Some(0));
     flip(&job.checkpoints().join(&file));
-    let (code, said) = checkpoint("verify");
-    assert!(code == Some(2) && said.contains(&file) && said.contains(", whole"), "{code:?} {said}");
-    let (code, said) = checkpoint("list");
-    assert!(code == Some(0) && said.contains(&format!("checkpoint {newest}: ")), "{code:?} {said}");
+    common::exits(2, job.checkpoint("verify", &[]), &[&file, ", whole"]);
+    common::exits(0, job.checkpoint("list", &[]), &[&format!("checkpoint {newest}: ")]);
     let ended = job.run(&["--resume"]).with(0);
     assert!(
         ended.said.contains(&format!("checkpoint {newest} is not used")) && ended.said.contains(&file),

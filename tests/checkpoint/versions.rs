@@ -6,11 +6,11 @@
 //! None has the running metrics of later programs. Never write them again: a change that cannot read them needs another version.
 
 use std::path::Path;
-use std::process::Command;
 
 use tempfile::TempDir;
 
 use super::bits::Bits;
+use super::common;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/checkpoint");
 
@@ -27,10 +27,8 @@ struct Fixture {
 }
 
 fn forebay(folder: &Path, args: &[&str]) -> String {
-    let said = Command::new(env!("CARGO_BIN_EXE_forebay")).args(args).current_dir(folder).output().unwrap();
-    let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success(), "{args:?}: {text}");
-    text
+    let said = common::forebay(args).current_dir(folder).output().unwrap();
+    common::exits(0, common::code_and_output(&said), &[])
 }
 
 impl Fixture {

@@ -255,18 +255,19 @@ fn a_second_signal_ends_all_processes_and_leaves_no_file() {
     assert_eq!(left(run.folder()), ["launch.log"]);
 }
 
+/// `forebay launch` of a job that saves its model at `model`. Its temporary files go to `folder`.
+fn launch_command(folder: &Path, model: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("launch").env("TMPDIR", folder).env_remove("FOREBAY_LOG").stdin(Stdio::null());
+    let model = format!("output.model={}", model.display());
+    command.args(job(ROWS, &[more, &[model.as_str()]].concat()).iter().flat_map(|setting| ["--set", setting]));
+    command
+}
+
 #[test]
 fn a_launch_whose_output_is_full_or_closed_saves_the_model() {
-    let settings = job(ROWS, &["placement.readers=1", "placement.ps=1"]);
     let folder = tempfile::tempdir().unwrap();
-    let launch = |model: &Path| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(Stdio::null());
-        for setting in settings.iter().chain([&format!("output.model={}", model.display())]) {
-            command.args(["--set", setting]);
-        }
-        command
-    };
+    let launch = |model: &Path| launch_command(folder.path(), model, &["placement.readers=1", "placement.ps=1"]);
     let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
     let closed = || std::io::pipe().unwrap().1;
     let (one, two) = (folder.path().join("one"), folder.path().join("two"));
@@ -281,13 +282,10 @@ fn a_launch_whose_output_is_full_or_closed_saves_the_model() {
 fn a_launch_whose_output_is_not_read_saves_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let mut command =
+        launch_command(folder.path(), &model, &["placement.readers=1", "placement.ps=1", "data.epochs=4"]);
     // Debug logs are megabytes; a pipe holds 64 KiB.
-    command.args(["launch", "--log", "debug"]).env("TMPDIR", folder.path()).stdin(Stdio::null());
-    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=4"]) {
-        command.args(["--set", &setting]);
-    }
-    command.args(["--set", &format!("output.model={}", model.display())]);
+    command.args(["--log", "debug"]);
     let mut launch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let begun = Instant::now();
     while !model.exists() {
@@ -334,12 +332,7 @@ fn launch_into_full_pipe(folder: &Path) -> (std::io::PipeReader, std::process::C
     let model = folder.join("model");
     let (unread, full) = std::io::pipe().unwrap();
     fill(&full);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.arg("launch").env("TMPDIR", folder).env_remove("FOREBAY_LOG").stdin(Stdio::null());
-    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=20"]) {
-        command.args(["--set", &setting]);
-    }
-    command.args(["--set", &format!("output.model={}", model.display())]);
+    let mut command = launch_command(folder, &model, &["placement.readers=1", "placement.ps=1", "data.epochs=20"]);
     let launch = command.stdout(full.try_clone().unwrap()).stderr(full).spawn().unwrap();
     (unread, launch, model)
 }

@@ -22,6 +22,7 @@ use forebay::{Job, Training};
 use futures::executor::block_on as blocking;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde::de::DeserializeOwned;
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
 pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
@@ -148,6 +149,25 @@ pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
 pub(crate) fn exits(code: i32, (found, text): (Option<i32>, String), words: &[&str]) -> String {
     assert!(found == Some(code) && words.iter().all(|word| text.contains(word)), "{found:?}, {words:?}: {text}");
     text
+}
+
+/// The value in a file of JSON.
+pub(crate) fn read_json<T: DeserializeOwned>(path: impl AsRef<Path>) -> T {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// The AUC of rows that are a label and a score each, pair by pair: the share of pairs of a positive and a negative row whose scores are in
+/// the right order, ties counted half. `None` without such pairs.
+pub(crate) fn auc_by_pairs(rows: &[(f64, f64)]) -> Option<f64> {
+    let with = |label: f64| rows.iter().filter(move |row| row.0 == label).map(|row| row.1);
+    let (mut right, mut pairs) = (0.0, 0.0);
+    for positive in with(1.0) {
+        for negative in with(0.0) {
+            pairs += 1.0;
+            right += if positive > negative { 1.0 } else { f64::from(u8::from(positive == negative)) / 2.0 };
+        }
+    }
+    (pairs > 0.0).then(|| right / pairs)
 }
 
 /// A test fails when it has waited this long.

@@ -44,7 +44,7 @@ impl Stand {
                 "evaluation.every={ rows = 100000 }",
             ]);
             assert_eq!(code, Some(0), "{text}");
-            serde_json::from_str(&std::fs::read_to_string(report.join("report.json")).unwrap()).unwrap()
+            common::read_json(report.join("report.json"))
         };
         // A run whose main thread had no core until its end has one sample, and no charts: then once more.
         let has_charts = |report: &Value| report["history"]["seconds"].as_array().is_some_and(|all| all.len() > 1);

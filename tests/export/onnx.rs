@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use tempfile::TempDir;
+
 use crate::common;
 use crate::rows::{
     CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LINEAR_ONLY, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES,
@@ -21,7 +23,10 @@ fn scripts(dir: &Path) -> PathBuf {
     dir.join("exported.py")
 }
 
-fn difference(dir: &Path, kind: &str, settings: &[&str]) -> f64 {
+/// Trains a model and exports it: onnxruntime gets the scores of `predict`. Returns the folder with its files.
+fn check_scores(kind: &str, settings: &[&str]) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
     let (model, data, out, to) =
         (model(dir, kind, settings), rows(dir, 4000, 1500), dir.join("scores"), dir.join("export"));
     predict(&model, &data, &out);
@@ -29,15 +34,15 @@ fn difference(dir: &Path, kind: &str, settings: &[&str]) -> f64 {
     let said = python_says(&scripts(dir), &[&to, &data, &out]);
     let numbers: Vec<&str> = said.split_whitespace().collect();
     assert_eq!(numbers[0], "1500");
-    numbers[numbers.len() - 1].parse().unwrap()
+    let difference: f64 = numbers[numbers.len() - 1].parse().unwrap();
+    assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+    folder
 }
 
 #[test]
 fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
     for kind in KINDS {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), kind, &[]);
-        assert!(difference < 1e-5, "{kind}: {difference}");
+        check_scores(kind, &[]);
     }
 }
 
@@ -60,25 +65,19 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
     ];
     let kinds = ["wide_deep", "lr", "custom", "deep_fm", "fm", "deep_fm", "lr", "wide_deep", "dcn_v2", "lr"];
     for (kind, settings) in kinds.into_iter().chain(["wide_deep", "fm", "lr"]).zip(cases) {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), kind, settings);
-        assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+        check_scores(kind, settings);
     }
 }
 
 #[test]
 fn it_does_so_for_a_table_without_rows() {
-    let dir = tempfile::tempdir().unwrap();
-    let difference = difference(dir.path(), "wide_deep", &["table.admission={ count = 100000 }"]);
-    assert!(difference < 1e-5, "{difference}");
+    check_scores("wide_deep", &["table.admission={ count = 100000 }"]);
 }
 
 #[test]
 fn it_does_so_for_cross_layers_of_low_rank_and_a_tower_behind_them() {
     for settings in CROSSES {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), "dcn_v2", settings);
-        assert!(difference < 1e-5, "{settings:?}: {difference}");
+        check_scores("dcn_v2", settings);
     }
 }
 
@@ -86,18 +85,14 @@ fn it_does_so_for_cross_layers_of_low_rank_and_a_tower_behind_them() {
 fn it_does_so_for_heads_and_gates_of_final_mlp() {
     let of_tables = [&TABLES[..], &["model.first_context=['site', 'item']"]].concat();
     for settings in FINAL_MLPS.into_iter().chain([&of_tables[..]]) {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), "final_mlp", settings);
-        assert!(difference < 1e-5, "{settings:?}: {difference}");
+        check_scores("final_mlp", settings);
     }
 }
 
 #[test]
 fn it_does_so_for_several_labels() {
     for (kind, settings) in KINDS_OF_LABELS {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), kind, settings);
-        assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+        check_scores(kind, settings);
     }
 }
 
@@ -107,15 +102,12 @@ fn it_does_so_for_two_towers_and_the_vectors_of_each() {
     let of_tables = [&TABLES[..], &TOWERS_OF_TABLES].concat();
     let of_weights = [&[WEIGHTS][..], &TOWERS_OF_WEIGHTS].concat();
     for settings in TWO_TOWERS.into_iter().chain([&of_tables[..], &of_weights]) {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), "two_towers", settings);
-        assert!(difference < 1e-5, "{settings:?}: {difference}");
+        let dir = check_scores("two_towers", settings);
         for tower in ["user", "item"] {
             let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
             let (model, rows, out) = (path("model-two_towers"), path("rows-4000.parquet"), path(tower));
-            let (code, said) =
-                common::run(&["embed", "--model", &model, "--data", &rows, "--tower", tower, "--out", &out]);
-            assert_eq!(code, Some(0), "{said}");
+            let ran = common::run(&["embed", "--model", &model, "--data", &rows, "--tower", tower, "--out", &out]);
+            common::exits(0, ran, &[]);
             let script = dir.path().join("tower.py");
             fs::write(&script, COMPARE_TOWER).unwrap();
             let said = python_says(
@@ -141,21 +133,17 @@ print(np.abs(found - expected).max())
 #[test]
 fn it_does_so_for_every_setting_of_the_tower() {
     for setting in TOWER_SETTINGS {
-        let dir = tempfile::tempdir().unwrap();
-        let difference = difference(dir.path(), "deep_fm", &[&format!("model.{setting}")]);
-        assert!(difference < 1e-5, "{setting}: {difference}");
+        check_scores("deep_fm", &[&format!("model.{setting}")]);
     }
 }
 
 #[test]
 fn it_does_so_for_attention_of_every_activation() {
     for setting in ["attention_activation=sigmoid", "attention_hidden=[7, 5]", "cross_layers=2", "activation=gelu"] {
-        let dir = tempfile::tempdir().unwrap();
         let settings = [format!("model.{setting}"), "model.fm=true".to_owned(), "model.kind=custom".to_owned()];
         let settings = settings.each_ref().map(String::as_str);
         let settings = if setting == "cross_layers=2" { &settings[..] } else { &settings[..1] };
-        let difference = difference(dir.path(), "din", settings);
-        assert!(difference < 1e-5, "{setting}: {difference}");
+        check_scores("din", settings);
     }
 }
 

@@ -127,7 +127,7 @@ fn it_reads_weights_of_values() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = |settings: &[&str]| -> serde_json::Value {
         let folder = model(dir.path(), "lr", settings);
-        serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap()
+        common::read_json(folder.join("manifest.json"))
     };
     let (weighted, plain) = (manifest(&[WEIGHTS]), manifest(&[]));
     assert_eq!((&weighted["version"], &plain["version"]), (&3.into(), &1.into()), "older readers refuse weights");

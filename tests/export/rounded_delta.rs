@@ -77,7 +77,7 @@ fn rounded_and_exact_deltas_follow_each_other(settings: &[&str], values: [&str; 
             found.version != exact && said.contains(&format!("version {}, approximates {exact}", found.version)),
             "{said}"
         );
-        let manifest: Value = serde_json::from_slice(&fs::read(merged.join("manifest.json")).unwrap()).unwrap();
+        let manifest: Value = common::read_json(merged.join("manifest.json"));
         assert_eq!(manifest["approximates"], exact.to_string());
 
         common::until("the delta is applied", || server.model()["approximates"] == exact.to_string());

@@ -331,7 +331,7 @@ fn a_folder_and_a_delta_that_are_copied_file_by_file_are_taken_when_they_are_who
         fs::copy(from.join(name), to.join(name)).unwrap();
     };
     let names = |of: &Path| -> Vec<String> {
-        let manifest: Value = serde_json::from_slice(&fs::read(of.join("manifest.json")).unwrap()).unwrap();
+        let manifest: Value = common::read_json(of.join("manifest.json"));
         let mut names = Vec::new();
         paths(&manifest, &mut names);
         names
@@ -364,7 +364,7 @@ fn a_manifest_that_asks_for_more_memory_than_there_is_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let folder = model(dir.path(), "ctr_dnn", &[]);
     let path = folder.join("manifest.json");
-    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let mut manifest: Value = common::read_json(&path);
     manifest["job"]["model"]["hidden"] = json!([60_000, 60_000]);
     fs::write(&path, manifest.to_string()).unwrap();
     let (code, said) = common::run(&["serve", "--model", folder.to_str().unwrap(), "--listen", "127.0.0.1:0"]);

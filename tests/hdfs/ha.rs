@@ -106,7 +106,7 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     });
     training.signal("-INT");
     common::exits(5, training.wait(), &[]);
-    let report: Report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
+    let report: Report = common::read_json(report);
     assert!(report.ledger.delivered > 4000, "{report}");
     assert_eq!(report.ledger.read, report.ledger.delivered);
 }

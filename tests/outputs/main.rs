@@ -201,8 +201,7 @@ fn a_file_that_is_replaced_during_a_launch_ends_the_run() {
     let mut launch = common::Background::start(&mut launch);
     launch.wait_for("rows are trained on", 1);
     fs::rename(other.join("part-00000.parquet"), data.join("part-00000.parquet")).unwrap();
-    let (code, said) = launch.wait();
-    assert!(code == Some(2) && said.contains("was replaced or changed after it was listed"), "{code:?} {said}");
+    common::exits(2, launch.wait(), &["was replaced or changed after it was listed"]);
     assert!(!model.exists());
 }
 
@@ -569,6 +568,5 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
         assert!(disk.contents("checkpoints") == old, "{left} bytes left: {text}");
     }
     listed("verify");
-    let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap());
-    assert_eq!(code, Some(0), "{text}");
+    common::exits(0, common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap()), &[]);
 }

@@ -110,9 +110,8 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
         assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
         assert!(!dir.path().join("model.rescued").exists(), "{text}");
         disk.empty();
-        let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
-        assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("goes on from checkpoint 1") && text.contains("trained on 2,000 rows"), "{text}");
+        let ran = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
+        let text = common::exits(0, ran, &["goes on from checkpoint 1", "trained on 2,000 rows"]);
         let place = format!("output.model={}", undisturbed.display());
         let more = [&fixed[..], &[place.as_str()]].concat();
         assert!(train(dir.path(), &more).output().unwrap().status.success());
@@ -140,9 +139,8 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let (model, checkpoints) = (onto(&disk), format!("checkpoint.to={}", to.display()));
     let more = [&early[..], &small, &[model.as_str(), checkpoints.as_str()]].concat();
     disk.fill_but(LITTLE);
-    let (code, text) = common::code_and_output(&train(dir.path(), &more).output().unwrap());
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("checkpoint 1 in") && text.contains("rows: --resume saves the model"), "{text}");
+    let ran = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+    let text = common::exits(3, ran, &["checkpoint 1 in", "rows: --resume saves the model"]);
     assert!(!dir.path().join("model.rescued").exists(), "{text}");
     disk.empty();
     let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
@@ -216,9 +214,7 @@ fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
     disk.fill_but(LITTLE);
     let mut run = launch(dir.path(), &["placement.readers=1", &onto(&disk)]);
     let output = run.current_dir(&disk.0).env("TMPDIR", &disk.0).output().unwrap();
-    let (code, text) = common::code_and_output(&output);
-    assert_eq!(code, Some(3), "{text}");
-    assert!(text.contains("could not be saved anywhere") && text.contains("the disk is full"), "{text}");
+    let text = common::exits(3, common::code_and_output(&output), &["could not be saved anywhere", "the disk is full"]);
     assert!(!text.contains("starts it again"), "{text}");
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
 }

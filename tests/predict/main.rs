@@ -399,19 +399,6 @@ fn predictions_of_a_program_are_an_iterator_that_may_be_dropped() {
     assert!(failing.next().is_none(), "it ends after its fault");
 }
 
-/// Share of pairs of a positive and a negative row whose scores are in the right order, ties counted half, pair by pair.
-fn auc_by_pairs(scores: &[f32], labels: &[f32]) -> f64 {
-    let with = |label: f32| scores.iter().zip(labels).filter(move |row| *row.1 == label).map(|row| *row.0);
-    let (mut right, mut pairs) = (0.0, 0.0);
-    for positive in with(1.0) {
-        for negative in with(0.0) {
-            pairs += 1.0;
-            right += if positive > negative { 1.0 } else { f64::from(u8::from(positive == negative)) / 2.0 };
-        }
-    }
-    right / pairs
-}
-
 #[test]
 fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores() {
     let dir = tempfile::tempdir().unwrap();
@@ -432,12 +419,13 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
         let both = || scores.iter().zip(&labels).map(|(&p, &y)| (f64::from(p), f64::from(y)));
         let positives: f64 = both().map(|(_, y)| y).sum();
         let logloss = -both().map(|(p, y)| if y == 1.0 { p.ln() } else { (1.0 - p).ln() }).sum::<f64>() / n;
+        let labels_and_scores: Vec<_> = both().map(|(p, y)| (y, p)).collect();
         let rate = positives / n;
         let entropy = -(rate * rate.ln() + (1.0 - rate) * (1.0 - rate).ln());
         assert_eq!(line["path"], set.to_str().unwrap());
         assert_eq!((&line["rows"], &line["positives"]), (&(n as u64).into(), &(positives as u64).into()));
         for (name, expected) in [
-            ("auc", auc_by_pairs(scores, &labels)),
+            ("auc", common::auc_by_pairs(&labels_and_scores).unwrap()),
             ("logloss", logloss),
             ("normalized_entropy", logloss / entropy),
             ("copc", positives / both().map(|(p, _)| p).sum::<f64>()),
@@ -458,9 +446,8 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
         let reports = notes.lines().filter(|line| line.starts_with("{\"report\":")).count();
         assert!(notes.contains("ledger") && (more.len() == 1 || reports == 2 && notes.lines().all(json)), "{notes}");
     }
-    let (code, said) = common::run(&[&eval[..], &[second]].concat());
-    assert!(code == Some(0) && said.contains(&format!("{second}: 1,000 rows")), "{said}");
-    assert!(said.contains("normalized entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
+    let ran = common::run(&[&eval[..], &[second]].concat());
+    common::exits(0, ran, &[&format!("{second}: 1,000 rows"), "normalized entropy", "COPC", "  observed "]);
     // A set that is not there does not take the result of the one before it.
     common::exits(2, common::run(&[&eval[..], &["/nowhere"]].concat()), &["3,000 rows", "/nowhere"]);
 }
@@ -530,7 +517,7 @@ fn rows_of_a_format_without_types_have_the_scores_of_those_with() {
         assert!(!said.contains("WARN") && !said_of_json.contains("WARN"), "{said}{said_of_json}");
         // A model of an earlier version does not know what it was trained on.
         let manifest = folder.join("manifest.json");
-        let mut old: serde_json::Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+        let mut old: serde_json::Value = common::read_json(&manifest);
         old["training"].as_object_mut().unwrap().remove("types").unwrap();
         fs::write(&manifest, old.to_string()).unwrap();
         let warning = "the model was trained on Parquet, and these rows are CSV";

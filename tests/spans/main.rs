@@ -180,8 +180,7 @@ fn a_receiver_that_is_away_or_silent_harms_no_run() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("http://{}", listener.local_addr().unwrap());
     for endpoint in [away, silent] {
-        let (code, text) = run("train", dir.path(), &endpoint, &["--spans", "1"], &[]);
-        assert_eq!(code, Some(0), "{text}");
+        let text = common::exits(0, run("train", dir.path(), &endpoint, &["--spans", "1"], &[]), &[]);
         assert!(text.contains("trained on 20,000 rows") || text.contains("20,000"), "{text}");
         assert!(text.contains("spans are lost, the run goes on") || text.contains("were not"), "{text}");
     }
@@ -191,8 +190,7 @@ fn a_receiver_that_is_away_or_silent_harms_no_run() {
 fn what_cannot_be_meant_is_refused_before_the_run() {
     let dir = tempfile::tempdir().unwrap();
     let refused = |endpoint: &str, flags: &[&str], variables: &[(&str, &str)], why: &str| {
-        let (code, text) = run("train", dir.path(), endpoint, flags, variables);
-        assert!(code == Some(2) && text.contains(why), "{code:?}: {text}");
+        common::exits(2, run("train", dir.path(), endpoint, flags, variables), &[why]);
     };
     refused("http://collector:4317", &["--spans", "1"], &[], "in the clear");
     refused("collector", &["--spans", "1"], &[], "OTEL_EXPORTER_OTLP_ENDPOINT is \"collector\"");
