@@ -120,13 +120,12 @@ impl RunState {
         }
     }
 
-    /// The failure that a process receives if it comes after the run has failed.
+    /// The failure that a process receives if it comes after the run has failed. (The answers to plans and joins do not say that a run is
+    /// over: the status does.)
     fn failure_for(&mut self, role: Role, rank: u32) -> Option<Failure> {
-        self.mark_notified_if_ended(role, rank);
-        match &self.phase {
-            RunPhase::Failed(failure) => Some(failure.clone()),
-            _ => None,
-        }
+        let RunPhase::Failed(failure) = &self.phase else { return None };
+        self.end_notices.mark_notified(role, rank);
+        Some(failure.clone())
     }
 
     /// A drain that was asked for in an earlier attempt ends the run when it is known what this attempt goes on from.
