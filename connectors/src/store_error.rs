@@ -74,7 +74,7 @@ pub(crate) fn has_waited(error: &(dyn Error + 'static)) -> bool {
     first_of(error, |error| error.downcast_ref::<Explained>().map(|explained| explained.waited))
 }
 
-/// What the first of an error and its causes says of which `says` knows something; false if there is none.
+/// Asks `says` about an error, its cause, the cause of that, and so on. Returns its first answer; false if it answers for none of them.
 fn first_of(error: &(dyn Error + 'static), says: impl Fn(&(dyn Error + 'static)) -> Option<bool>) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

@@ -1,10 +1,10 @@
 //! The folders above a folder of HDFS that are not there yet: making its first file makes them, too, and a probe that fails removes them.
 
 use forebay_actors::Fault;
+use object_store::ObjectStore;
 use object_store::path::Path;
-use object_store::{Error, ObjectStore};
 
-use super::folder::{OpenFolder, Opened, StoreFolder};
+use super::folder::{OpenFolder, Opened, StoreFolder, list};
 
 /// What was missing above a folder.
 pub(super) struct MissingAbove {
@@ -63,13 +63,9 @@ async fn missing_above(store: &dyn ObjectStore, place: &Path) -> object_store::R
         let folder = Path::from_iter(parts.iter().cloned());
         parts.pop();
         let above = Path::from_iter(parts.iter().cloned());
-        let is_there = match store.list_with_delimiter(Some(&above)).await {
-            Err(Error::NotFound { .. }) => false,
-            found => {
-                let found = found?;
-                found.common_prefixes.contains(&folder) || found.objects.iter().any(|file| file.location == folder)
-            }
-        };
+        let is_there = list(store, &above).await?.is_some_and(|found| {
+            found.common_prefixes.contains(&folder) || found.objects.iter().any(|file| file.location == folder)
+        });
         if is_there {
             break;
         }

@@ -82,12 +82,11 @@ impl Member {
         job: &Job,
     ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
         let what = coordinator(peer);
-        let (unknown, mut known) = (Refusals::never(), None);
+        let mut refusals = Refusals::never();
         loop {
             let retry = Retry::within(job.placement.timeout());
-            let refusals = known.as_ref().unwrap_or(&unknown);
-            let reply = retry.run(&what, || ask(peer, "coordinator.plan", process, refusals)).await?;
-            known.get_or_insert_with(|| Refusals::seen_by(process.role, job));
+            let reply = retry.run(&what, || ask(peer, "coordinator.plan", process, &refusals)).await?;
+            refusals = Refusals::seen_by(process.role, job);
             match reply {
                 PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
                 PlanReply::Failed(failure) => return Err(failure.fault()),
@@ -285,7 +284,7 @@ async fn ask<B: Serialize + ?Sized, R: DeserializeOwned>(
 ) -> Result<R, Fault> {
     let answer = peer.action(kind, body, DEADLINE).await;
     let is_away = answer.as_ref().is_err_and(|fault: &Fault| fault.retryable);
-    match refusals.say_that_it_has_ended(peer, is_away).await {
+    match refusals.coordinator_has_ended(peer, is_away).await {
         true => Err(Fault::external(has_ended(peer))),
         false => answer,
     }
@@ -309,7 +308,7 @@ async fn send_heartbeats(
         tokio::time::sleep(every).await;
         let answer = peer.action::<_, RunStatus>("coordinator.heartbeat", &MemberRequest { member }, DEADLINE).await;
         let is_away = answer.as_ref().is_err_and(|fault| fault.retryable);
-        let ended = refusals.say_that_it_has_ended(&peer, is_away).await;
+        let ended = refusals.coordinator_has_ended(&peer, is_away).await;
         let failure = match answer {
             Ok(latest) if latest.attempt != member.attempt => Failure::rolled_back(),
             Ok(latest) => {

@@ -33,8 +33,9 @@ impl Refusals {
         Self { most: (role == Role::Reader).then_some(lease), ..Self::never() }
     }
 
-    /// To be called after each request, with whether the coordinator was away. Returns true if it has ended.
-    pub(super) async fn say_that_it_has_ended(&self, peer: &Peer, is_away: bool) -> bool {
+    /// Call it after each request. `is_away`: the request failed because the coordinator could not be reached. Returns whether the process of
+    /// the coordinator has ended.
+    pub(super) async fn coordinator_has_ended(&self, peer: &Peer, is_away: bool) -> bool {
         let Some(most) = self.most else { return false };
         let now = Instant::now();
         let refused = is_away && peer.refuses(REFUSED_WITHIN).await;

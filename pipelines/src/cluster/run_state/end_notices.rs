@@ -55,7 +55,7 @@ impl EndNotices {
         self.waiting.contains(&(role, rank))
     }
 
-    /// The processes that have not joined and ask, or will join soon.
+    /// The processes that ask for a plan or have one, and have not joined.
     pub(super) fn not_joined(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
         self.waiting.union(&self.asked).copied()
     }
