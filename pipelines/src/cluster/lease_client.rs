@@ -114,6 +114,35 @@ impl LeaseClient {
     fn check_reported(&self) -> Result<(), Fault> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
+
+    /// Asks for a lease until there is one, or there are no more.
+    async fn wait_for_lease(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
+        self.member.wait_until_started().await?;
+        loop {
+            let returned_only = tokio::select! {
+                biased;
+                () = self.progress.wait_until_closed() => return Ok(None),
+                () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
+                // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
+                () = self.lost.wait() => true,
+            };
+            self.check_reported()?;
+            let number = self.requests.fetch_add(1, Ordering::Relaxed);
+            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), returned_only, number };
+            match self.member.request("lease", &ask).await? {
+                LeaseReply::Lease(lease) => {
+                    tracing::debug!(?lease, returned_only, "leased");
+                    self.progress.add(&lease);
+                    return Ok(Some(lease));
+                }
+                LeaseReply::Finished => return Ok(None),
+                LeaseReply::Wait => tokio::select! {
+                    () = self.progress.wait_until_closed() => {}
+                    () = tokio::time::sleep(LEASE_RETRY_DELAY) => {}
+                },
+            }
+        }
+    }
 }
 
 /// Reports windows that are done, one report after the other: the coordinator takes the windows of a lease in their order.
@@ -161,30 +190,10 @@ impl Leases for LeaseClient {
     }
 
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
-        self.member.wait_until_started().await?;
-        loop {
-            let returned_only = tokio::select! {
-                biased;
-                () = self.progress.wait_until_closed() => return Ok(None),
-                () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
-                // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
-                () = self.lost.wait() => true,
-            };
-            self.check_reported()?;
-            let number = self.requests.fetch_add(1, Ordering::Relaxed);
-            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), returned_only, number };
-            match self.member.request("lease", &ask).await? {
-                LeaseReply::Lease(lease) => {
-                    tracing::debug!(?lease, returned_only, "leased");
-                    self.progress.add(&lease);
-                    return Ok(Some(lease));
-                }
-                LeaseReply::Finished => return Ok(None),
-                LeaseReply::Wait => tokio::select! {
-                    () = self.progress.wait_until_closed() => {}
-                    () = tokio::time::sleep(LEASE_RETRY_DELAY) => {}
-                },
-            }
+        tokio::select! {
+            // The coordinator may have ended before it answers that there are no more leases.
+            Ok(_) = self.member.wait_until(|status| status.phase == RunPhase::Over) => Ok(None),
+            lease = self.wait_for_lease(data) => lease,
         }
     }
 }

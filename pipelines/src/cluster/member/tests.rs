@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use forebay_connectors::{DataPlan, Leases as _};
 use forebay_net::{Caller, Dialer, Handler, Health, Identity, Limits, Security, Server};
 use tokio::sync::Notify;
 
 use super::super::coordinator::Coordinator;
+use super::super::lease_client::LeaseClient;
 use super::*;
 
 /// A coordinator whose process dies before it answers a request of this kind.
@@ -208,4 +210,51 @@ fn a_process_that_cannot_start_tells_the_coordinator_when_it_is_back() {
     assert_eq!(fault.kind, FaultKind::BadData, "{fault}");
     let PlanReply::Failed(failure) = reply else { panic!("the run goes on: {reply:?}") };
     assert!(failure.message.contains("reader 0: another schema"), "{}", failure.message);
+}
+
+/// A coordinator of a run that is over, which ends before it answers a request for a lease.
+struct IsOver(Coordinator);
+
+#[async_trait]
+impl Handler for IsOver {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn takes_any_attempt(&self) -> bool {
+        true
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        self.0.actions()
+    }
+
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        if kind == "lease" {
+            std::future::pending::<()>().await;
+        }
+        let answer = self.0.action(caller, kind, body).await?;
+        if kind != "heartbeat" {
+            return Ok(answer);
+        }
+        let status: RunStatus = serde_json::from_slice(&answer).unwrap();
+        Ok(serde_json::to_vec(&RunStatus { phase: RunPhase::Over, ..status }).unwrap().into())
+    }
+}
+
+/// A bug: a reader that knew that the run was over asked a coordinator that had ended for a lease, for ten minutes.
+#[test]
+fn a_reader_of_a_run_that_is_over_waits_for_no_lease() {
+    let (io, job) = (IoRuntime::new("test", 2), job());
+    let coordinator = Coordinator::new(&job, 7);
+    io.block_on(async {
+        let server = serve(&io, own_address(), Arc::new(IsOver(coordinator))).await;
+        let peer = peer(&io, server.address());
+        let member = Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.unwrap();
+        let (leases, data) =
+            (LeaseClient::new(member, &job), DataPlan { epochs: 1, rows: 1, windows: 1, fingerprint: 1 });
+        // Far less than `placement.timeout_seconds`.
+        let lease = tokio::time::timeout(Duration::from_secs(120), leases.next(&data)).await.expect("the source ends");
+        assert_eq!(lease.unwrap(), None);
+    });
 }
