@@ -7,13 +7,21 @@ use std::process::Command;
 
 use forebay::Model;
 use forebay::pipelines::{RunEnd, TrainingSummary};
+use tempfile::TempDir;
 
 use super::common::{self, Background};
 use super::disk::Disk;
 use super::train;
 
-/// Space for the file that is written to try the place, and not for a model.
 const LITTLE: u64 = 16384;
+
+/// A folder, and in it a disk that has space for the file that is written to try the place, and not for a model. `None`: it cannot be mounted.
+fn full_disk() -> Option<(TempDir, Disk)> {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::mount(dir.path().join("disk"))?;
+    disk.fill_but(LITTLE);
+    Some((dir, disk))
+}
 
 /// A job whose model goes to the disk.
 fn onto(disk: &Disk) -> String {
@@ -46,9 +54,7 @@ fn same_model(one: &Path, other: &Path) -> bool {
 
 #[test]
 fn a_model_is_saved_when_the_full_disk_has_room_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10min"]));
     run.wait_for("the model is not saved yet", 1);
     disk.empty();
@@ -59,9 +65,7 @@ fn a_model_is_saved_when_the_full_disk_has_room_again() {
 
 #[test]
 fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut tries_again = false;
     for number in 1..=20 {
         let output = train(dir.path(), &[&onto(&disk), "output.retry_for=1s"]).output().unwrap();
@@ -83,9 +87,7 @@ fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
 
 #[test]
 fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
     run.wait_for("the model is not saved yet", 1);
     run.signal("-TERM");
@@ -96,15 +98,13 @@ fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
 #[test]
 fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
     for staleness in ["0", "{ exactly = 2 }"] {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let Some((dir, disk)) = full_disk() else { return };
         let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
         let staleness = format!("train.staleness={staleness}");
         let fixed = [staleness.as_str(), "train.batch_rows=128", "train.threads=1"];
         let checkpoints = format!("checkpoint.to={}", to.display());
         let model = onto(&disk);
         let more = [&fixed[..], &[model.as_str(), checkpoints.as_str()]].concat();
-        disk.fill_but(LITTLE);
         let text = common::exits(3, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
         let said = format!("checkpoint 1 in {} has all 2,000 rows: --resume saves the model", to.display());
         assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
@@ -124,8 +124,7 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
 /// The run that goes on from the checkpoint stops early again, at once.
 #[test]
 fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let Some((dir, disk)) = full_disk() else { return };
     let eval = format!("data.eval={}", common::parquet(dir.path(), 2000, 500).display());
     // No evaluation is better by so much: it stops after the second of many.
     let early = [
@@ -138,7 +137,6 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
     let (model, checkpoints) = (onto(&disk), format!("checkpoint.to={}", to.display()));
     let more = [&early[..], &small, &[model.as_str(), checkpoints.as_str()]].concat();
-    disk.fill_but(LITTLE);
     let ran = common::code_and_output(&train(dir.path(), &more).output().unwrap());
     let text = common::exits(3, ran, &["checkpoint 1 in", "rows: --resume saves the model"]);
     assert!(!dir.path().join("model.rescued").exists(), "{text}");
@@ -173,10 +171,8 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         &["placement.trainers=2"],
         &["placement.readers=1", "placement.trainers=2", "train.sync=true"],
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let Some((dir, disk)) = full_disk() else { return };
         let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
-        disk.fill_but(LITTLE);
         let model = onto(&disk);
         let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
         let mut launch = launch(dir.path(), &more);
@@ -197,9 +193,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
 
 #[test]
 fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not_train_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let output = launch(dir.path(), &["placement.readers=1", &onto(&disk)]).output().unwrap();
     let text = common::exits(2, common::code_and_output(&output), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
@@ -209,9 +203,7 @@ fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not
 /// A bug: it began anew, and would have trained for hours to fail again.
 #[test]
 fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = launch(dir.path(), &["placement.readers=1", &onto(&disk)]);
     let output = run.current_dir(&disk.0).env("TMPDIR", &disk.0).output().unwrap();
     let text = common::exits(3, common::code_and_output(&output), &["could not be saved anywhere", "the disk is full"]);
