@@ -15,7 +15,8 @@ use super::train;
 
 const LITTLE: u64 = 16384;
 
-/// A folder, and in it a disk that has space for the file that is written to try the place, and not for a model. `None`: it cannot be mounted.
+/// A folder with a disk in it, which has space for the file that is written to try the place, but not for a model. `None`: it cannot be
+/// mounted.
 fn full_disk() -> Option<(TempDir, Disk)> {
     let dir = tempfile::tempdir().unwrap();
     let disk = Disk::mount(dir.path().join("disk"))?;
