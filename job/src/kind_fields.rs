@@ -1,5 +1,5 @@
-//! Which kinds of model read which fields of `[model]`. A field that the kind does not read is refused: it would change nothing
-//! without a word.
+//! Which kinds of model read which fields of `[model]`. A field that the kind does not read is refused, because it would have
+//! no effect.
 
 use forebay_actors::Fault;
 use forebay_models::{Activation, CrossStructure, Norm, Similarity};
