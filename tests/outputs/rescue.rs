@@ -106,12 +106,12 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
         let checkpoints = format!("checkpoint.to={}", to.display());
         let model = onto(&disk);
         let more = [&fixed[..], &[model.as_str(), checkpoints.as_str()]].concat();
-        let text = common::exits(3, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
+        let text = common::exits(3, common::ended(&mut train(dir.path(), &more)), &[]);
         let said = format!("checkpoint 1 in {} has all 2,000 rows: --resume saves the model", to.display());
         assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
         assert!(!dir.path().join("model.rescued").exists(), "{text}");
         disk.empty();
-        let ran = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
+        let ran = common::ended(train(dir.path(), &more).arg("--resume"));
         let text = common::exits(0, ran, &["goes on from checkpoint 1", "trained on 2,000 rows"]);
         let place = format!("output.model={}", undisturbed.display());
         let more = [&fixed[..], &[place.as_str()]].concat();
@@ -138,15 +138,14 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
     let (model, checkpoints) = (onto(&disk), format!("checkpoint.to={}", to.display()));
     let more = [&early[..], &small, &[model.as_str(), checkpoints.as_str()]].concat();
-    let ran = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+    let ran = common::ended(&mut train(dir.path(), &more));
     let text = common::exits(3, ran, &["checkpoint 1 in", "rows: --resume saves the model"]);
     assert!(!dir.path().join("model.rescued").exists(), "{text}");
     disk.empty();
-    let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, common::ended(train(dir.path(), &more).arg("--resume")), &[]);
     let place = format!("output.model={}", undisturbed.display());
     let more = [&early[..], &small, &[place.as_str()]].concat();
-    let calm = common::exits(0, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
+    let calm = common::exits(0, common::ended(&mut train(dir.path(), &more)), &[]);
     // Rows of the first epoch, no more.
     let trained = |text: &str| text.lines().find(|line| line.starts_with("stopped early, after ")).unwrap().to_owned();
     assert_eq!(trained(&text), trained(&calm));
@@ -177,7 +176,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         let model = onto(&disk);
         let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
         let mut launch = launch(dir.path(), &more);
-        let (code, text) = common::code_and_output(&launch.output().unwrap());
+        let (code, text) = common::ended(&mut launch);
         assert_eq!(code, Some(3), "{placement:?}: {text}");
         for words in ["the disk is full", "checkpoint 1 in", "has all 2,000 rows: --resume saves the model"] {
             assert!(text.contains(words), "{placement:?}: no `{words}` in: {text}");
@@ -185,7 +184,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         assert!(!text.contains("starts it again"), "{placement:?}: {text}");
         assert_eq!(text.matches("all members joined").count(), 1, "{placement:?}: {text}");
         disk.empty();
-        let (code, text) = common::code_and_output(&launch.arg("--resume").output().unwrap());
+        let (code, text) = common::ended(launch.arg("--resume"));
         assert_eq!(code, Some(0), "{placement:?}: {text}");
         assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
         assert_eq!(rows_of(&disk.0.join("model")), 2000);
