@@ -7,7 +7,7 @@ from processes import PidFile
 
 
 def lock(folder):
-    """Locks the folder of a cluster until this script ends, or the returned file is closed, so that `up` and `down` exclude each other."""
+    """Locks the folder of a cluster until the returned file is closed, so that `up` and `down` exclude each other."""
     file = open(folder / "lock", "w")
     fcntl.flock(file, fcntl.LOCK_EX)
     return file
