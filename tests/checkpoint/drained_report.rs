@@ -29,7 +29,7 @@ fn report(job: &Job, flags: &[&str]) -> (Value, u64) {
     assert!(page.contains("\"drained_to\""), "the page has the report");
     let slices = read(&folder.join("trace.json"))["traceEvents"].as_array().unwrap().len();
     assert!(slices > 10, "{slices} slices");
-    let manifest = read(&job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest())));
+    let manifest = read(&job.newest_manifest());
     (read(&folder.join("report.json")), manifest["position"]["rows"].as_u64().unwrap())
 }
 

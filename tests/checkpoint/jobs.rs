@@ -212,6 +212,11 @@ impl Job {
         self.files().iter().filter_map(number).max().unwrap_or(0)
     }
 
+    /// The manifest of the newest checkpoint.
+    pub(crate) fn newest_manifest(&self) -> PathBuf {
+        self.checkpoints().join(format!("checkpoint-{:06}.json", self.newest()))
+    }
+
     /// Waits until there is a checkpoint of this number.
     pub(crate) fn until_checkpoint(&self, number: u64, running: &mut Running) {
         let has_it = self.has_checkpoint_while(number, running);

@@ -34,7 +34,7 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
 fn text_of_an_earlier_program_must_stay_where_it_is() {
     let job = Job::new("criteo", &[]);
     job.kill_after(1, &[]);
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let mut old: serde_json::Value = serde_json::from_str(&text).unwrap();
     old["position"].as_object_mut().unwrap().remove("data").expect("what is read");

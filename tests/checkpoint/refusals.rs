@@ -74,7 +74,7 @@ fn fewer_epochs_than_were_begun_are_refused() {
 fn other_rows_are_refused() {
     let job = killed();
     // The checkpoint remembers the files, not only their folder.
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let (before, after) = text.split_once("\"fingerprint\": ").unwrap();
     let end = after.find(|c: char| !c.is_ascii_digit()).unwrap();
@@ -89,7 +89,7 @@ fn other_rows_are_refused() {
 #[test]
 fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
     let job = killed();
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let (signed, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
     std::fs::write(&manifest, format!("{}\n}}", signed.replacen("\"version\": 1", "\"version\": 77", 1))).unwrap();

@@ -14,7 +14,7 @@ pub(crate) fn undisturbed(job: &Job) -> super::bits::Bits {
 }
 
 fn newest_manifest(job: &Job) -> String {
-    std::fs::read_to_string(job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()))).unwrap()
+    std::fs::read_to_string(job.newest_manifest()).unwrap()
 }
 
 /// As [`resumed`], of a run that trains on all rows.

@@ -43,7 +43,7 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
 fn launch_goes_on_from_a_manifest() {
     let job = killed();
     let (_, to) = elsewhere(&job);
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let settings = [&to, "placement.readers=1", "placement.ps=1"];
     let mut flags = vec!["--resume-from", manifest.to_str().unwrap()];
     settings.iter().for_each(|setting| flags.extend(["--set", setting]));
