@@ -122,10 +122,9 @@ fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint
     let mut follower = follow(&job, &["--patience", "1", "--min-delta", "0.9"]);
     assert_eq!(until_evaluations(&mut follower, 1)[0]["checkpoint"], job.newest() - 1);
     let resumed = job.start_with(&["--resume"], &[ENDLESS]);
-    let ended = follower.end();
+    let ended = follower.end().with(0).saying(&["did not improve in the last evaluation"]);
     resumed.signal(Signal::KILL);
     resumed.end();
-    assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last evaluation"), "{}", ended.said);
     assert_eq!(evaluations(&ended.said).len(), 2);
 }
 
@@ -157,8 +156,7 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     let other = &until_evaluations(&mut follower, 2)[1];
     assert_eq!((&other["checkpoint"], &other["is_best"]), (&job.newest().into(), &true.into()), "{other}");
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert!(ended.code == Some(0) && ended.said.contains("is of another run"), "{}", ended.said);
+    follower.end().with(0).saying(&["is of another run"]);
     assert_ne!(kept(), of_first);
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
 }
@@ -182,12 +180,7 @@ fn a_best_model_that_the_disk_does_not_take_is_saved_when_there_is_room_and_an_e
     };
     let follower = started();
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert!(
-        ended.code == Some(3) && ended.said.contains("error: the best model so far cannot be saved"),
-        "{}",
-        ended.said
-    );
+    follower.end().with(3).saying(&["error: the best model so far cannot be saved"]);
 
     let mut follower = started();
     follower.lift_limit();
@@ -263,6 +256,5 @@ fn a_model_folder_is_not_followed() {
     let model = job.folder.path().join("model");
     let mut command = common::forebay(&["eval", "--follow", "--data"]);
     command.arg(rows("parquet")).arg("--model").arg(&model);
-    let ended = job.spawn(command).end();
-    assert!(ended.code == Some(2) && ended.said.contains("has a manifest.json"), "{}", ended.said);
+    job.spawn(command).end().with(2).saying(&["has a manifest.json"]);
 }

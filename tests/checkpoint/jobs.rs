@@ -64,6 +64,15 @@ impl Ended {
         assert_eq!(self.code, Some(code), "{}", self.said);
         self
     }
+
+    /// Asserts that its output has these words.
+    #[track_caller]
+    pub(crate) fn saying(self, words: &[&str]) -> Self {
+        for words in words {
+            assert!(self.said.contains(words), "no {words:?} in: {}", self.said);
+        }
+        self
+    }
 }
 
 impl Job {
