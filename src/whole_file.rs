@@ -35,7 +35,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(&place).map(drop).map_err(|e| e.error)
 }
 
-/// To open a named pipe that no process reads would wait for one, with the signals of the user unheard.
+/// Writes to a named pipe, or fails at once if no process reads it: to open it would otherwise block, and signals of the user would have no
+/// effect.
 fn write_to_pipe(pipe: &Path, bytes: &[u8]) -> io::Result<()> {
     let no_wait = OFlags::NONBLOCK;
     let opened = OpenOptions::new().write(true).custom_flags(no_wait.bits().cast_signed()).open(pipe);

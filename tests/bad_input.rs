@@ -300,7 +300,7 @@ fn with_a_full_disk(args: &[&str]) -> (Option<i32>, String) {
     let limited = r#"ulimit -f 64; exec "$0" "$@""#;
     let mut command = std::process::Command::new("bash");
     command.args(["-c", limited, env!("CARGO_BIN_EXE_forebay")]).args(args);
-    common::code_and_output(&command.output().unwrap())
+    common::ended(&mut command)
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     assert!(code == Some(2) && said.contains("columns.statistics.I1 was computed with another transform"), "{said}");
 }
 
-/// A bug: statistics of the numbers of CSV scaled the logarithms of the integers of Parquet, and the reverse, without a word.
+/// A bug: statistics of the numbers of CSV scaled the logarithms of the integers of Parquet, and the reverse, without an error.
 #[test]
 fn statistics_of_text_are_refused_for_integers_of_parquet_and_the_reverse() {
     let dir = tempfile::tempdir().unwrap();

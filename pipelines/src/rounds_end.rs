@@ -1,5 +1,5 @@
-//! The end of a synchronous training that drains while a reader is lost: some trainers have a batch of the last round, and the batch of
-//! another was in the reader that is gone. No other reader reads it any more, so the push of that round would wait for ever.
+//! The end of a synchronous training that drains while a reader is lost. Some trainers have their batch of the last round, but the lost
+//! reader had the batch of another trainer. No other reader reads that batch, so the push of the round would never be complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

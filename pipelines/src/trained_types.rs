@@ -1,8 +1,8 @@
 //! What the feature columns of a model were in training, and whether other rows can be read alike.
 //!
 //! A dense feature without a transform and a slot without a kind are read by the type of their column: `log1p` and integers, for
-//! instance. A model has the types of its training, so rows of other types are read as those were, or refused; else their scores
-//! would be wrong without a word.
+//! instance. A model has the types of its training, so rows of other types are read like the rows of the training, or refused:
+//! otherwise their scores would be wrong, and nothing would say so.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,16 @@
 """The folder of a cluster: DIR/cluster.json describes the cluster, DIR/run holds the ids of its processes."""
+import fcntl
 import json
 from pathlib import Path
 
 from processes import PidFile
+
+
+def lock(folder):
+    """Locks the folder of a cluster until the returned file is closed, so that `up` and `down` exclude each other."""
+    file = open(folder / "lock", "w")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
 
 
 class Folder:

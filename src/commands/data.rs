@@ -309,7 +309,10 @@ impl Synth {
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
         let source = SyntheticSource::new(what, ReadOptions::reading_only());
         match self.format {
-            Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs, &stop),
+            Format::Parquet => {
+                let to = ParquetFolder { name: &self.out, options: self.parquet.options(), logs, stop: &stop };
+                to.write(source, Some(self.rows))
+            }
             Format::Criteo => {
                 let options = TextOptions { replace: self.parquet.replace, ..TextOptions::default() };
                 let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
@@ -346,27 +349,13 @@ impl Convert {
         if job.is_none() || !format.is_untyped() {
             note_folders(&input)?;
         }
+        let to = ParquetFolder { name: &self.out, options, logs, stop: &stop };
         match format {
-            FileFormat::Parquet => write_parquet(
-                ParquetSource::new(input, read).dictionaries(false),
-                &self.out,
-                &options,
-                None,
-                logs,
-                &stop,
-            ),
-            FileFormat::Arrow => {
-                write_parquet(ArrowSource::new(input, read).dictionaries(false), &self.out, &options, None, logs, &stop)
+            FileFormat::Parquet => to.write(ParquetSource::new(input, read).dictionaries(false), None),
+            FileFormat::Arrow => to.write(ArrowSource::new(input, read).dictionaries(false), None),
+            FileFormat::Criteo => {
+                to.write(CriteoSource::new(input, read).on_bad_row(on_bad_row), None).map_err(with_options)
             }
-            FileFormat::Criteo => write_parquet(
-                CriteoSource::new(input, read).on_bad_row(on_bad_row),
-                &self.out,
-                &options,
-                None,
-                logs,
-                &stop,
-            )
-            .map_err(with_options),
             FileFormat::Csv | FileFormat::JsonLines => {
                 let (columns, csv) = match &job {
                     Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
@@ -377,12 +366,12 @@ impl Convert {
                 };
                 let written = if format == FileFormat::Csv {
                     let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
-                    write_parquet(source, &self.out, &options, None, logs, &stop)
+                    to.write(source, None)
                 } else {
                     let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
                     // A job says which keys it reads. Without a job all keys are converted, so a row with an unknown key is bad.
                     let source = if job.is_some() { source } else { source.new_keys_are_bad() };
-                    write_parquet(source, &self.out, &options, None, logs, &stop)
+                    to.write(source, None)
                 };
                 written.map_err(|fault| match job {
                     None if fault.kind == FaultKind::OtherType => Fault::user(format!(
@@ -478,20 +467,24 @@ fn input(path: String, filter: Option<&Predicate>) -> Input {
     }
 }
 
-fn write_parquet(
-    mut source: impl Source<Out = Rows>,
-    out: &str,
-    options: &ParquetOptions,
-    rows: Option<u64>,
-    logs: &Logs,
-    stop: &Stop,
-) -> Result<(), Fault> {
-    stop.begin()?;
-    let folder = Folder::from(out).stopped_by(stop.flag());
-    let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
-    let written = block_on(to_parquet(&mut source, &cx, folder, options, |progress| bar.show(progress)))?;
-    print_written(bar, out, &written, &cx, logs);
-    Ok(())
+/// The folder of Parquet files that a command writes.
+struct ParquetFolder<'a> {
+    name: &'a str,
+    options: ParquetOptions,
+    logs: &'a Logs,
+    stop: &'a Stop,
+}
+
+impl ParquetFolder<'_> {
+    /// Writes all rows of a source, and prints what was written. `rows`: their number, if it is known.
+    fn write(&self, mut source: impl Source<Out = Rows>, rows: Option<u64>) -> Result<(), Fault> {
+        self.stop.begin()?;
+        let folder = Folder::from(self.name).stopped_by(self.stop.flag());
+        let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, self.logs));
+        let written = block_on(to_parquet(&mut source, &cx, folder, &self.options, |progress| bar.show(progress)))?;
+        print_written(bar, self.name, &written, &cx, self.logs);
+        Ok(())
+    }
 }
 
 /// Prints what was written to the folder, and how many rows were left out.

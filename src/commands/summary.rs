@@ -90,9 +90,7 @@ impl Summary<'_> {
             ));
         }
     }
-}
 
-impl Summary<'_> {
     /// Says which evaluation was the best, and why the training stopped, if it was evaluated while it trained.
     pub(crate) fn print_evaluations(&self) {
         let trained = self.trained;

@@ -50,7 +50,7 @@ pub(crate) struct Done {
 
 /// The processes of a run.
 pub(crate) trait Cluster {
-    /// Those that run.
+    /// The processes that run.
     fn victims(&self) -> Vec<Victim>;
     /// Does what a supervisor does that is no part of the program. Returns whether the run has ended.
     fn is_over(&mut self) -> bool;

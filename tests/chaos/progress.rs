@@ -35,7 +35,7 @@ impl Watch {
         let thread = std::thread::spawn(move || {
             let mut last = 0;
             while !ended_too.load(Ordering::Relaxed) {
-                // While the trainer is dead nobody answers.
+                // No process answers while the trainer is dead.
                 if let Some(rows) = connect().and_then(metrics).ok().as_deref().and_then(rows) {
                     if rows > last {
                         seen_too.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());

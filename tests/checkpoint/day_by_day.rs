@@ -130,10 +130,7 @@ fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
     let from = model_of(&first).display().to_string();
     let refused = |command: &str, settings: &[&str], words: &[&str]| {
         let second = job(&rows.path().join("day-1"), settings);
-        let ended = second.run_command(command, &["--from", &from]).with(2);
-        for word in words {
-            assert!(ended.said.contains(word), "no {word:?} in: {}", ended.said);
-        }
+        second.run_command(command, &["--from", &from]).with(2).saying(words);
         assert!(!model_of(&second).exists());
     };
     refused("train", &["model.embedding_dim=8"], &["model.embedding_dim is 4 there and 8 here"]);
@@ -152,8 +149,8 @@ fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
     }
     refused("launch", &["placement.ps=1", "seed=10"], &["seed is 9 there and 10 here"]);
     let nothing = job(&rows.path().join("day-1"), &[]);
-    let ended = nothing.run(&["--from", &rows.path().join("nothing").display().to_string()]);
-    assert!(ended.code == Some(2) && ended.said.contains("nothing is not a model folder"), "{}", ended.said);
+    let ended = nothing.run(&["--from", &rows.path().join("nothing").display().to_string()]).with(2);
+    ended.saying(&["nothing is not a model folder"]);
     flip(&model_of(&first).join("optimizer.safetensors"));
     refused("train", &[], &["optimizer.safetensors", "is damaged"]);
 }

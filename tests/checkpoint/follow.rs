@@ -26,6 +26,17 @@ fn evaluations(said: &str) -> Vec<Value> {
     said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
+/// Waits until there are so many evaluations. Returns them.
+fn until_evaluations(follower: &mut Running, number: usize) -> Vec<Value> {
+    loop {
+        let found = evaluations(&follower.said());
+        if found.len() >= number {
+            return found;
+        }
+        follower.check_runs();
+    }
+}
+
 /// The AUC that `forebay eval` says of a model folder.
 fn auc_of(model: &Path) -> f64 {
     let mut command = common::forebay(&["eval", "--json", "--data"]);
@@ -43,9 +54,7 @@ fn the_checkpoints_of_a_run_are_evaluated_as_they_appear_and_the_best_model_is_k
     let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
     follower.until_said("waiting for checkpoints in");
     let running = job.start(&[]);
-    while evaluations(&follower.said()).len() < 3 {
-        follower.check_runs();
-    }
+    until_evaluations(&mut follower, 3);
     running.signal(Signal::KILL);
     running.end();
     follower.signal(Signal::TERM);
@@ -74,9 +83,7 @@ fn the_checkpoints_of_a_cluster_are_evaluated() {
     });
     let job = job.expect("one of 20 runs makes a checkpoint shortly before its end");
     let mut follower = follow(&job, &[]);
-    while evaluations(&follower.said()).is_empty() {
-        follower.check_runs();
-    }
+    until_evaluations(&mut follower, 1);
     follower.until_said(&format!("waiting for a checkpoint after {}", job.newest()));
     follower.signal(Signal::TERM);
     let ended = follower.end().with(0);
@@ -98,10 +105,7 @@ fn a_checkpoint_is_evaluated_without_the_files_that_its_run_read() {
     job.kill_after(3, &[]);
     train.close().unwrap();
     let mut follower = follow(&job, &[]);
-    while evaluations(&follower.said()).is_empty() {
-        follower.check_runs();
-    }
-    assert_eq!(evaluations(&follower.said())[0]["checkpoint"], job.newest());
+    assert_eq!(until_evaluations(&mut follower, 1)[0]["checkpoint"], job.newest());
     follower.signal(Signal::TERM);
     assert_eq!(follower.end().code, Some(0));
 }
@@ -116,15 +120,11 @@ fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint
     flip(&job.checkpoints().join(damaged));
     // No AUC is better by so much.
     let mut follower = follow(&job, &["--patience", "1", "--min-delta", "0.9"]);
-    while evaluations(&follower.said()).is_empty() {
-        follower.check_runs();
-    }
-    assert_eq!(evaluations(&follower.said())[0]["checkpoint"], job.newest() - 1);
+    assert_eq!(until_evaluations(&mut follower, 1)[0]["checkpoint"], job.newest() - 1);
     let resumed = job.start_with(&["--resume"], &[ENDLESS]);
-    let ended = follower.end();
+    let ended = follower.end().with(0).saying(&["did not improve in the last evaluation"]);
     resumed.signal(Signal::KILL);
     resumed.end();
-    assert!(ended.code == Some(0) && ended.said.contains("did not improve in the last evaluation"), "{}", ended.said);
     assert_eq!(evaluations(&ended.said).len(), 2);
 }
 
@@ -134,14 +134,8 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     job.kill_after(3, &[]);
     let best = job.folder.path().join("best");
     let kept = || std::fs::metadata(best.join("manifest.json")).map(|file| file.ino()).ok();
-    let first = |follower: &mut Running, number: usize| {
-        while evaluations(&follower.said()).len() < number {
-            follower.check_runs();
-        }
-        evaluations(&follower.said()).remove(number - 1)
-    };
     let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
-    assert_eq!(first(&mut follower, 1)["is_best"], true);
+    assert_eq!(until_evaluations(&mut follower, 1)[0]["is_best"], true);
     follower.signal(Signal::KILL);
     follower.end();
     let of_first = kept();
@@ -149,7 +143,7 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
 
     // The same checkpoint is not better than itself.
     let mut follower = follow(&job, &["--best", best.to_str().unwrap()]);
-    let again = first(&mut follower, 1);
+    let again = &until_evaluations(&mut follower, 1)[0];
     assert_eq!((&again["checkpoint"], &again["is_best"]), (&job.newest().into(), &false.into()), "{again}");
     assert!(follower.said().contains("the best model of this run so far is at"), "{}", follower.said());
     assert_eq!(kept(), of_first);
@@ -159,11 +153,10 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     of_other.kill_after(2, &[]);
     std::fs::rename(job.checkpoints(), job.folder.path().join("before")).unwrap();
     std::fs::rename(of_other.checkpoints(), job.checkpoints()).unwrap();
-    let other = first(&mut follower, 2);
+    let other = &until_evaluations(&mut follower, 2)[1];
     assert_eq!((&other["checkpoint"], &other["is_best"]), (&job.newest().into(), &true.into()), "{other}");
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert!(ended.code == Some(0) && ended.said.contains("is of another run"), "{}", ended.said);
+    follower.end().with(0).saying(&["is of another run"]);
     assert_ne!(kept(), of_first);
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
 }
@@ -187,12 +180,7 @@ fn a_best_model_that_the_disk_does_not_take_is_saved_when_there_is_room_and_an_e
     };
     let follower = started();
     follower.signal(Signal::TERM);
-    let ended = follower.end();
-    assert!(
-        ended.code == Some(3) && ended.said.contains("error: the best model so far cannot be saved"),
-        "{}",
-        ended.said
-    );
+    follower.end().with(3).saying(&["error: the best model so far cannot be saved"]);
 
     let mut follower = started();
     follower.lift_limit();
@@ -233,9 +221,7 @@ fn it_waits_while_no_checkpoint_is_whole() {
     for file in &others {
         std::fs::rename(elsewhere.join(file), job.checkpoints().join(file)).unwrap();
     }
-    while evaluations(&follower.said()).is_empty() {
-        follower.check_runs();
-    }
+    until_evaluations(&mut follower, 1);
     follower.signal(Signal::TERM);
     let ended = follower.end();
     assert_eq!(
@@ -270,6 +256,5 @@ fn a_model_folder_is_not_followed() {
     let model = job.folder.path().join("model");
     let mut command = common::forebay(&["eval", "--follow", "--data"]);
     command.arg(rows("parquet")).arg("--model").arg(&model);
-    let ended = job.spawn(command).end();
-    assert!(ended.code == Some(2) && ended.said.contains("has a manifest.json"), "{}", ended.said);
+    job.spawn(command).end().with(2).saying(&["has a manifest.json"]);
 }

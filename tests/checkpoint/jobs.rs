@@ -64,6 +64,15 @@ impl Ended {
         assert_eq!(self.code, Some(code), "{}", self.said);
         self
     }
+
+    /// Asserts that its output has these words.
+    #[track_caller]
+    pub(crate) fn saying(self, words: &[&str]) -> Self {
+        for words in words {
+            assert!(self.said.contains(words), "no {words:?} in: {}", self.said);
+        }
+        self
+    }
 }
 
 impl Job {
@@ -210,6 +219,11 @@ impl Job {
     pub(crate) fn newest(&self) -> u64 {
         let number = |name: &String| name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse().ok();
         self.files().iter().filter_map(number).max().unwrap_or(0)
+    }
+
+    /// The manifest of the newest checkpoint.
+    pub(crate) fn newest_manifest(&self) -> PathBuf {
+        self.checkpoints().join(format!("checkpoint-{:06}.json", self.newest()))
     }
 
     /// Waits until there is a checkpoint of this number.

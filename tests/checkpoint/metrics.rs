@@ -68,7 +68,7 @@ fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint()
 fn a_checkpoint_without_them_is_gone_on_from() {
     let job = Job::new("parquet", &[]);
     job.kill_after(2, &[]);
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let mut json: Value = common::read_json(&manifest);
     let fields = json.as_object_mut().unwrap();
     // With the checksum of the text.

@@ -24,7 +24,7 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
     let first = std::fs::read_dir(&renamed).unwrap().map(|file| file.unwrap().path()).min().unwrap();
     std::fs::rename(&first, renamed.join("part-99999.parquet")).unwrap();
     let ended = job.start_with(&["--resume"], &[&at(&renamed)]).end().with(2);
-    assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
+    ended.saying(&["the rows are not those of the checkpoint"]);
     let ended = job.start_with(&["--resume"], &[&at(&moved)]).end().with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
@@ -34,14 +34,13 @@ fn rows_that_were_moved_are_the_same_and_others_are_not() {
 fn text_of_an_earlier_program_must_stay_where_it_is() {
     let job = Job::new("criteo", &[]);
     job.kill_after(1, &[]);
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let mut old: serde_json::Value = serde_json::from_str(&text).unwrap();
     old["position"].as_object_mut().unwrap().remove("data").expect("what is read");
     old.as_object_mut().unwrap().remove("checksum");
     std::fs::write(&manifest, serde_json::to_string_pretty(&old).unwrap()).unwrap();
-    let ended = job.start_with(&["--resume"], &["data.train=/elsewhere"]).end().with(2);
-    assert!(ended.said.contains("data.train is "), "{}", ended.said);
+    job.start_with(&["--resume"], &["data.train=/elsewhere"]).end().with(2).saying(&["data.train is "]);
     let ended = job.run(&["--resume"]).with(0);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
@@ -101,7 +100,6 @@ fn text_of_one_process_must_be_the_same_files() {
         let moved = job.folder.path().join("moved");
         std::fs::rename(&rows, &moved).unwrap();
         let ended = job.start_with(&["--resume"], &[&format!("data.train={}", moved.display())]).end().with(0);
-        let all = format!("trained on {} rows", forebay::actors::commas(job.epochs() * 180_000));
-        assert!(ended.said.contains(&all), "{}", ended.said);
+        ended.saying(&[&format!("trained on {} rows", forebay::actors::commas(job.epochs() * 180_000))]);
     }
 }

@@ -18,12 +18,7 @@ fn killed() -> Job {
 #[test]
 fn checkpoints_of_an_earlier_run_are_not_overwritten() {
     let job = killed();
-    let ended = job.run(&[]).with(2);
-    assert!(
-        ended.said.contains("has checkpoints of an earlier run") && ended.said.contains("--resume"),
-        "{}",
-        ended.said
-    );
+    job.run(&[]).with(2).saying(&["has checkpoints of an earlier run", "--resume"]);
 }
 
 #[test]
@@ -39,9 +34,7 @@ fn launch_refuses_them_before_it_starts_a_process() {
 fn another_job_is_refused_by_its_fields() {
     let job = killed();
     let ended = job.start_with(&["--resume"], &["train.batch_rows=512", "model.embedding_dim=8"]).end().with(2);
-    for words in ["train.batch_rows is 256 there and 512 here", "model.embedding_dim is 4 there and 8 here"] {
-        assert!(ended.said.contains(words), "{}", ended.said);
-    }
+    ended.saying(&["train.batch_rows is 256 there and 512 here", "model.embedding_dim is 4 there and 8 here"]);
 }
 
 /// A bug: such a run ended with a model that had trained on more epochs than it said, and several processes counted too few rows.
@@ -65,8 +58,7 @@ fn fewer_epochs_than_were_begun_are_refused() {
     let whole = format!("trained on {} rows", forebay::actors::commas(begun * 6000));
     // The second one may have only to save.
     for _ in 0..2 {
-        let ended = job.start_with(&["--resume"], &[&format!("data.epochs={begun}")]).end();
-        assert!(ended.code == Some(0) && ended.said.contains(&whole), "{}", ended.said);
+        job.start_with(&["--resume"], &[&format!("data.epochs={begun}")]).end().with(0).saying(&[&whole]);
     }
 }
 
@@ -74,22 +66,21 @@ fn fewer_epochs_than_were_begun_are_refused() {
 fn other_rows_are_refused() {
     let job = killed();
     // The checkpoint remembers the files, not only their folder.
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let (before, after) = text.split_once("\"fingerprint\": ").unwrap();
     let end = after.find(|c: char| !c.is_ascii_digit()).unwrap();
     // Without its checksum, as an earlier program wrote it.
     let (after, _) = after[end..].split_once(",\n  \"checksum\"").unwrap();
     std::fs::write(&manifest, format!("{before}\"fingerprint\": 7{after}\n}}\n")).unwrap();
-    let ended = job.run(&["--resume"]).with(2);
-    assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
+    job.run(&["--resume"]).with(2).saying(&["the rows are not those of the checkpoint"]);
 }
 
 /// The manifest has no checksum, like those of earlier programs.
 #[test]
 fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
     let job = killed();
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let text = std::fs::read_to_string(&manifest).unwrap();
     let (signed, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
     std::fs::write(&manifest, format!("{}\n}}", signed.replacen("\"version\": 1", "\"version\": 77", 1))).unwrap();
@@ -98,8 +89,7 @@ fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
         let said = common::exits(2, job.checkpoint(what, &[]), &words);
         assert!(!said.contains("is damaged"), "{said}");
     }
-    let ended = job.run(&["--resume"]);
-    assert!(ended.code == Some(2) && ended.said.contains("it is not damaged"), "{}", ended.said);
+    job.run(&["--resume"]).with(2).saying(&["it is not damaged"]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub(crate) fn undisturbed(job: &Job) -> super::bits::Bits {
 }
 
 fn newest_manifest(job: &Job) -> String {
-    std::fs::read_to_string(job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()))).unwrap()
+    std::fs::read_to_string(job.newest_manifest()).unwrap()
 }
 
 /// As [`resumed`], of a run that trains on all rows.
@@ -33,8 +33,7 @@ fn resumed(format: &str, more: &[&str], kills: u64) -> (String, u64) {
         job.kill_after(next, flags);
         flags = &["--resume"];
     }
-    let ended = job.run(flags).with(0);
-    assert!(ended.said.contains("goes on from checkpoint"), "{}", ended.said);
+    let ended = job.run(flags).with(0).saying(&["goes on from checkpoint"]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     (ended.said, job.epochs())
 }
@@ -174,8 +173,7 @@ fn stale_look_ups_train_on_every_row_once() {
     let job = Job::new("parquet", &["train.staleness=4"]);
     job.kill_after(2, &[]);
     let ended = job.run(&["--resume"]).with(0);
-    let all = format!("trained on {} rows", forebay::actors::commas(job.epochs() * ROWS));
-    assert!(ended.said.contains(&all), "{}", ended.said);
+    ended.saying(&[&format!("trained on {} rows", forebay::actors::commas(job.epochs() * ROWS))]);
 }
 
 #[test]
@@ -201,7 +199,7 @@ fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
     flip(&job.checkpoints().join(&file));
     common::exits(2, job.checkpoint("verify", &[]), &[&file]);
     let ended = job.start_with(&["--resume"], &["table.shards=2"]).end().with(0);
-    assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
+    ended.saying(&[&format!("goes on from checkpoint {}", newest - 1)]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }
 
@@ -233,12 +231,8 @@ fn a_damaged_checkpoint_is_passed_over() {
     flip(&job.checkpoints().join(&file));
     common::exits(2, job.checkpoint("verify", &[]), &[&file, ", whole"]);
     common::exits(0, job.checkpoint("list", &[]), &[&format!("checkpoint {newest}: ")]);
-    let ended = job.run(&["--resume"]).with(0);
-    assert!(
-        ended.said.contains(&format!("checkpoint {newest} is not used")) && ended.said.contains(&file),
-        "{}",
-        ended.said
-    );
-    assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
+    let (not_used, older) =
+        (format!("checkpoint {newest} is not used"), format!("goes on from checkpoint {}", newest - 1));
+    job.run(&["--resume"]).with(0).saying(&[&not_used, &file, &older]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }

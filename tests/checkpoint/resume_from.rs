@@ -34,7 +34,7 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
     assert!(said.contains("INFO checkpoint 1 after "), "{said}");
     job.go_beyond(&folder);
     let ended = job.start_with(&["--resume-from", &at, "--resume"], &[&to]).end().with(0);
-    assert!(ended.said.contains(&format!("in {}: ", folder.display())), "{}", ended.said);
+    let ended = ended.saying(&[&format!("in {}: ", folder.display())]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     assert_eq!((job.files(), job.newest()), before);
 }
@@ -43,12 +43,12 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
 fn launch_goes_on_from_a_manifest() {
     let job = killed();
     let (_, to) = elsewhere(&job);
-    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let manifest = job.newest_manifest();
     let settings = [&to, "placement.readers=1", "placement.ps=1"];
     let mut flags = vec!["--resume-from", manifest.to_str().unwrap()];
     settings.iter().for_each(|setting| flags.extend(["--set", setting]));
-    let ended = job.run_command("launch", &flags).with(0);
-    assert!(ended.said.contains(&format!("goes on from checkpoint {} in ", job.newest())), "{}", ended.said);
+    let words = format!("goes on from checkpoint {} in ", job.newest());
+    let ended = job.run_command("launch", &flags).with(0).saying(&[&words]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
 

@@ -15,13 +15,15 @@ const ROWS: u64 = 12_000;
 
 const PS: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
 
-/// A run on hosts of its own, one for each process, with these lines.
-fn on_hosts(names: &[&str], lines: &[(&str, Line)], settings: &[String]) -> Run {
+/// The report of a run on hosts of its own, one for each process, with these lines.
+fn report_on_hosts(names: &[&str], lines: &[(&str, Line)], settings: &[String]) -> RunReport {
     let places: Vec<String> = names.iter().map(|name| name.replace(' ', "")).collect();
     let places: Vec<&str> = places.iter().map(String::as_str).collect();
     let hosts = Arc::new(Hosts::new(&places));
     lines.iter().for_each(|(name, line)| hosts.line(name, *line));
-    Run::on_hosts(&hosts, &places, "ps0", settings)
+    let mut run = Run::on_hosts(&hosts, &places, "ps0", settings);
+    start(&mut run, names);
+    report(&mut run, names)
 }
 
 /// Starts these processes; the trainer writes its report.
@@ -54,9 +56,7 @@ fn advised(report: &RunReport) -> Option<(&str, &str)> {
 #[test]
 fn a_ps_that_is_far_away_is_named_and_more_batches_under_way_are_advised() {
     let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=0"]);
-    let mut run = on_hosts(&PS, &[("ps1", far(60))], &settings);
-    start(&mut run, &PS);
-    let report = report(&mut run, &PS);
+    let report = report_on_hosts(&PS, &[("ps1", far(60))], &settings);
     let limit = report.analysis.limit.as_ref().unwrap();
     assert!(["staleness", "lookup", "push"].contains(&limit.name.as_str()), "{report}");
     let verdict = report.analysis.to_string();
@@ -67,9 +67,7 @@ fn a_ps_that_is_far_away_is_named_and_more_batches_under_way_are_advised() {
 #[test]
 fn a_ps_with_a_slow_network_is_named_and_nothing_is_advised_that_helps_all() {
     let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=8"]);
-    let mut run = on_hosts(&PS, &[("ps1", narrow(4))], &settings);
-    start(&mut run, &PS);
-    let report = report(&mut run, &PS);
+    let report = report_on_hosts(&PS, &[("ps1", narrow(4))], &settings);
     let limit = report.analysis.limit.as_ref().unwrap();
     assert_eq!((limit.bound(), limit.waits_for.as_deref()), (Some("table"), Some("shards")), "{report}");
     assert!(report.analysis.to_string().contains("ps 1 takes "), "{report}");
@@ -79,9 +77,7 @@ fn a_ps_with_a_slow_network_is_named_and_nothing_is_advised_that_helps_all() {
 #[test]
 fn networks_of_all_ps_that_are_full_are_relieved_by_one_more_ps() {
     let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=8"]);
-    let mut run = on_hosts(&PS, &[("ps0", narrow(4)), ("ps1", narrow(4))], &settings);
-    start(&mut run, &PS);
-    let report = report(&mut run, &PS);
+    let report = report_on_hosts(&PS, &[("ps0", narrow(4)), ("ps1", narrow(4))], &settings);
     let limit = report.analysis.limit.as_ref().unwrap();
     assert_eq!((limit.bound(), limit.waits_for.as_deref()), (Some("table"), Some("shards")), "{report}");
     assert_eq!(advised(&report), Some(("placement.ps", "3")), "{report}");
@@ -100,9 +96,7 @@ fn the_network_of_one_reader_among_four_is_named() {
     in_time(|_| {
         // Few batches may be on their way, so that the reader notices that its network is full.
         let settings = four_readers(&["placement.in_flight=2"]);
-        let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
-        start(&mut run, &FOUR);
-        let report = report(&mut run, &FOUR);
+        let report = report_on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
         let limit = report.analysis.limit.as_ref().unwrap();
         assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Link, "ship to receive"), "{report}");
         assert_eq!(limit.process.as_deref(), Some("reader 2"), "{report}");
@@ -116,9 +110,7 @@ fn a_reader_whose_batches_are_long_on_their_way_is_named() {
         // So many may be on their way at once, 16 leases, that the reader itself may notice nothing. A batch is a whole window: with four
         // for each, the trainer took as long for its steps on a busy machine as it waited for the batches.
         let settings = four_readers(&["train.batch_rows=1024", "placement.in_flight=16"]);
-        let mut run = on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
-        start(&mut run, &FOUR);
-        let report = report(&mut run, &FOUR);
+        let report = report_on_hosts(&FOUR, &[("reader2", narrow(1))], &settings);
         let limit = report.analysis.limit.as_ref().unwrap();
         assert_eq!((limit.bound(), limit.process.as_deref()), (Some("input"), Some("reader 2")), "{report}");
         assert!(report.analysis.to_string().contains("for batches of reader 2"), "{report}");

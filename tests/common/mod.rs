@@ -128,7 +128,12 @@ pub(crate) fn forebay(args: &[&str]) -> Command {
 
 /// Runs the program to its end. Returns its exit code and its output.
 pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
-    code_and_output(&forebay(args).output().expect("the program starts"))
+    ended(&mut forebay(args))
+}
+
+/// Runs a command to its end. Returns its exit code and its output.
+pub(crate) fn ended(command: &mut Command) -> (Option<i32>, String) {
+    code_and_output(&command.output().expect("the program starts"))
 }
 
 /// The version of the model at `model` after `train` or `launch` with a job file that saves it there.

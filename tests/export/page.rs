@@ -6,8 +6,10 @@ use crate::rows::{
     TWO_TOWERS, WEIGHTS, block, model, predict, python_says, rows,
 };
 
-/// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
-fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
+/// Trains a model: the reader of the page gets the scores of `predict` for all rows.
+fn check_reader(kind: &str, settings: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
     let script = dir.join("reader.py");
     std::fs::write(&script, block("model-folder.md", "python", "def score")).unwrap();
     let (model, data, out) = (model(dir, kind, settings), rows(dir, 4000, 1500), dir.join("scores"));
@@ -15,16 +17,15 @@ fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (us
     assert!(scores.iter().any(|score| (score - scores[0]).abs() > 0.01), "{kind}: the scores hardly differ");
     let said = python_says(&script, &[&model, &data, &out]);
     let numbers: Vec<&str> = said.split_whitespace().collect();
-    (numbers[0].parse().unwrap(), numbers[numbers.len() - 1].parse().unwrap())
+    assert_eq!(numbers[0], "1500");
+    let difference: f64 = numbers[numbers.len() - 1].parse().unwrap();
+    assert!(difference < 1e-6, "{kind} {settings:?}: {difference}");
 }
 
 #[test]
 fn the_reader_of_the_page_gets_the_scores_of_predict() {
     for kind in KINDS {
-        let dir = tempfile::tempdir().unwrap();
-        let (rows, difference) = read_by_the_page(dir.path(), kind, &[]);
-        assert_eq!(rows, 1500);
-        assert!(difference < 1e-6, "{kind}: {difference}");
+        check_reader(kind, &[]);
     }
 }
 
@@ -48,9 +49,7 @@ fn the_short_reader_gets_the_scores_of_a_model_on_criteos_columns() {
 #[test]
 fn it_reads_cross_layers_of_low_rank_and_a_tower_behind_them() {
     for settings in CROSSES {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), "dcn_v2", settings);
-        assert!(difference < 1e-6, "{settings:?}: {difference}");
+        check_reader("dcn_v2", settings);
     }
 }
 
@@ -58,71 +57,51 @@ fn it_reads_cross_layers_of_low_rank_and_a_tower_behind_them() {
 fn it_reads_heads_and_gates_of_final_mlp() {
     let of_tables = [&TABLES[..], &["model.first_context=['site', 'item']"]].concat();
     for settings in FINAL_MLPS.into_iter().chain([&of_tables[..]]) {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), "final_mlp", settings);
-        assert!(difference < 1e-6, "{settings:?}: {difference}");
+        check_reader("final_mlp", settings);
     }
 }
 
 #[test]
 fn it_reads_models_of_several_labels() {
     for (kind, settings) in KINDS_OF_LABELS {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), kind, settings);
-        assert!(difference < 1e-6, "{kind} {settings:?}: {difference}");
+        check_reader(kind, settings);
     }
 }
 
 #[test]
 fn it_reads_two_towers() {
     for settings in TWO_TOWERS {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), "two_towers", settings);
-        assert!(difference < 1e-6, "{settings:?}: {difference}");
+        check_reader("two_towers", settings);
     }
 }
 
 #[test]
 fn it_reads_means_half_precision_and_models_of_a_sample_of_the_negatives() {
-    let dir = tempfile::tempdir().unwrap();
     let settings = ["model.pooling=mean", "table.storage=f16", "data.negatives=0.5", "output.state=true"];
-    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &settings);
-    assert_eq!(rows, 1500);
-    assert!(difference < 1e-6, "{difference}");
+    check_reader("deep_fm", &settings);
 }
 
 #[test]
 fn it_reads_every_option_of_dense_features_buckets_and_crosses() {
-    let dir = tempfile::tempdir().unwrap();
-    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &OPTIONS);
-    assert_eq!(rows, 1500);
-    assert!(difference < 1e-6, "{difference}");
+    check_reader("deep_fm", &OPTIONS);
 }
 
 #[test]
 fn it_reads_attention_of_every_activation() {
     for setting in ["attention_activation=sigmoid", "attention_hidden=[7, 5]", "kind=custom", "activation=prelu"] {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), "din", &[&format!("model.{setting}")]);
-        assert!(difference < 1e-6, "{setting}: {difference}");
+        check_reader("din", &[&format!("model.{setting}")]);
     }
 }
 
 #[test]
 fn it_reads_lists_that_are_cut_and_poolings_of_slots() {
-    let dir = tempfile::tempdir().unwrap();
-    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &[LISTS]);
-    assert_eq!(rows, 1500);
-    assert!(difference < 1e-6, "{difference}");
+    check_reader("deep_fm", &[LISTS]);
 }
 
 #[test]
 fn it_reads_weights_of_values() {
     for kind in ["deep_fm", "lr"] {
-        let dir = tempfile::tempdir().unwrap();
-        let (rows, difference) = read_by_the_page(dir.path(), kind, &[WEIGHTS]);
-        assert_eq!(rows, 1500);
-        assert!(difference < 1e-6, "{kind}: {difference}");
+        check_reader(kind, &[WEIGHTS]);
     }
     let dir = tempfile::tempdir().unwrap();
     let manifest = |settings: &[&str]| -> serde_json::Value {
@@ -139,18 +118,13 @@ fn it_reads_tables_of_some_slots() {
     let towers = [&TABLES[..], &TOWERS_OF_TABLES].concat();
     let cases = [("wide_deep", &TABLES[..]), ("dcn_v2", &TABLES), ("lr", &TABLES), ("two_towers", &towers)];
     for (kind, settings) in cases.into_iter().chain(["deep_fm", "wide_deep"].map(|kind| (kind, &LINEAR_ONLY[..]))) {
-        let dir = tempfile::tempdir().unwrap();
-        let (rows, difference) = read_by_the_page(dir.path(), kind, settings);
-        assert_eq!(rows, 1500);
-        assert!(difference < 1e-6, "{kind}: {difference}");
+        check_reader(kind, settings);
     }
 }
 
 #[test]
 fn it_reads_every_setting_of_the_tower() {
     for setting in TOWER_SETTINGS {
-        let dir = tempfile::tempdir().unwrap();
-        let (_, difference) = read_by_the_page(dir.path(), "wide_deep", &[&format!("model.{setting}")]);
-        assert!(difference < 1e-6, "{setting}: {difference}");
+        check_reader("wide_deep", &[&format!("model.{setting}")]);
     }
 }

@@ -53,7 +53,7 @@ fn compare(cluster: &Cluster, dir: &Path, model: &str, rows: &Path, epochs: u64)
     let (copy, calm) = (dir.join("copy"), dir.join("calm"));
     cluster.fs(&["-get", model, copy.to_str().unwrap()]);
     let epochs = format!("data.epochs={epochs}");
-    common::exits(0, common::code_and_output(&train(rows, calm.to_str().unwrap(), &[&epochs]).output().unwrap()), &[]);
+    common::exits(0, common::ended(&mut train(rows, calm.to_str().unwrap(), &[&epochs])), &[]);
     assert!(contents(&copy) == contents(&calm), "the models differ");
 }
 

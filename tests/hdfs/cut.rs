@@ -77,7 +77,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, mut goes_on: impl FnMut(&[u8]) -
 }
 
 fn run(args: &[&str]) -> (Option<i32>, String) {
-    common::code_and_output(&common::forebay(args).env_remove("HADOOP_CONF_DIR").output().unwrap())
+    common::ended(common::forebay(args).env_remove("HADOOP_CONF_DIR"))
 }
 
 /// A bug: one cut connection in the moment of the last rename, and all that was written was removed.

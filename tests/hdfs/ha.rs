@@ -90,11 +90,9 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     cluster.kill_namenode(1);
     cluster.failover(2);
     // A new process finds the active NameNode, though the settings name the dead one first.
-    let (code, said) = common::code_and_output(
-        &common::forebay(&["data", "inspect", "--json", &cluster.at("/ha-rows")])
-            .env("HADOOP_CONF_DIR", cluster.conf_dir())
-            .output()
-            .unwrap(),
+    let (code, said) = common::ended(
+        common::forebay(&["data", "inspect", "--json", &cluster.at("/ha-rows")])
+            .env("HADOOP_CONF_DIR", cluster.conf_dir()),
     );
     assert!(code == Some(0) && said.contains("\"rows\":4000"), "{said}");
     // It prints its progress every ten seconds. It still does, it begins epoch after epoch, and it drains like any other.

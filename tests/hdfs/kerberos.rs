@@ -40,7 +40,7 @@ fn with_keytab(mut command: Command, cluster: &Cluster, principal: &str) -> (Opt
     command
         .env("FOREBAY_KERBEROS_PRINCIPAL", principal)
         .env("FOREBAY_KERBEROS_KEYTAB", cluster.krb5_dir().join("reader.keytab"));
-    common::code_and_output(&command.output().unwrap())
+    common::ended(&mut command)
 }
 
 fn assert_all_rows((code, said): (Option<i32>, String)) {
@@ -64,13 +64,13 @@ fn a_ticket_is_accepted() {
         .output()
         .expect("kinit is installed by `make setup`");
     assert!(kinit.status.success(), "{}", String::from_utf8_lossy(&kinit.stderr));
-    assert_all_rows(common::code_and_output(&inspect(&cluster, "/rows").env("KRB5CCNAME", &tickets).output().unwrap()));
+    assert_all_rows(common::ended(inspect(&cluster, "/rows").env("KRB5CCNAME", &tickets)));
 }
 
 #[test]
 fn without_a_ticket_the_error_says_how_to_get_one() {
     let cluster = cluster();
-    let said = common::exits(2, common::code_and_output(&inspect(&cluster, "/rows").output().unwrap()), &[]);
+    let said = common::exits(2, common::ended(&mut inspect(&cluster, "/rows")), &[]);
     for word in [cluster.url(), "Kerberos", "kinit", "FOREBAY_KERBEROS_KEYTAB"] {
         assert!(said.contains(word), "no {word} in: {said}");
     }

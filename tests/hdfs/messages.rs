@@ -8,7 +8,7 @@ use crate::common;
 fn said(user: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = common::forebay(args);
     command.env("HADOOP_USER_NAME", user).env("FOREBAY_HDFS_TIMEOUT", "2").env_remove("HADOOP_CONF_DIR");
-    common::code_and_output(&command.output().unwrap())
+    common::ended(&mut command)
 }
 
 fn says(user: &str, args: &[&str], code: i32, parts: &[&str]) {

@@ -89,7 +89,7 @@ fn a_folder_that_is_left_out_need_not_be_readable() {
     put(&cluster, &[("/reading/beside/part-0.parquet", &rows), ("/reading/beside/_temporary/0/part-1.parquet", half)]);
     let inspected = || {
         let mut command = common::forebay(&["data", "inspect", &cluster.at("/reading/beside")]);
-        common::code_and_output(&command.env("HADOOP_USER_NAME", "eve").output().unwrap())
+        common::ended(command.env("HADOOP_USER_NAME", "eve"))
     };
     cluster.fs(&["-chmod", "700", "/reading/beside/_temporary"]);
     common::exits(0, inspected(), &["1,000 rows"]);
@@ -154,9 +154,7 @@ fn a_folder_above_links_of_a_mount_table_has_their_rows_too() {
     ];
     let text = format!("<configuration>{}</configuration>", links.concat());
     std::fs::write(conf.path().join("core-site.xml"), text).unwrap();
-    let said = |args: &[&str]| {
-        common::code_and_output(&common::forebay(args).env("HADOOP_CONF_DIR", conf.path()).output().unwrap())
-    };
+    let said = |args: &[&str]| common::ended(common::forebay(args).env("HADOOP_CONF_DIR", conf.path()));
     for (path, expected) in [
         ("/data", "3,000 rows"),
         ("/data/*.parquet", "2,000 rows"),

@@ -274,7 +274,7 @@ fn permissions_and_quotas_are_named_and_leave_no_files() {
     let synth = |out: &str| {
         let mut command = common::forebay(&["data", "synth", "--rows", "2000", "--out", out]);
         command.env("HADOOP_USER_NAME", "eve");
-        common::code_and_output(&command.output().unwrap())
+        common::ended(&mut command)
     };
     common::exits(2, synth(&cluster.at("/writing/forbidden/rows")), &["permission denied", "user=eve"]);
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());

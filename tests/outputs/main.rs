@@ -116,11 +116,11 @@ fn a_result_that_cannot_be_printed_is_a_fault() {
     }
 }
 
-/// Runs a training that must be refused before it trains. Returns its output.
-fn refused(command: &mut Command, code: i32) -> String {
-    let (found, text) = common::code_and_output(&command.output().unwrap());
-    assert!(found == Some(code) && !text.contains("trained on"), "{found:?}, expected {code}: {text}");
-    text
+/// Runs a command that must be refused before it trains, with these words.
+#[track_caller]
+fn refused(command: &mut Command, words: &[&str]) {
+    let text = common::exits(2, common::ended(command), words);
+    assert!(!text.contains("trained on"), "{text}");
 }
 
 #[test]
@@ -140,26 +140,24 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
             } else {
                 run.args(["--set", "placement.readers=0"]);
             }
-            let text = refused(run.arg("--report").arg(&report), 2);
-            assert!(text.contains("cannot write the report to") && text.contains(words), "{command} {path}: {text}");
+            refused(run.arg("--report").arg(&report), &["cannot write the report to", words]);
         }
         assert!(!model.exists());
     }
     // A file of another kind is not replaced, and nothing is put into the folder of the model.
     let file = dir.path().join("file");
-    let text = refused(train(dir.path(), &[]).arg("--report").arg(&file), 2);
-    assert!(text.contains("a file of another kind is there"), "{text}");
+    refused(train(dir.path(), &[]).arg("--report").arg(&file), &["a file of another kind is there"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "dear");
     fs::create_dir(&model).unwrap();
     std::os::unix::fs::symlink(&model, dir.path().join("link")).unwrap();
     for argument in ["--report", "--tensorboard"] {
-        let text = refused(train(dir.path(), &[&setting]).arg(argument).arg(dir.path().join("link/within")), 2);
-        assert!(text.contains("in the folder of the model"), "{text}");
+        refused(
+            train(dir.path(), &[&setting]).arg(argument).arg(dir.path().join("link/within")),
+            &["in the folder of the model"],
+        );
     }
-    let text = refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), 2);
-    assert!(text.contains("in the folder of the model"), "{text}");
-    let text = refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), 2);
-    assert!(text.contains("which is not a folder"), "{text}");
+    refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), &["in the folder of the model"]);
+    refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), &["which is not a folder"]);
     let again = dir.path().join("again");
     fs::write(&again, "").unwrap();
     for _ in 0..2 {
@@ -176,7 +174,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     // A report that is there is replaced at the end and not before.
     let old = dir.path().join("old.json");
     fs::write(&old, "dear").unwrap();
-    refused(train(dir.path(), &["data.eval=/nowhere"]).arg("--report").arg(&old), 2);
+    refused(train(dir.path(), &["data.eval=/nowhere"]).arg("--report").arg(&old), &[]);
     assert_eq!(fs::read_to_string(&old).unwrap(), "dear");
     assert!(train(dir.path(), &[]).arg("--report").arg(&old).output().unwrap().status.success());
     assert!(fs::read_to_string(&old).unwrap().starts_with('{'));
@@ -220,7 +218,7 @@ fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
             "--set",
             if command == "launch" { "placement.readers=1" } else { "placement.readers=0" },
         ]);
-        let (code, text) = common::code_and_output(&run.output().unwrap());
+        let (code, text) = common::ended(&mut run);
         assert!(
             code == Some(6) && text.contains("cannot write the report to `/dev/full`"),
             "{command}: {code:?} {text}"
@@ -252,8 +250,10 @@ fn a_folder_on_hdfs_is_known_by_each_name_of_its_cluster() {
         ("hdfs://127.0.0.1:1/al/m/", "hdfs://Names/al/m/ck"),
     ] {
         let places = [&format!("output.model={model}")[..], &format!("checkpoint.to={checkpoints}")];
-        let text = refused(train(dir.path(), &places).env("HADOOP_CONF_DIR", dir.path()), 2);
-        assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
+        refused(
+            train(dir.path(), &places).env("HADOOP_CONF_DIR", dir.path()),
+            &["checkpoint.to is", "in the folder of the model"],
+        );
     }
 }
 
@@ -262,15 +262,15 @@ fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_re
     let dir = tempfile::tempdir().unwrap();
     let (model, setting) = output(dir.path());
     let checkpoints = format!("checkpoint.to={}", model.join("checkpoints").display());
-    let text = refused(&mut train(dir.path(), &[&setting, &checkpoints]), 2);
-    assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
+    refused(&mut train(dir.path(), &[&setting, &checkpoints]), &["checkpoint.to is", "in the folder of the model"]);
     fs::create_dir(&model).unwrap();
     std::os::unix::fs::symlink(&model, dir.path().join("link")).unwrap();
     let checkpoints = format!("checkpoint.to={}", dir.path().join("link/checkpoints").display());
-    let text = refused(&mut train(dir.path(), &[&setting, &checkpoints]), 2);
-    assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
-    let text = refused(&mut train(dir.path(), &["checkpoint.to=/proc/nowhere/checkpoints"]), 2);
-    assert!(text.contains("checkpoints could not be written to checkpoint.to"), "{text}");
+    refused(&mut train(dir.path(), &[&setting, &checkpoints]), &["checkpoint.to is", "in the folder of the model"]);
+    refused(
+        &mut train(dir.path(), &["checkpoint.to=/proc/nowhere/checkpoints"]),
+        &["checkpoints could not be written to checkpoint.to"],
+    );
     let there = dir.path().join("there");
     assert!(train(dir.path(), &[&format!("checkpoint.to={}", there.display())]).output().unwrap().status.success());
     assert_eq!(fs::read_dir(there).unwrap().count(), 0, "what was written to try is gone");
@@ -281,7 +281,7 @@ fn a_job_that_is_refused_leaves_no_event_file() {
     let dir = tempfile::tempdir().unwrap();
     let board = dir.path().join("board");
     for wrong in ["data.eval=/nowhere", "train.batch_rows=0"] {
-        refused(train(dir.path(), &[wrong]).arg("--tensorboard").arg(&board), 2);
+        refused(train(dir.path(), &[wrong]).arg("--tensorboard").arg(&board), &[]);
         assert_eq!(fs::read_dir(&board).unwrap().count(), 0, "{wrong}");
     }
 }
@@ -306,8 +306,7 @@ fn a_folder_that_is_not_a_model_is_called_so_by_every_command() {
             &["eval", "--data", &rows, "--model"],
             &["predict", "--out", "-", "--data", &rows, "--model"],
         ] {
-            let text = refused(common::forebay(command).arg(folder), 2);
-            assert!(text.contains("is not a model folder") && text.contains(words), "{command:?}: {text}");
+            refused(common::forebay(command).arg(folder), &["is not a model folder", words]);
         }
     }
 }
@@ -320,15 +319,16 @@ fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
     let long = dir.path().join("x".repeat(300));
     // Not even root makes a folder in /proc.
     for place in [Path::new("/proc/nowhere/model"), &inside, &long] {
-        let text = refused(&mut train(dir.path(), &[&format!("output.model={}", place.display())]), 2);
-        assert!(text.contains("could not be saved at output.model"), "{text}");
+        refused(
+            &mut train(dir.path(), &[&format!("output.model={}", place.display())]),
+            &["could not be saved at output.model"],
+        );
     }
     // Something else is where the model of a drained run would go.
     let (_, setting) = output(dir.path());
     fs::create_dir(dir.path().join("model.partial")).unwrap();
     fs::write(dir.path().join("model.partial/letters"), "dear").unwrap();
-    let text = refused(&mut train(dir.path(), &[&setting]), 2);
-    assert!(text.contains("model.partial") && text.contains("not a model"), "{text}");
+    refused(&mut train(dir.path(), &[&setting]), &["model.partial", "not a model"]);
     assert!(train(dir.path(), &[&setting, "output.on_drain=replace"]).output().unwrap().status.success());
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 4, "rows, the file, the model and model.partial: {left:?}");
@@ -358,13 +358,15 @@ fn rows_that_cannot_be_evaluated_are_refused_before_the_training() {
     {
         let mut command = common::forebay(&["train"]);
         command.arg(&job).args(["--set", "model.kind=lr", "--set"]);
-        let text = refused(command.arg(format!("data.eval={}", path(name).display())), 2);
-        assert!(text.contains("could not be evaluated on data.eval") && text.contains(words), "{name}: {text}");
+        refused(
+            command.arg(format!("data.eval={}", path(name).display())),
+            &["could not be evaluated on data.eval", words],
+        );
     }
     let mut command = common::forebay(&["train"]);
     command.arg(&job).args(["--set", "model.kind=lr", "--set"]);
     let eval = format!("data.eval={}", path("train.parquet").display());
-    common::exits(0, common::code_and_output(&command.arg(eval).output().unwrap()), &["evaluated on"]);
+    common::exits(0, common::ended(command.arg(eval)), &["evaluated on"]);
 }
 
 #[test]
@@ -374,7 +376,7 @@ fn a_model_does_not_replace_a_folder_with_the_manifest_of_something_else() {
     fs::create_dir(&model).unwrap();
     for manifest in [r#"{ "format": "forebay export", "version": 1 }"#, r#"{ "name": "a web page" }"#] {
         fs::write(model.join("manifest.json"), manifest).unwrap();
-        let (code, text) = common::code_and_output(&train(dir.path(), &[&setting]).output().unwrap());
+        let (code, text) = common::ended(&mut train(dir.path(), &[&setting]));
         assert!(code == Some(2) && text.contains("it holds something that is not a model"), "{text}");
         assert_eq!(fs::read_to_string(model.join("manifest.json")).unwrap(), manifest);
     }
@@ -412,12 +414,12 @@ fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
 #[test]
 fn a_job_without_a_place_for_the_model_warns_before_and_says_so_after() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, text) = common::code_and_output(&train(dir.path(), &[]).output().unwrap());
+    let (code, text) = common::ended(&mut train(dir.path(), &[]));
     assert_eq!(code, Some(0), "{text}");
     assert!(text.contains("the model will not be saved: the job has no output.model"), "{text}");
     assert!(text.contains("the model was not saved: the job has no output.model"), "{text}");
     let (_, setting) = output(dir.path());
-    let (_, text) = common::code_and_output(&train(dir.path(), &[&setting]).output().unwrap());
+    let (_, text) = common::ended(&mut train(dir.path(), &[&setting]));
     assert!(text.contains("saved") && !text.contains("not saved") && !text.contains("not be saved"), "{text}");
 }
 
@@ -459,9 +461,8 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
     let on = |name: &str| disk.0.join(name).display().to_string();
-    let run = |command: &mut Command| common::code_and_output(&command.output().unwrap());
     let done = |command: &mut Command| {
-        common::exits(0, run(command), &[]);
+        common::exits(0, common::ended(command), &[]);
     };
     // Models off the disk, with other weights, so that every output differs from the older one.
     let model = |seed: u32| {
@@ -508,7 +509,7 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
         assert!(bytes > 10_000, "{name}: {bytes} bytes");
         for left in [0, 4096, bytes as u64 / 2] {
             disk.fill_but(left);
-            let (code, text) = run(&mut write(1));
+            let (code, text) = common::ended(&mut write(1));
             disk.empty();
             // A finished model is saved off the disk.
             let expected = if text.contains("was saved at") { 2 } else { 3 };
@@ -540,13 +541,10 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
     let trained = |epochs: u64, more: &[&str]| {
         let mut command = train(dir.path(), &settings);
         let command = command.args(["--set", &format!("data.epochs={epochs}")]).args(more);
-        common::exits(0, common::code_and_output(&command.output().unwrap()), &[])
+        common::exits(0, common::ended(command), &[])
     };
-    let listed = |command: &str| {
-        let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", command, &to]).output().unwrap());
-        assert_eq!(code, Some(0), "{text}");
-        text
-    };
+    let listed =
+        |command: &str| common::exits(0, common::ended(&mut common::forebay(&["checkpoint", command, &to])), &[]);
     // Two checkpoints at least: for that a fast machine needs more rows.
     let epochs = (0..8).map(|attempt| 40_u64 << attempt).find(|epochs| {
         let _ = fs::remove_dir_all(&to);
@@ -562,11 +560,11 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
             trained(epochs << attempt, &["--resume"]).contains("a checkpoint failed, and the run goes on")
         };
         assert!((1..8).any(fails), "{left} bytes left: no checkpoint failed");
-        let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap());
+        let (code, text) = common::ended(&mut common::forebay(&["checkpoint", "compact", &to]));
         disk.empty();
         assert!(code == Some(3) && text.contains("the disk is full"), "{left} bytes left: {code:?} {text}");
         assert!(disk.contents("checkpoints") == old, "{left} bytes left: {text}");
     }
     listed("verify");
-    common::exits(0, common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap()), &[]);
+    common::exits(0, common::ended(&mut common::forebay(&["checkpoint", "compact", &to])), &[]);
 }

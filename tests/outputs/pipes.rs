@@ -138,7 +138,7 @@ fn a_report_to_a_named_pipe_that_nobody_reads_is_an_error_after_the_model_is_sav
     let dir = tempfile::tempdir().unwrap();
     let report = pipe(dir.path(), "report.json");
     let mut run = common::forebay(&["train"]);
-    let ran = common::code_and_output(&run.arg(job(dir.path(), "")).arg("--report").arg(&report).output().unwrap());
+    let ran = common::ended(run.arg(job(dir.path(), "")).arg("--report").arg(&report));
     common::exits(6, ran, &["no process reads the pipe"]);
     assert_eq!(forebay::Model::load(dir.path().join("model"), 1).unwrap().training.unwrap().rows, 2000);
 }

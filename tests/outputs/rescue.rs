@@ -7,13 +7,22 @@ use std::process::Command;
 
 use forebay::Model;
 use forebay::pipelines::{RunEnd, TrainingSummary};
+use tempfile::TempDir;
 
 use super::common::{self, Background};
 use super::disk::Disk;
 use super::train;
 
-/// Space for the file that is written to try the place, and not for a model.
 const LITTLE: u64 = 16384;
+
+/// A folder with a disk in it, which has space for the file that is written to try the place, but not for a model. `None`: it cannot be
+/// mounted.
+fn full_disk() -> Option<(TempDir, Disk)> {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Disk::mount(dir.path().join("disk"))?;
+    disk.fill_but(LITTLE);
+    Some((dir, disk))
+}
 
 /// A job whose model goes to the disk.
 fn onto(disk: &Disk) -> String {
@@ -46,9 +55,7 @@ fn same_model(one: &Path, other: &Path) -> bool {
 
 #[test]
 fn a_model_is_saved_when_the_full_disk_has_room_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10min"]));
     run.wait_for("the model is not saved yet", 1);
     disk.empty();
@@ -59,9 +66,7 @@ fn a_model_is_saved_when_the_full_disk_has_room_again() {
 
 #[test]
 fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut tries_again = false;
     for number in 1..=20 {
         let output = train(dir.path(), &[&onto(&disk), "output.retry_for=1s"]).output().unwrap();
@@ -83,9 +88,7 @@ fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
 
 #[test]
 fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
     run.wait_for("the model is not saved yet", 1);
     run.signal("-TERM");
@@ -96,21 +99,19 @@ fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
 #[test]
 fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
     for staleness in ["0", "{ exactly = 2 }"] {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let Some((dir, disk)) = full_disk() else { return };
         let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
         let staleness = format!("train.staleness={staleness}");
         let fixed = [staleness.as_str(), "train.batch_rows=128", "train.threads=1"];
         let checkpoints = format!("checkpoint.to={}", to.display());
         let model = onto(&disk);
         let more = [&fixed[..], &[model.as_str(), checkpoints.as_str()]].concat();
-        disk.fill_but(LITTLE);
-        let text = common::exits(3, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
+        let text = common::exits(3, common::ended(&mut train(dir.path(), &more)), &[]);
         let said = format!("checkpoint 1 in {} has all 2,000 rows: --resume saves the model", to.display());
         assert!(text.contains(&said) && text.contains("the disk is full"), "{text}");
         assert!(!dir.path().join("model.rescued").exists(), "{text}");
         disk.empty();
-        let ran = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
+        let ran = common::ended(train(dir.path(), &more).arg("--resume"));
         let text = common::exits(0, ran, &["goes on from checkpoint 1", "trained on 2,000 rows"]);
         let place = format!("output.model={}", undisturbed.display());
         let more = [&fixed[..], &[place.as_str()]].concat();
@@ -124,8 +125,7 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
 /// The run that goes on from the checkpoint stops early again, at once.
 #[test]
 fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let Some((dir, disk)) = full_disk() else { return };
     let eval = format!("data.eval={}", common::parquet(dir.path(), 2000, 500).display());
     // No evaluation is better by so much: it stops after the second of many.
     let early = [
@@ -138,16 +138,14 @@ fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let (to, undisturbed) = (dir.path().join("checkpoints"), dir.path().join("undisturbed"));
     let (model, checkpoints) = (onto(&disk), format!("checkpoint.to={}", to.display()));
     let more = [&early[..], &small, &[model.as_str(), checkpoints.as_str()]].concat();
-    disk.fill_but(LITTLE);
-    let ran = common::code_and_output(&train(dir.path(), &more).output().unwrap());
+    let ran = common::ended(&mut train(dir.path(), &more));
     let text = common::exits(3, ran, &["checkpoint 1 in", "rows: --resume saves the model"]);
     assert!(!dir.path().join("model.rescued").exists(), "{text}");
     disk.empty();
-    let (code, text) = common::code_and_output(&train(dir.path(), &more).arg("--resume").output().unwrap());
-    assert_eq!(code, Some(0), "{text}");
+    let text = common::exits(0, common::ended(train(dir.path(), &more).arg("--resume")), &[]);
     let place = format!("output.model={}", undisturbed.display());
     let more = [&early[..], &small, &[place.as_str()]].concat();
-    let calm = common::exits(0, common::code_and_output(&train(dir.path(), &more).output().unwrap()), &[]);
+    let calm = common::exits(0, common::ended(&mut train(dir.path(), &more)), &[]);
     // Rows of the first epoch, no more.
     let trained = |text: &str| text.lines().find(|line| line.starts_with("stopped early, after ")).unwrap().to_owned();
     assert_eq!(trained(&text), trained(&calm));
@@ -173,14 +171,12 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         &["placement.trainers=2"],
         &["placement.readers=1", "placement.trainers=2", "train.sync=true"],
     ] {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+        let Some((dir, disk)) = full_disk() else { return };
         let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
-        disk.fill_but(LITTLE);
         let model = onto(&disk);
         let more = [placement, &[model.as_str(), checkpoints.as_str()]].concat();
         let mut launch = launch(dir.path(), &more);
-        let (code, text) = common::code_and_output(&launch.output().unwrap());
+        let (code, text) = common::ended(&mut launch);
         assert_eq!(code, Some(3), "{placement:?}: {text}");
         for words in ["the disk is full", "checkpoint 1 in", "has all 2,000 rows: --resume saves the model"] {
             assert!(text.contains(words), "{placement:?}: no `{words}` in: {text}");
@@ -188,7 +184,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         assert!(!text.contains("starts it again"), "{placement:?}: {text}");
         assert_eq!(text.matches("all members joined").count(), 1, "{placement:?}: {text}");
         disk.empty();
-        let (code, text) = common::code_and_output(&launch.arg("--resume").output().unwrap());
+        let (code, text) = common::ended(launch.arg("--resume"));
         assert_eq!(code, Some(0), "{placement:?}: {text}");
         assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
         assert_eq!(rows_of(&disk.0.join("model")), 2000);
@@ -197,9 +193,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
 
 #[test]
 fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not_train_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let output = launch(dir.path(), &["placement.readers=1", &onto(&disk)]).output().unwrap();
     let text = common::exits(2, common::code_and_output(&output), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
@@ -209,9 +203,7 @@ fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not
 /// A bug: it began anew, and would have trained for hours to fail again.
 #[test]
 fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
-    disk.fill_but(LITTLE);
+    let Some((dir, disk)) = full_disk() else { return };
     let mut run = launch(dir.path(), &["placement.readers=1", &onto(&disk)]);
     let output = run.current_dir(&disk.0).env("TMPDIR", &disk.0).output().unwrap();
     let text = common::exits(3, common::code_and_output(&output), &["could not be saved anywhere", "the disk is full"]);

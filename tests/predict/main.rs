@@ -306,8 +306,7 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
         assert!(code == Some(2) && said.contains(words), "{words}: {code:?} {said}");
         assert_eq!(names(dir.path()), before, "{words}");
     }
-    let (code, said) = common::run(&arguments(&path("damaged"), &data, &scores));
-    assert!(code == Some(2) && said.contains("shard-0000.parquet"), "{code:?} {said}");
+    common::exits(2, common::run(&arguments(&path("damaged"), &data, &scores)), &["shard-0000.parquet"]);
     // An empty input is refused on standard output, too, before a header is written.
     let output = common::forebay(&arguments(&model, &path("empty.parquet"), Path::new("-"))).output().unwrap();
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");

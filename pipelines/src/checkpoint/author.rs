@@ -1,4 +1,4 @@
-//! Who writes into a folder of checkpoints: a start of a run. Two starts that go on from one checkpoint are the same run, and only one of
+//! The author of checkpoints in a folder: one start of a run. Two starts may go on from the same checkpoint, as the same run; only one of
 //! them may write.
 
 use super::manifest::CheckpointManifest;

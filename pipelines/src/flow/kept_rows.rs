@@ -1,4 +1,4 @@
-//! What travels with the rows of a batch to a sink that says something about each row.
+//! Columns of the input that travel with the rows of a batch to the sinks that write or measure each row, and why a row is bad.
 
 use std::sync::Arc;
 

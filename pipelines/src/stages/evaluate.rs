@@ -1,6 +1,6 @@
-//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows, of several labels over those that have
-//! the label. It keeps 8 bytes per row and label, 4 more if
-//! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
+//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows; with several labels, each label over the
+//! rows that have it. The sink keeps 8 bytes per row and label, 4 more per row if rows have weights, and 4 more per row for each column of
+//! `[evaluation]`. It blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_job::EvaluationOptions;

@@ -19,14 +19,14 @@ use crate::stop::Stop;
 /// The argument of `forebay role` that says that the run drains.
 const DRAINS: &str = "--drains";
 
-/// When a run is over or cannot go on, its processes learn that from the coordinator and end by themselves. Those that have not
+/// When a run is over or cannot go on, its processes learn that from the coordinator and end by themselves. Processes that have not
 /// ended after this time get SIGTERM.
 const BY_THEMSELVES: Duration = Duration::from_secs(4);
 
-/// Those that have not ended this long after SIGTERM get SIGKILL.
+/// Processes that have not ended this long after SIGTERM get SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// The same for processes of a run that had not begun: they have nothing to save.
+/// As [`GRACE`], but for processes of a run that had not begun: they have nothing to save.
 const UNUSED: Duration = Duration::from_secs(2);
 
 /// The processes of a run.

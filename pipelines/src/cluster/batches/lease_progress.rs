@@ -29,7 +29,7 @@ struct State {
     reporting: bool,
     /// The reader begins no more windows.
     closed: bool,
-    /// It gives back those that it has begun, too.
+    /// The reader also gives back the windows that it has begun.
     gives_all_back: bool,
     /// Trainers take the batches of all readers in the order of the data.
     in_order: bool,

@@ -165,7 +165,7 @@ impl SendQueue {
         self.notify_all();
     }
 
-    /// Wakes those that wait for room, and those that wait for credit: another batch may now be first and need none.
+    /// Wakes the tasks that wait for room, and those that wait for credit: another batch may now be first, and need no credit.
     fn notify_all(&self) {
         self.state.notify();
         self.sendable.iter().for_each(Notify::notify_waiters);

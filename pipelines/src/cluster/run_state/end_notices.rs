@@ -31,7 +31,7 @@ impl EndNotices {
         Self { expected, asked: BTreeSet::new(), notified: BTreeSet::new(), waiting: BTreeSet::new() }
     }
 
-    /// Another attempt begins. `present`: those that took part in the last one, and will ask what this one goes on from.
+    /// Another attempt begins. `present`: the processes of the last attempt, which will ask what this one goes on from.
     pub(super) fn begin_attempt(&mut self, present: impl Iterator<Item = (Role, u32)>) {
         self.expected.extend(present);
         (self.asked, self.notified, self.waiting) = Default::default();
@@ -65,7 +65,7 @@ impl EndNotices {
         self.notified.insert((role, rank));
     }
 
-    /// How long to wait for those that do not know of the failure, if these processes have joined.
+    /// How long to wait for the processes that do not know of the failure. `joined`: the processes that have joined.
     pub(super) fn timeout_after_failure(&self, joined: &BTreeSet<(Role, u32)>) -> Duration {
         let Self { expected, asked, notified, .. } = self;
         if asked.iter().any(|process| !joined.contains(process) && !notified.contains(process)) {

@@ -108,8 +108,8 @@ impl RunState {
         }
     }
 
-    /// Whether the run still needs a ps or a trainer. When every row is trained on, only the first trainer has something left to do, and
-    /// those that have not pushed all.
+    /// Whether the run still needs a ps or a trainer. When every row is trained on, it needs the ps, the first trainer, and the
+    /// trainers that have not pushed all gradients.
     fn needs(&self, member: &MemberState) -> bool {
         let MemberState { role, rank, .. } = *member;
         self.phase != RunPhase::Finished || role == Role::Ps || rank == 0 || !self.has_pushed_all(role, rank)

@@ -34,7 +34,7 @@ pub(super) struct SimPs {
     /// The rows of a run that looks ahead.
     table: Option<Table>,
     once: ExactlyOnce<Vec<BatchId>>,
-    /// Those that wait for the end of a round.
+    /// The pushes that wait for the end of a round.
     waiting: Vec<(Caller, Receiver<Outcome>)>,
     /// By rank of the trainer: the newest incarnation that has pushed.
     newest: BTreeMap<u32, u64>,
