@@ -104,8 +104,12 @@ mod tests {
             [("", "write_to is empty"), ("hdfs://ns/bad", "write_to is hdfs://ns/bad, expected a local folder")]
         {
             let setting = format!("data.on_bad_row={{ write_to = '{folder}' }}");
-            let said = Job::from_toml("", &[setting]).unwrap().check().unwrap_err().to_string();
+            let job = Job::from_toml("", &[setting]).unwrap();
+            let said = job.check().unwrap_err().to_string();
             assert!(said.contains(reason), "{said}");
+            assert_eq!(job.check_saved().unwrap_err().to_string(), said);
+            // A model of an earlier version may have been trained so.
+            job.check_trained().unwrap();
         }
     }
 

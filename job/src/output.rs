@@ -64,8 +64,8 @@ impl OutputOptions {
     }
 
     /// The folder of a model is replaced as a whole, and only if it holds a model: nothing else of the run may be in it.
-    pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
-        let bad_rows = match &job.data.on_bad_row {
+    pub(super) fn check(&self, job: &Job, on_bad_row: &OnBadRow) -> Result<(), Fault> {
+        let bad_rows = match on_bad_row {
             OnBadRow::WriteTo(folder) => Some(folder.to_string_lossy().into_owned()),
             _ => None,
         };
