@@ -91,6 +91,7 @@ impl JobModel {
         move || {
             let mut model = factory()?;
             model.load(&dense)?;
+            drop(dense);
             model.pack_weights();
             Ok(model)
         }
