@@ -132,10 +132,8 @@ mod tests {
 
     #[test]
     fn numbers_that_would_overflow_are_refused_by_their_field() {
-        let check = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-            Job::from_toml("", &settings).unwrap().check().map_err(|fault| fault.to_string())
-        };
+        let check =
+            |settings: &[&str]| Job::with_settings("", settings).unwrap().check().map_err(|fault| fault.to_string());
         for (field, most) in [
             ("data.epochs", 1_000_000_000_u64),
             ("data.read_rows", 1 << 20),

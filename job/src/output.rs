@@ -90,10 +90,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_a_run_fills_in_the_folder_of_its_model_is_refused() {
-        let checked = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            Job::from_toml("", &settings).unwrap().check()
-        };
+        let checked = |settings: &[&str]| Job::with_settings("", settings).unwrap().check();
         for (model, other) in [
             ("rows/model", "rows/model"),
             ("rows/model/", "./rows/model/checkpoints"),

@@ -140,8 +140,7 @@ mod tests {
     use super::*;
 
     fn memory(settings: &[&str]) -> (DenseMemory, Job, ModelSpec) {
-        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        let job = Job::from_toml("[columns]\ndense = ['d1..d3']\nslots = ['a', 'b']\n", &settings).unwrap();
+        let job = Job::with_settings("[columns]\ndense = ['d1..d3']\nslots = ['a', 'b']\n", settings).unwrap();
         let spec = job.model_spec().unwrap();
         (DenseMemory::of(&job, &spec), job, spec)
     }

@@ -155,7 +155,7 @@ mod tests {
         for (dense, tensors) in [("trainer", 3), ("ps", 1)] {
             let at = format!("placement.dense={dense}");
             let settings = ["model.kind=lr", "train.optimizer.kind=adam", "placement.ps=1", "columns.dense=[]", &at];
-            let job = Job::from_toml("", &settings.map(str::to_owned)).unwrap();
+            let job = Job::with_settings("", &settings).unwrap();
             let model = (JobModel::of(&job, &Registry::default()).unwrap().factory)().unwrap();
             // The number of steps, and for each moment the bias.
             assert_eq!(model.optimizer().len(), tensors, "{dense}");
