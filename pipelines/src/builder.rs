@@ -113,7 +113,8 @@ impl TrainingBuilder {
         self
     }
 
-    /// Wires the run. If it goes on from a model or a checkpoint, checks before that it can end, and blocks until the rows are in the table.
+    /// Wires the run. If it goes on from a model or a checkpoint, checks first what can be checked without it, and blocks until its rows are
+    /// in the table.
     ///
     /// # Errors
     /// As [`Training::start`], if the run goes on from a model or a checkpoint: what can be found before these are loaded.

@@ -7,6 +7,8 @@ use forebay_job::{Backend, DenseAt, Job};
 use forebay_models::{ModelSpec, NativeModel};
 use serde::Serialize;
 
+use crate::staleness::MOST_UNDER_WAY;
+
 /// The dense parameters of a built-in model, and the bytes that they take in a process that trains: at the same time, and at most. Only the
 /// state of the optimizer may be elsewhere, in the ps. A checkpoint that is still written when the run ends takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -59,9 +61,10 @@ impl DenseMemory {
     }
 
     /// Refuses a model whose dense parameters alone take more than the `limit` bytes that a trainer may have, and warns if they take more
-    /// than half of them: the program, the rows and the tables need memory, too. Those on a GPU are not checked. `rows` gives the rows of an
-    /// epoch, if they are known: no batch has more. It is called only if a full batch may be too large and a batch of one row is not. If
-    /// they are not known, that is a warning, too.
+    /// than half of them: the program, the rows and the tables need memory, too. Those on a GPU are not checked.
+    ///
+    /// `rows` returns the rows of an epoch, if they are known: no batch has more. It is called only if full batches need too much and
+    /// batches of one row do not. If the rows are not known then, that is a warning, too.
     ///
     /// # Errors
     /// User: says the sizes, and what makes them large.
@@ -106,9 +109,11 @@ impl DenseMemory {
 /// How many copies, each as long as the dense parameters, live at most beside what a step needs, for an optimizer with `state` buffers.
 fn copies(job: &Job, state: usize) -> usize {
     if job.placement.dense() == DenseAt::Ps {
-        // Each batch under way has the parameters or its gradients; the batch that is computed has both; and a push or a pull has those of
-        // its message.
-        return job.train.staleness.batches + 1 + 2;
+        // Each batch under way has the parameters or its gradients. Those before the train stage are looked up or wait in its link; an
+        // exact order keeps the gradients of all. The batch that is computed has both, and the message of a push or a pull has one.
+        let (tickets, replicas) = (job.train.staleness.batches + 1, MOST_UNDER_WAY + job.pipeline.links.train);
+        let under_way = if job.train.staleness.exactly { tickets } else { tickets.min(replicas) };
+        return under_way + 2;
     }
     // The state at a barrier, and at the end for a checkpoint of the whole run.
     let checkpoint = if job.checkpoint.to.is_some() { 1 + state } else { 0 };
@@ -163,6 +168,8 @@ mod tests {
             (&[evaluation], 2, 9, 3),
             (&[checkpoint, evaluation, "output.state=true"], 2, 9, 8),
             (&in_ps, 2, 9, 7),
+            (&[in_ps[0], in_ps[1], "train.staleness=1000", "pipeline.links.train=3"], 2, 9, 13),
+            (&[in_ps[0], in_ps[1], "train.staleness={ exactly = 20 }"], 2, 9, 23),
         ] {
             let bytes = |buffers| 4 * parameters * buffers;
             let expected = DenseMemory {

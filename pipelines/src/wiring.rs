@@ -37,7 +37,7 @@ use crate::stages::{
     Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
     Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
 };
-use crate::staleness::Staleness;
+use crate::staleness::{MOST_UNDER_WAY, Staleness};
 use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
@@ -302,8 +302,8 @@ fn batches(
 /// Parts of windows that wait for a free replica of `batch`. Each holds the rows that are shuffled together.
 const PARTS_WAITING: usize = 1;
 
-/// Looks up, trains on and pushes the batches of `flow`. Takes the state that the model goes on from out of `resources`: a copy would live as
-/// long as the run.
+/// Looks up, trains on and pushes the batches of `flow`. Takes the state that the model goes on from out of `resources`: a copy there
+/// would live as long as the run.
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &mut Resources) -> Pipeline {
     let replicas = replicas_for_requests(resources);
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
@@ -327,9 +327,6 @@ fn replicas_for_requests(resources: &Resources) -> usize {
         None => requests_under_way(&resources.job, &resources.staleness),
     }
 }
-
-/// The most replicas. More do not hide more latency, and each holds the rows of a batch.
-const MOST_UNDER_WAY: usize = 8;
 
 fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<ReadyBatch> {
     match replicas {

@@ -52,7 +52,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
             manifest.check_job(&job)?;
         }
         if process.config().rank == 0 {
-            // The ps load meanwhile.
+            // Before the run starts, which waits until the ps have loaded it.
             preflight::check_before_loading(&job, context)?;
         }
         found = Some(start);
