@@ -7,10 +7,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use forebay::Fault;
 use forebay::actors::{Place, Sink, Source, StageCx, Topology};
 use forebay::connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay::connectors::{ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource};
+use forebay::{Fault, Job, Training};
 
 /// Counts the bytes on the heap, and their maximum.
 struct Counting;
@@ -57,6 +57,7 @@ const MIB: usize = 1 << 20;
 fn memory_stays_within_the_budgets() {
     a_file_larger_than_the_budget_streams_within_it();
     batches_of_few_rows_count_with_all_that_they_take();
+    a_training_holds_no_more_than_the_memory_of_its_dense_parameters();
 }
 
 fn a_file_larger_than_the_budget_streams_within_it() {
@@ -124,4 +125,39 @@ fn batches_of_few_rows_count_with_all_that_they_take() {
     let held = held.unwrap();
     assert!(held < MOST, "{:.1} MiB were held at once", held as f64 / MIB as f64);
     assert!(held > MIB / 2, "{:.1} MiB were held at once", held as f64 / MIB as f64);
+}
+
+/// A bug: copies of the dense parameters for checkpoints, evaluations and the saved model were not counted.
+fn a_training_holds_no_more_than_the_memory_of_its_dense_parameters() {
+    // For all else. One more copy of the dense parameters takes more.
+    const REST: usize = 16 * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 64);
+    let [train, eval] = ["data.train", "data.eval"].map(|field| format!("{field}={}", rows.display()));
+    let every = [&*train, "model.kind=ctr_dnn", "model.hidden=[2000, 2000]", "train.batch_rows=32"];
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+    let (sgd, adam) = ("train.optimizer.kind=sgd", "train.optimizer.kind=adam");
+    let jobs: [&[&str]; 3] = [
+        &[adam],
+        // No checkpoint is made, but the last state is kept for one.
+        &[adam, "output.state=true", &checkpoints, "checkpoint.rows=1000000"],
+        &[sgd, &eval, "evaluation.every.rows=32"],
+    ];
+    for (number, more) in jobs.into_iter().enumerate() {
+        let settings: Vec<String> = every.iter().chain(more).map(|setting| (*setting).to_owned()).collect();
+        let job = Job::from_toml("", &settings).unwrap();
+        let before = HELD.load(Relaxed);
+        PEAK.store(before, Relaxed);
+        let training = Training::builder(job).build().unwrap();
+        let memory = training.dense_memory().unwrap();
+        assert!(memory.weights as usize > REST, "{memory}");
+        let trained = training.run().unwrap();
+        trained.save(dir.path().join(format!("model-{number}")).to_str().unwrap()).unwrap();
+        let peak = PEAK.load(Relaxed) - before;
+        let counted = (memory.weights + memory.state + memory.gradients + memory.copies) as usize;
+        let held = format!("{:.1} MiB were held at once, for {more:?} and {memory}", peak as f64 / MIB as f64);
+        assert!(peak < counted + REST, "{held}");
+        // All that is counted lives at the same time.
+        assert!(peak > counted, "{held}");
+    }
 }

@@ -79,6 +79,22 @@ fn the_graph_of_a_job_comes_with_the_memory_of_its_dense_parameters() {
     assert!(plan["stages"].is_array(), "{plan}");
 }
 
+/// A bug: all rows of the model were loaded first.
+#[test]
+fn the_graph_of_a_job_that_goes_on_from_a_model_does_not_load_it() {
+    let dir = tempfile::tempdir().unwrap();
+    report(dir.path());
+    let model = dir.path().join("model");
+    fs::remove_dir_all(model.join("tables")).unwrap();
+    let (train, from) =
+        (format!("data.train={}", dir.path().join("parquet-0").display()), format!("train.from={}", model.display()));
+    let graph = |more: &[&str]| run(&[&["plan", "--set", &train, "--set", &from][..], &JOB[..], more].concat());
+    let text = common::exits(0, graph(&[]), &[]);
+    assert!(text.contains("14 dense parameters"), "{text}");
+    // That it fits the job is checked.
+    common::exits(2, graph(&["--set", "seed=77"]), &["cannot go on from the model", "seed"]);
+}
+
 #[test]
 fn a_run_that_fails_replaces_the_report_of_an_earlier_one_and_is_not_planned_with() {
     let dir = tempfile::tempdir().unwrap();

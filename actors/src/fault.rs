@@ -110,7 +110,7 @@ pub struct Fault {
     pub phase: Option<Phase>,
     /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
-    /// Whether the place of its batch is not printed: the message says the file and the row, or the fault is not about rows.
+    /// Whether the place of its batch is not printed.
     hides_lineage: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -201,25 +201,17 @@ impl Fault {
         self
     }
 
-    /// The message names the file, and the row in it unless it is about all rows. `Display` then leaves out the place of the batch, which
-    /// counts rows in another way.
+    /// Makes `Display` leave out the place of the batch: the message names the file and its row, which are counted in another way, or the
+    /// fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk.
     #[must_use]
-    pub fn names_row(mut self) -> Self {
+    pub fn hide_lineage(mut self) -> Self {
         self.hides_lineage = true;
         self
     }
 
-    /// Whether the place of the batch is not printed: the message says the file, or the fault is not about rows.
+    /// Whether the place of the batch is not printed: see [`hide_lineage`](Self::hide_lineage).
     pub fn hides_lineage(&self) -> bool {
         self.hides_lineage
-    }
-
-    /// The fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk. `Display` then leaves
-    /// out the place of the batch.
-    #[must_use]
-    pub fn not_about_rows(mut self) -> Self {
-        self.hides_lineage = true;
-        self
     }
 
     /// Sets the cause, which is printed after the message.
@@ -367,11 +359,11 @@ mod tests {
     #[test]
     fn a_message_that_names_its_row_is_not_followed_by_the_row_of_the_batch() {
         let at = |fault: Fault| fault.at("parse", Phase::Batch, Some(&Lineage::default()));
-        let fault = at(Fault::user("row 9: x is NaN").names_row());
+        let fault = at(Fault::user("row 9: x is NaN").hide_lineage());
         assert_eq!(fault.to_string(), "row 9: x is NaN (stage `parse`)");
         assert_eq!(fault.lineage, Some(Lineage::default()), "the report has it");
         assert_eq!(fault.context("no model").to_string(), "no model: row 9: x is NaN (stage `parse`)");
-        let full = at(Fault::external("the disk is full").not_about_rows()).to_string();
+        let full = at(Fault::external("the disk is full").hide_lineage()).to_string();
         assert_eq!(full, "the disk is full (stage `parse`)");
         let other = at(Fault::user("x is NaN")).to_string();
         assert_eq!(other, "x is NaN (stage `parse`, epoch 0, split 0, row 0 (batch 0))");

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     fn job(settings: &[&str]) -> Job {
-        Job::from_toml("", &settings.iter().map(|setting| (*setting).to_owned()).collect::<Vec<_>>()).unwrap()
+        Job::with_settings("", settings).unwrap()
     }
 
     #[test]

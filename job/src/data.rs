@@ -86,15 +86,15 @@ impl Default for DataOptions {
 }
 
 impl DataOptions {
-    /// Checks values; the fault names the field.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    /// Checks values, and `on_bad_row` instead of its own; the fault names the field.
+    pub(super) fn check(&self, on_bad_row: &OnBadRow) -> Result<(), Fault> {
         if !(self.negatives > 0.0 && self.negatives <= 1.0) {
             return Err(Fault::user(format!(
                 "data.negatives is {}, expected a share above 0 and at most 1",
                 self.negatives
             )));
         }
-        if let OnBadRow::WriteTo(folder) = &self.on_bad_row {
+        if let OnBadRow::WriteTo(folder) = on_bad_row {
             let folder = folder.to_string_lossy();
             if folder.is_empty() {
                 return Err(Fault::user("data.on_bad_row: write_to is empty, expected a local folder"));

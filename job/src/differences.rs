@@ -106,10 +106,7 @@ mod tests {
 
     #[test]
     fn a_default_of_an_optimizer_names_what_it_follows_from() {
-        let job = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-            Job::from_toml("train.staleness = 0", &settings).unwrap()
-        };
+        let job = |settings: &[&str]| Job::with_settings("train.staleness = 0", settings).unwrap();
         let differ = |a: &[&str], b: &[&str]| job(a).differences(&job(b), |name| name.contains("optimizer"));
         assert_eq!(
             differ(&["train.batch_rows=256"], &["train.batch_rows=512"]),

@@ -193,8 +193,7 @@ mod tests {
     use super::*;
 
     fn check(settings: &[&str]) -> Result<(), String> {
-        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Job::from_toml("", &settings).and_then(|job| job.check()).map_err(|fault| fault.to_string())
+        Job::with_settings("", settings).and_then(|job| job.check()).map_err(|fault| fault.to_string())
     }
 
     const EVERY: [&str; 3] = ["data.eval=rows", "output.model=model", "evaluation.every={ epochs = 1 }"];
@@ -231,8 +230,8 @@ mod tests {
     #[test]
     fn the_plan_says_what_happens() {
         let plan = |more: &[&str]| {
-            let settings: Vec<String> = EVERY.iter().chain(more).map(|setting| (*setting).to_owned()).collect();
-            Job::from_toml("", &settings).unwrap().evaluation_plan().unwrap()
+            let settings: Vec<&str> = EVERY.iter().chain(more).copied().collect();
+            Job::with_settings("", &settings).unwrap().evaluation_plan().unwrap()
         };
         assert_eq!(plan(&[]), "evaluates every epoch on data.eval");
         assert_eq!(
@@ -246,8 +245,8 @@ mod tests {
     #[test]
     fn the_best_model_is_kept_when_the_training_may_stop_early_or_the_job_says_so() {
         let keeps = |more: &[&str]| {
-            let settings: Vec<String> = EVERY.iter().chain(more).map(|setting| (*setting).to_owned()).collect();
-            let job = Job::from_toml("", &settings).unwrap();
+            let settings: Vec<&str> = EVERY.iter().chain(more).copied().collect();
+            let job = Job::with_settings("", &settings).unwrap();
             assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job, "{}", job.to_toml());
             job.keeps_best()
         };

@@ -104,8 +104,12 @@ mod tests {
             [("", "write_to is empty"), ("hdfs://ns/bad", "write_to is hdfs://ns/bad, expected a local folder")]
         {
             let setting = format!("data.on_bad_row={{ write_to = '{folder}' }}");
-            let said = Job::from_toml("", &[setting]).unwrap().check().unwrap_err().to_string();
+            let job = Job::from_toml("", &[setting]).unwrap();
+            let said = job.check().unwrap_err().to_string();
             assert!(said.contains(reason), "{said}");
+            assert_eq!(job.check_saved().unwrap_err().to_string(), said);
+            // A model of an earlier version may have been trained so.
+            job.check_trained().unwrap();
         }
     }
 
@@ -128,10 +132,8 @@ mod tests {
 
     #[test]
     fn numbers_that_would_overflow_are_refused_by_their_field() {
-        let check = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-            Job::from_toml("", &settings).unwrap().check().map_err(|fault| fault.to_string())
-        };
+        let check =
+            |settings: &[&str]| Job::with_settings("", settings).unwrap().check().map_err(|fault| fault.to_string());
         for (field, most) in [
             ("data.epochs", 1_000_000_000_u64),
             ("data.read_rows", 1 << 20),

@@ -36,6 +36,7 @@ mod train;
 mod two_towers;
 
 use forebay_actors::Fault;
+use forebay_connectors::OnBadRow;
 use forebay_ps::MAX_SHARDS;
 use serde::{Deserialize, Serialize};
 
@@ -202,6 +203,20 @@ impl Job {
     /// # Errors
     /// As [`check`](Self::check).
     pub fn check_saved(&self) -> Result<(), Fault> {
+        self.check_with(&self.data.on_bad_row)
+    }
+
+    /// As [`check_saved`](Self::check_saved), for a job that only says how a model was trained: earlier versions accepted a URL for the
+    /// folder of bad rows. A command that writes bad rows checks this field of its own job.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_trained(&self) -> Result<(), Fault> {
+        self.check_with(&OnBadRow::Fail)
+    }
+
+    /// The checks of a saved job, with `on_bad_row` instead of its own.
+    fn check_with(&self, on_bad_row: &OnBadRow) -> Result<(), Fault> {
         let Links { parse, batch, lookup, train, push, bytes } = self.pipeline.links;
         for (name, value) in [
             ("data.epochs", self.data.epochs),
@@ -244,7 +259,7 @@ impl Job {
             )));
         }
         self.model.check()?;
-        self.data.check()?;
+        self.data.check(on_bad_row)?;
         self.columns.check()?;
         self.check_two_towers()?;
         self.check_final_mlp()?;
@@ -265,7 +280,7 @@ impl Job {
         self.train.check()?;
         self.evaluation.check(self)?;
         self.checkpoint.check()?;
-        self.output.check(self)?;
+        self.output.check(self, on_bad_row)?;
         self.placement.check(self)?;
         self.check_look_ahead()
     }

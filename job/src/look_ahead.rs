@@ -72,8 +72,7 @@ mod tests {
     use super::*;
 
     fn job(settings: &[&str]) -> Job {
-        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        Job::from_toml("", &settings).unwrap()
+        Job::with_settings("", settings).unwrap()
     }
 
     #[test]

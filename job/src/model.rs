@@ -389,8 +389,7 @@ mod tests {
     #[test]
     fn labels_that_do_not_fit_the_model_are_refused() {
         let refused = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            Job::from_toml("", &settings).and_then(|job| job.check()).expect_err("refused").to_string()
+            Job::with_settings("", settings).and_then(|job| job.check()).expect_err("refused").to_string()
         };
         let two = "columns.label=['click', 'buy']";
         let names: Vec<String> = (0..65).map(|at| format!("label{at}")).collect();

@@ -64,8 +64,8 @@ impl OutputOptions {
     }
 
     /// The folder of a model is replaced as a whole, and only if it holds a model: nothing else of the run may be in it.
-    pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
-        let bad_rows = match &job.data.on_bad_row {
+    pub(super) fn check(&self, job: &Job, on_bad_row: &OnBadRow) -> Result<(), Fault> {
+        let bad_rows = match on_bad_row {
             OnBadRow::WriteTo(folder) => Some(folder.to_string_lossy().into_owned()),
             _ => None,
         };
@@ -90,10 +90,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_a_run_fills_in_the_folder_of_its_model_is_refused() {
-        let checked = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            Job::from_toml("", &settings).unwrap().check()
-        };
+        let checked = |settings: &[&str]| Job::with_settings("", settings).unwrap().check();
         for (model, other) in [
             ("rows/model", "rows/model"),
             ("rows/model/", "./rows/model/checkpoints"),

@@ -50,6 +50,12 @@ impl Job {
         if job.steps().complete_optimizers(&mut table) { Self::deserialize_table(table) } else { Ok(job) }
     }
 
+    /// As [`from_toml`](Self::from_toml), with settings that a program has as literals.
+    pub fn with_settings(text: &str, settings: &[&str]) -> Result<Self, Fault> {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        Self::from_toml(text, &settings)
+    }
+
     fn deserialize_table(table: Table) -> Result<Self, Fault> {
         table.try_into().map(|ReadJob(job)| job).map_err(|e: toml::de::Error| {
             let fault = explain(&e);

@@ -114,8 +114,7 @@ mod tests {
     #[test]
     fn an_order_that_no_process_can_keep_is_refused() {
         let refused = |settings: &[&str], words: &str| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            let said = Job::from_toml("", &settings).unwrap().check().unwrap_err().to_string();
+            let said = Job::with_settings("", settings).unwrap().check().unwrap_err().to_string();
             assert!(said.contains(words), "no `{words}` in: {said}");
         };
         let two = ["placement.ps=1", "placement.trainers=2", "placement.readers=1"];

@@ -245,8 +245,7 @@ mod tests {
     const TOWERS: &str = "user = { slots = ['seen', 'user'], dense = ['age'] }\nitem = { slots = ['item', 'brand'], dense = ['price'], hidden = [] }\n";
 
     fn job(model: &str, settings: &[&str]) -> Result<Job, Fault> {
-        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Job::from_toml(&format!("{COLUMNS}{model}"), &settings)
+        Job::with_settings(&format!("{COLUMNS}{model}"), settings)
     }
 
     #[test]

@@ -116,13 +116,15 @@ pub trait DenseModel {
         state::join(self.parameters(), self.optimizer())
     }
 
-    /// Replaces all that [`DenseModel::state`] gives. After an error the model must not be trained on.
+    /// Replaces all that [`DenseModel::state`] gives, and frees `state` as soon as it can: it is large. After an error the model must not
+    /// be trained on.
     ///
     /// # Errors
     /// As [`DenseModel::load`].
-    fn restore(&mut self, state: &[NamedTensor]) -> Result<(), ModelError> {
+    fn restore(&mut self, state: Vec<NamedTensor>) -> Result<(), ModelError> {
         let (parameters, optimizer) = state::split(state);
         self.load(&parameters)?;
+        drop(parameters);
         self.load_optimizer(&optimizer)
     }
 

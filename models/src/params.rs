@@ -237,6 +237,18 @@ pub(crate) fn to_tensors(layout: &[Param], prefix: &str, values: &[f32]) -> Vec<
 /// The inverse of [`to_tensors`]: finds each parameter by name and checks its shape; `tensors` may hold others too.
 pub(crate) fn from_tensors(layout: &[Param], prefix: &str, tensors: &[NamedTensor]) -> Result<Vec<f32>, ModelError> {
     let mut values = vec![0.0; total(layout)];
+    copy_tensors(layout, prefix, tensors, &mut values)?;
+    Ok(values)
+}
+
+/// As [`from_tensors`], into `values`, which stay as they are after an error.
+pub(crate) fn copy_tensors(
+    layout: &[Param],
+    prefix: &str,
+    tensors: &[NamedTensor],
+    values: &mut [f32],
+) -> Result<(), ModelError> {
+    let mut found = Vec::with_capacity(layout.len());
     for param in layout {
         let name = format!("{prefix}{}", param.name);
         let Some(tensor) = tensors.iter().find(|tensor| tensor.name == name) else {
@@ -251,9 +263,12 @@ pub(crate) fn from_tensors(layout: &[Param], prefix: &str, tensors: &[NamedTenso
                 param.shape
             )));
         }
+        found.push(tensor);
+    }
+    for (param, tensor) in layout.iter().zip(found) {
         values[param.range.clone()].copy_from_slice(&tensor.data);
     }
-    Ok(values)
+    Ok(())
 }
 
 /// Refuses a vector that is not as long as the parameters that it is for.

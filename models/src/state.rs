@@ -32,8 +32,8 @@ pub fn has_optimizer(state: &[NamedTensor]) -> bool {
 }
 
 /// The parameters, and the tensors of the optimizer.
-pub(crate) fn split(state: &[NamedTensor]) -> (Vec<NamedTensor>, Vec<NamedTensor>) {
-    state.iter().cloned().partition(|tensor| !tensor.name.starts_with(OPTIMIZER))
+pub(crate) fn split(state: Vec<NamedTensor>) -> (Vec<NamedTensor>, Vec<NamedTensor>) {
+    state.into_iter().partition(|tensor| !tensor.name.starts_with(OPTIMIZER))
 }
 
 #[cfg(test)]
@@ -45,7 +45,7 @@ mod tests {
         let tensor = |name: &str| NamedTensor { name: name.into(), shape: vec![1], data: vec![1.0] };
         let (parameters, optimizer) = (vec![tensor("b"), tensor("a")], vec![tensor("optimizer.step")]);
         let state = join(parameters.clone(), optimizer.clone()).unwrap();
-        assert_eq!(split(&state), (parameters.clone(), optimizer.clone()));
+        assert_eq!(split(state), (parameters.clone(), optimizer.clone()));
         let refused = |result: Result<Vec<NamedTensor>, ModelError>| result.unwrap_err().to_string();
         assert!(refused(join(optimizer, Vec::new())).contains("`optimizer.step` has the name"));
         assert!(refused(join(Vec::new(), parameters)).contains("the optimizer's `b`"));

@@ -30,15 +30,15 @@ fn goes_on<M: DenseModel>(name: &str, make: impl Fn(u64) -> Result<M, ModelError
     let state = model.state().unwrap();
     weights_only.load(&model.parameters()).unwrap();
     let expected = go_on(&mut model, &spec, 3..6);
-    restored.restore(&state).unwrap();
+    restored.restore(state.clone()).unwrap();
     assert!(go_on(&mut restored, &spec, 3..6) == expected, "{name}: the restored model goes on otherwise");
     // The state is more than the parameters.
     assert!(go_on(&mut weights_only, &spec, 3..6) != expected, "{name}");
     // A state of another model is refused.
-    let error = make(1).unwrap().restore(&state[1..]).unwrap_err().to_string();
+    let error = make(1).unwrap().restore(state[1..].to_vec()).unwrap_err().to_string();
     assert!(error.contains("is missing"), "{name}: {error}");
     let other = [state, vec![NamedTensor { name: "optimizer.other".into(), shape: vec![1], data: vec![0.0] }]].concat();
-    assert!(make(1).unwrap().restore(&other).unwrap_err().to_string().contains("optimizer.other is unknown"), "{name}");
+    assert!(make(1).unwrap().restore(other).unwrap_err().to_string().contains("optimizer.other is unknown"), "{name}");
 }
 
 #[test]

@@ -113,9 +113,11 @@ impl TrainingBuilder {
         self
     }
 
-    /// Wires the run. With [`resume`](Self::resume), blocks until the rows of the checkpoint are in the table.
+    /// Wires the run. If it goes on from a model or a checkpoint, checks first what can be checked without it, and blocks until its rows are
+    /// in the table.
     ///
     /// # Errors
+    /// As [`Training::start`], if the run goes on from a model or a checkpoint: what can be found before these are loaded.
     /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
     /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
@@ -123,6 +125,9 @@ impl TrainingBuilder {
         let mut resources = loop {
             let resources = Resources::alone(self.job.clone(), self.context.clone())?;
             let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
+            if resources.job.train.from.is_some() || matches!(&found, Some((_, Some(_)))) {
+                resources.check_before_loading()?;
+            }
             let Some((folder, found)) = found else {
                 break begin_with_model(resources)?;
             };
@@ -140,7 +145,7 @@ impl TrainingBuilder {
             None => sources::remaining(&resources.job, &resources.context, cut_point)?,
         };
         (resources.source, resources.format) = (read.progress.clone(), read.format);
-        Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
+        Ok(Training { pipeline: wiring::training(&mut resources, read)?, resources, on_progress: self.on_progress })
     }
 
     /// Wires the run, starts it, and waits: see [`Training::run`].

@@ -59,13 +59,13 @@ pub fn headspace(mut job: Job, context: &Context, rows: u64, passes: usize) -> R
     if batches.is_empty() {
         return Err(Fault::user("no batch came from `data.train`, expected at least one"));
     }
-    let resources = Resources::alone(job, context.clone())?;
+    let mut resources = Resources::alone(job, context.clone())?;
     let held_rows: u64 = batches.iter().map(|batch| batch.rows() as u64).sum();
     let measured = Arc::new(OnceLock::new());
     let begins = Arc::clone(&measured);
     let source = move || Memory { batches, passes: passes.max(1) as u32 + 1, pass: 0, next: 0, begins };
     let flow = Topology::new("headspace").attach(&resources.host).source("memory", Place::Own, source);
-    let pipeline = wiring::learn(flow.link(resources.job.pipeline.links.to_lookup()), &resources);
+    let pipeline = wiring::learn(flow.link(resources.job.pipeline.links.to_lookup()), &mut resources);
     let report = pipeline.run()?;
     let (start, cpu) = *measured.get().expect("the source began its second pass before it ended");
     let cpu = cpu_seconds().unwrap_or(f64::NAN) - cpu;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
-use forebay_job::{Backend, Job, ModelKind};
-use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart};
+use forebay_job::{Backend, DenseAt, Job, ModelKind};
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart};
 use forebay_ps::TableConfig;
 
 use crate::fault::model_fault;
@@ -91,6 +91,7 @@ impl JobModel {
         move || {
             let mut model = factory()?;
             model.load(&dense)?;
+            drop(dense);
             model.pack_weights();
             Ok(model)
         }
@@ -119,7 +120,12 @@ fn clipping(factory: ModelFactory, norm: Option<f64>) -> ModelFactory {
 }
 
 fn on_backend(job: &Job, spec: &ModelSpec) -> Result<Box<dyn DenseModel>, ModelError> {
-    let (options, optimizer, seed, threads) = (&job.train, job.dense_optimizer(), job.seed, job.dense_threads());
+    let (options, seed, threads) = (&job.train, job.seed, job.dense_threads());
+    let optimizer = match job.placement.dense() {
+        DenseAt::Trainer => job.dense_optimizer(),
+        // The steps are taken in the ps: this model needs no state for them.
+        DenseAt::Ps => DenseOptimizer::sgd(1.0),
+    };
     match options.backend {
         Backend::Native => {
             if options.device != "cpu" {
@@ -137,5 +143,22 @@ fn on_backend(job: &Job, spec: &ModelSpec) -> Result<Box<dyn DenseModel>, ModelE
         }
         #[cfg(not(feature = "torch"))]
         Backend::Torch => Err(ModelError::Setting(NO_TORCH.into())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_whose_parameters_are_in_the_ps_has_no_state_of_their_optimizer() {
+        for (dense, tensors) in [("trainer", 3), ("ps", 1)] {
+            let at = format!("placement.dense={dense}");
+            let settings = ["model.kind=lr", "train.optimizer.kind=adam", "placement.ps=1", "columns.dense=[]", &at];
+            let job = Job::with_settings("", &settings).unwrap();
+            let model = (JobModel::of(&job, &Registry::default()).unwrap().factory)().unwrap();
+            // The number of steps, and for each moment the bias.
+            assert_eq!(model.optimizer().len(), tensors, "{dense}");
+        }
     }
 }

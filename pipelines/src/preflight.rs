@@ -12,19 +12,45 @@ use crate::model_folder::{check_place, probe_place};
 use crate::run_types::FileTypes;
 use crate::sources;
 
-/// Writes and removes a small file where the model and the checkpoints will be, and opens the rows of `data.eval`, whose columns must
-/// be those of the job. Blocks on the stores.
+/// Writes and removes a small file where the model, the checkpoints and bad rows will be, and opens the rows of `data.eval`, whose columns
+/// must be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model or of the checkpoints cannot be written, if it or that of the bad rows lies among the rows, if
-/// the place of the model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type
-/// or one by which they cannot be grouped. An external fault of a disk or a store.
+/// A user fault if the place of the model, of the checkpoints or of bad rows cannot be written or lies among the rows, if the place of the
+/// model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type or one by which
+/// they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check(job, context).map(drop)
 }
 
 /// See [`preflight`]. Returns the types of the rows of `data.eval`, as far as they are known.
 pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
+    check_outputs(job, context)?;
+    let Some(paths) = &job.data.eval else { return Ok(None) };
+    sources::check(&job.for_evaluation(), context, paths).map_err(not_evaluated)
+}
+
+/// What of [`preflight`] needs neither a model nor the columns of rows, so that a run that goes on from a model or a checkpoint does it
+/// before it loads one, which may take minutes; [`preflight`] does it again. A process alone also looks for the rows to train on. Blocks on
+/// the stores.
+///
+/// # Errors
+/// As [`preflight`].
+pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), Fault> {
+    check_outputs(job, context)?;
+    if let (Some(paths), true) = (&job.data.train, job.placement.is_one_process()) {
+        sources::check_found(job, context, paths)?;
+    }
+    let Some(paths) = &job.data.eval else { return Ok(()) };
+    sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
+}
+
+fn not_evaluated(fault: Fault) -> Fault {
+    fault.context("the model could not be evaluated on data.eval")
+}
+
+/// Checks the places of all that the run writes.
+fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
     }
@@ -50,9 +76,12 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
             Ok(()) => {}
         }
     }
-    let Some(paths) = &job.data.eval else { return Ok(None) };
-    sources::check(&job.for_evaluation(), context, paths)
-        .map_err(|fault| fault.context("the model could not be evaluated on data.eval"))
+    if !job.placement.is_one_process() {
+        // The readers write bad rows.
+        return Ok(());
+    }
+    // A disk that is full may have room when there is a bad row.
+    job.data.on_bad_row.probe().or_else(|fault| if fault.domain == Domain::User { Err(fault) } else { Ok(()) })
 }
 
 /// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is below

@@ -51,7 +51,7 @@ pub(crate) struct Resources {
     pub(crate) participation: Participation,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
-    /// The state that the dense model goes on from.
+    /// The state that the dense model goes on from, until its stage is wired.
     pub(crate) restored: Option<ModelState>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
@@ -199,12 +199,18 @@ impl Resources {
         Ok(())
     }
 
-    /// Fails if the dense parameters take more memory than this process may have.
+    /// Fails if the dense parameters take more memory than this process may have. May block on the store.
     pub(crate) fn check_memory(&self) -> Result<(), Fault> {
-        match (&self.model.spec, memory_limit()) {
-            (Some(spec), Some(limit)) => DenseMemory::of(&self.job, spec).check(&self.job, spec, limit),
-            _ => Ok(()),
-        }
+        let (Some(spec), Some(limit)) = (&self.model.spec, memory_limit()) else { return Ok(()) };
+        let rows = || sources::train_rows(&self.job, &self.context);
+        DenseMemory::of(&self.job, spec).check(&self.job, spec, limit, rows)
+    }
+
+    /// The checks of a run in one process before it loads a model or a checkpoint, which may take minutes: those that need no more than
+    /// the job. Blocks on the stores.
+    pub(crate) fn check_before_loading(&self) -> Result<(), Fault> {
+        self.check_memory()?;
+        preflight::check_before_loading(&self.job, &self.context)
     }
 
     /// The checks of the process that saves the model. Blocks on the stores.

@@ -158,6 +158,44 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     })
 }
 
+/// Fails if there are no files at `paths`, or their names tell no format. Does not open them. Blocks on the store.
+pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
+    if job.data.source.is_some() {
+        return Ok(());
+    }
+    let (input, _) = input(job, context, paths)?;
+    match job.data.format {
+        Some(_) => on_own_thread("opening files", || block_on(input.list())).map(drop),
+        // They were listed for their format.
+        None => Ok(()),
+    }
+}
+
+/// The rows of an epoch at `data.train`, if its files tell, and if no custom stage makes others of them. `None` also if the files cannot
+/// be opened: the run itself says why. Blocks on the store.
+pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
+    let own = &job.pipeline;
+    if job.data.source.is_some()
+        || [&own.after_read, &own.after_parse, &own.after_batch].iter().any(|own| !own.is_empty())
+    {
+        return None;
+    }
+    let (input, format) = input(job, context, job.data.train.as_ref()?).ok()?;
+    if !format.format.tells_rows() {
+        return None;
+    }
+    let options = ReadOptions { epochs: 1, read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let columns = file_columns(job, format.format, job.columns.names(), &[]).ok()?;
+    let rows = on_own_thread("opening files", || {
+        block_on(async {
+            let mut source = FileSource::new(input, options, format, columns);
+            source.open(&StageCx::detached("check")).await?;
+            Ok(source.total_rows())
+        })
+    });
+    rows.ok()?
+}
+
 /// The columns of the job, and those that its evaluation groups rows by.
 pub(crate) fn with_groups(job: &Job) -> Vec<String> {
     let mut names = job.columns.names();

@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+/// The most replicas of `lookup` and of `push`. More do not hide more latency, and each holds the rows of a batch.
+pub(crate) const MOST_UNDER_WAY: usize = 8;
+
 /// The staleness bound of one run. It gives out the tickets.
 #[derive(Clone, Debug)]
 pub struct Staleness {

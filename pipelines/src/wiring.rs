@@ -37,12 +37,12 @@ use crate::stages::{
     Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
     Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
 };
-use crate::staleness::Staleness;
+use crate::staleness::{MOST_UNDER_WAY, Staleness};
 use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
 /// `train` is `upload -1→ train -1→ download`.
-pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fault> {
+pub(crate) fn training(resources: &mut Resources, read: Read) -> Result<Pipeline, Fault> {
     let (job, topology) = (&resources.job, learning(resources));
     let participation = resources.participation.clone();
     let batcher = Batcher::new(training_plan(job))
@@ -107,7 +107,7 @@ pub(crate) fn reading_to_predict(
 }
 
 /// A trainer: `receive -4→ lookup -2→ train -2→ push`. With the look-up at the reader: `receive -2→ train -2→ push`.
-pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
+pub(crate) fn receiving(resources: &mut Resources, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
     let (status, links) = (member.subscribe(), &resources.job.pipeline.links);
     let topology = learning(resources);
     if resources.job.placement.lookup_at == LookupAt::Trainer {
@@ -302,8 +302,9 @@ fn batches(
 /// Parts of windows that wait for a free replica of `batch`. Each holds the rows that are shuffled together.
 const PARTS_WAITING: usize = 1;
 
-/// Looks up, trains on and pushes the batches of `flow`.
-pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
+/// Looks up, trains on and pushes the batches of `flow`. Takes the state that the model goes on from out of `resources`: a copy there
+/// would live as long as the run.
+pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &mut Resources) -> Pipeline {
     let replicas = replicas_for_requests(resources);
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
         .participation(resources.participation.clone())
@@ -327,9 +328,6 @@ fn replicas_for_requests(resources: &Resources) -> usize {
     }
 }
 
-/// The most replicas. More do not hide more latency, and each holds the rows of a batch.
-const MOST_UNDER_WAY: usize = 8;
-
 fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<ReadyBatch> {
     match replicas {
         1 => flow.stage("lookup", Place::Shared, move || lookup),
@@ -337,12 +335,12 @@ fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<Re
     }
 }
 
-fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
+fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
     let (participation, job) = (resources.participation.clone(), &resources.job);
     let compute = Compute {
         progress: resources.progress.clone(),
         steps: participation.steps(),
-        restored: resources.restored.clone(),
+        restored: resources.restored.take(),
         // With the dense parameters in the ps, their optimizer is there, too: the trainer's model has no state of its own.
         state_output: match participation.dense() {
             Some(_) => StateOutput::default(),
@@ -404,7 +402,7 @@ impl Compute {
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
             match restored {
-                Some(state) if has_optimizer(&state) => model.restore(&state)?,
+                Some(state) if has_optimizer(&state) => model.restore(state)?,
                 Some(parameters) => model.load(&parameters)?,
                 None => {}
             }

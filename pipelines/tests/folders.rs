@@ -44,7 +44,7 @@ fn job(root: &Path, more: &[&str]) -> Job {
         "#,
         root = root.display()
     );
-    Job::from_toml(&text, &more.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).unwrap()
+    Job::with_settings(&text, more).unwrap()
 }
 
 #[test]

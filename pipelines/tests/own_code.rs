@@ -35,7 +35,7 @@ fn source() -> StreamSource<impl futures::Stream<Item = Result<RecordBatch, arro
 fn job(more: &[&str]) -> Job {
     let text = "columns = { label = 'label', dense = ['n'], slots = ['c'] }\nmodel.kind = 'lr'\ntrain.batch_rows = 64\n\
                 data.shuffle_rows = 0";
-    Job::from_toml(text, &more.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).unwrap()
+    Job::with_settings(text, more).unwrap()
 }
 
 fn registry() -> Registry {

@@ -45,7 +45,7 @@ fn at_the_end(rows: &Path, more: &[&str]) -> RunPosition {
          model.kind = 'lr'\ntrain.batch_rows = 50",
         rows.display().to_string()
     );
-    let job = Job::from_toml(&text, &more.iter().map(|&setting| setting.to_owned()).collect::<Vec<_>>()).unwrap();
+    let job = Job::with_settings(&text, more).unwrap();
     let running = Training::new(job).unwrap().start().unwrap();
     let begun = Instant::now();
     while !running.ended() {

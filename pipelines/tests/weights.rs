@@ -31,7 +31,7 @@ fn trained(data: &Path, settings: &[&str]) -> Trained {
         "#,
         data = data.display()
     );
-    let job = Job::from_toml(&text, &settings.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>()).unwrap();
+    let job = Job::with_settings(&text, settings).unwrap();
     Training::new(job).unwrap().run().unwrap()
 }
 

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::pipelines::{Context, PlanOptions, RunProfile, plan};
+use crate::pipelines::model_folder::check_predecessor;
+use crate::pipelines::{Context, PlanOptions, RunProfile, check_checkpoints, plan};
 use crate::{Fault, Job, Training};
 use clap::Args;
 
@@ -61,7 +62,12 @@ impl Plan {
         self.graph(job, context)
     }
 
-    fn graph(&self, job: Job, context: &Context) -> Result<(), Fault> {
+    fn graph(&self, mut job: Job, context: &Context) -> Result<(), Fault> {
+        // The graph does not depend on the rows of the model or the checkpoint that the run goes on from: they are not loaded.
+        job.check()?;
+        check_checkpoints(&job, false, context)?;
+        check_predecessor(&job, context)?;
+        (job.train.from, job.checkpoint.from) = (None, None);
         let (placement, evaluation) = (job.placement.clone(), job.evaluation_plan());
         let defaults: Vec<_> = job.default_optimizers().into_iter().chain(job.auto_values()).collect();
         let training = Training::builder(job).context(context).build()?;

@@ -123,6 +123,48 @@ fn refused(command: &mut Command, words: &[&str]) {
     assert!(!text.contains("trained on"), "{text}");
 }
 
+/// A bug: a wrong place of the model was found after the model at `train.from` or a checkpoint was loaded, which may take minutes.
+#[test]
+fn what_cannot_be_written_or_found_is_refused_before_a_model_or_a_checkpoint_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+    let checkpointed = [checkpoints.as_str(), "checkpoint.rows=1000", "data.epochs=1000000"];
+    assert!(train(dir.path(), &[&setting]).output().unwrap().status.success());
+    let mut run = common::Background::start(&mut train(dir.path(), &checkpointed));
+    run.wait_for("INFO checkpoint ", 1);
+    drop(run);
+    // The fault of one that is loaded.
+    fs::remove_dir_all(model.join("tables")).unwrap();
+    for entry in fs::read_dir(dir.path().join("checkpoints")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension != "json") {
+            fs::write(path, "damaged").unwrap();
+        }
+    }
+    fs::write(dir.path().join("file"), "dear").unwrap();
+    let (inside, from) = (dir.path().join("file/in"), format!("train.from={}", model.display()));
+    let model = (format!("output.model={}", inside.display()), "could not be saved at output.model");
+    let eval = ("data.eval=nowhere.parquet".to_owned(), "could not be evaluated on data.eval");
+    // A run of other bad rows is not the run of the checkpoint.
+    let bad = (format!("data.on_bad_row={{ write_to = {:?} }}", inside.to_str().unwrap()), "cannot write bad rows to");
+    let elsewhere = format!("output.model={}", dir.path().join("model-2").display());
+    let from_model = [elsewhere.as_str(), &from];
+    let from_checkpoint = [&[elsewhere.as_str()][..], &checkpointed].concat();
+    for (settings, arguments, loaded, wrong) in [
+        (&from_model[..], &[][..], "shard-0000", &[&model, &eval, &bad][..]),
+        (&from_checkpoint[..], &["--resume"][..], "damaged", &[&model, &eval][..]),
+    ] {
+        let text = refused(train(dir.path(), settings).args(arguments), 2);
+        assert!(text.contains(loaded), "{text}");
+        for (setting, words) in wrong {
+            let text = refused(train(dir.path(), &[settings, &[setting.as_str()]].concat()).args(arguments), 2);
+            assert!(text.contains(*words) && !text.contains(loaded), "{setting}: {text}");
+        }
+    }
+    assert!(!dir.path().join("model-2").exists());
+}
+
 #[test]
 fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     let dir = tempfile::tempdir().unwrap();

@@ -242,6 +242,6 @@ impl Decode {
             false => super::layout::damaged(&self.file.file.name, what),
         };
         fault.lineage = Some(self.part.cut(self.part.rows.start, 1).1);
-        fault.names_row()
+        fault.hide_lineage()
     }
 }

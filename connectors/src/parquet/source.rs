@@ -282,6 +282,6 @@ impl Decode {
             false => Fault::user(format!("{at}: the file is damaged, write or copy it again")),
         };
         fault.lineage = Some(self.part.cut(row, 1).1);
-        fault.names_row()
+        fault.hide_lineage()
     }
 }

@@ -34,6 +34,24 @@ impl OnBadRow {
     pub fn file_of_stage(stage: &str, replica: usize) -> String {
         format!("{stage}-{replica}.jsonl")
     }
+
+    /// Writes and removes a small file where bad rows will be. Leaves no folder that was not there.
+    ///
+    /// # Errors
+    /// A user fault if bad rows cannot be written; an external fault of the disk.
+    pub fn probe(&self) -> Result<(), Fault> {
+        let Self::WriteTo(folder) = self else { return Ok(()) };
+        let fault = |e| staged::fault(folder.display(), "cannot write bad rows to", e);
+        let new = !folder.exists();
+        std::fs::create_dir_all(folder).map_err(fault)?;
+        let file = folder.join(format!(".probe-{:016x}", forebay_base::random_seed()));
+        File::create_new(&file).and_then(|_| std::fs::remove_file(&file)).map_err(fault)?;
+        if new {
+            // Another process may use it by now.
+            let _ = std::fs::remove_dir(folder);
+        }
+        Ok(())
+    }
 }
 
 /// Not derived, because the derived code would call a wrong value a `unit variant`.

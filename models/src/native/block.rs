@@ -17,6 +17,11 @@ fn param(len: usize) -> Param {
     Param::at(VALUES.into(), vec![len], 0..len)
 }
 
+/// The state of a fresh optimizer of `len` parameters.
+fn first_state(optimizer: &DenseOptimizer, len: usize) -> Vec<Vec<f32>> {
+    optimizer.state_names().iter().map(|_| vec![optimizer.first_state(); len]).collect()
+}
+
 /// Parameters of one task: 64 KiB, small enough to spread over threads, large enough to be worth a task.
 const TASK_LEN: usize = 16_384;
 
@@ -62,8 +67,20 @@ impl ParamBlock {
     /// [`ModelError::Optimizer`] if a setting is out of range.
     pub fn new(optimizer: DenseOptimizer, values: Vec<f32>) -> Result<ParamBlock, ModelError> {
         optimizer.validate()?;
-        let state = optimizer.state_names().iter().map(|_| vec![optimizer.first_state(); values.len()]).collect();
+        let state = first_state(&optimizer, values.len());
         Ok(ParamBlock { optimizer, values, state, steps: 0 })
+    }
+
+    /// Replaces the parameters, which lie as in `layout`, with those among `tensors`, and begins the optimizer anew. Makes no copy of them.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] if a tensor is missing or of another shape; nothing is changed then.
+    pub(super) fn load(&mut self, layout: &[Param], tensors: &[NamedTensor]) -> Result<(), ModelError> {
+        params::copy_tensors(layout, "", tensors, &mut self.values)?;
+        // The old state is freed first.
+        self.state.clear();
+        (self.steps, self.state) = (0, first_state(&self.optimizer, self.values.len()));
+        Ok(())
     }
 
     /// One step of the optimizer, on the caller's thread. `grads` is as long as [`ParamBlock::values`].
@@ -143,7 +160,7 @@ impl ParamBlock {
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing, unknown, of another length, or of another optimizer.
     pub fn restored(optimizer: DenseOptimizer, saved: &[NamedTensor]) -> Result<ParamBlock, ModelError> {
-        let (values, state) = crate::state::split(saved);
+        let (values, state) = crate::state::split(saved.to_vec());
         let [NamedTensor { name, data, .. }] = values.as_slice() else {
             return Err(ModelError::Load(format!("{} tensors of values, expected one", values.len())));
         };
@@ -168,7 +185,7 @@ impl ParamBlock {
         saved: &[NamedTensor],
     ) -> Result<ParamBlock, ModelError> {
         let layout = layout_of(model.flat_len(), &model.parameters())?;
-        let (parameters, state) = crate::state::split(saved);
+        let (parameters, state) = crate::state::split(saved.to_vec());
         let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", &parameters)?)?;
         if !state.is_empty() {
             let (steps, state) = params::load_optimizer(&layout, &optimizer, &state)?;

@@ -374,8 +374,7 @@ impl DenseModel for NativeModel {
     fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
         let known: Vec<String> = self.net.layout.iter().map(|param| param.name.clone()).collect();
         params::refuse_unknown(&known, tensors)?;
-        let values = params::from_tensors(&self.net.layout, "", tensors)?;
-        self.block = ParamBlock::new(self.block.optimizer(), values)?;
+        self.block.load(&self.net.layout, tensors)?;
         self.packed = None;
         Ok(())
     }

@@ -283,9 +283,10 @@ impl DenseModel for TorchModel {
         Ok(state)
     }
 
-    fn restore(&mut self, saved: &[NamedTensor]) -> Result<(), ModelError> {
+    fn restore(&mut self, saved: Vec<NamedTensor>) -> Result<(), ModelError> {
         let (parameters, optimizer) = state::split(saved);
         self.load(&parameters)?;
+        drop(parameters);
         self.load_optimizer(&optimizer)?;
         self.reseed();
         Ok(())

@@ -443,10 +443,7 @@ mod tests {
 
     #[test]
     fn evaluations_of_another_label_or_without_the_metric_are_dropped() {
-        let job = |settings: &[&str]| {
-            let settings = [&["columns.label=['click', 'buy']"][..], settings].concat();
-            Job::from_toml("", &settings.into_iter().map(str::to_owned).collect::<Vec<_>>()).unwrap()
-        };
+        let job = |settings: &[&str]| Job::with_settings("columns.label = ['click', 'buy']", settings).unwrap();
         let (user, gauc) = ("evaluation.group=user", "evaluation.metric=gauc");
         let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc: Some(0.6), logloss: 0.5, gauc: Some(0.7) };
         let went_on = |there: &[&str], here: &[&str]| {

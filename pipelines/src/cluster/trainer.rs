@@ -26,6 +26,7 @@ use crate::fault::model_fault;
 use crate::flow::RowCounts;
 use crate::look_ahead::LookAhead;
 use crate::participation::{BatchRecord, Membership, Participation};
+use crate::preflight;
 use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
 use crate::training::Training;
@@ -49,6 +50,10 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     let session = ClusterSession::join(context, process, &job, handlers, |start| {
         if let StartState::Checkpoint(_, manifest) = &start {
             manifest.check_job(&job)?;
+        }
+        if process.config().rank == 0 {
+            // Before the run starts, which waits until the ps have loaded it.
+            preflight::check_before_loading(&job, context)?;
         }
         found = Some(start);
         Ok(())
@@ -116,11 +121,11 @@ fn wire(
     resources.participation = Participation::member(membership);
     add_checkpoints(&mut resources, session, &status, checkpoint)?;
     let pipeline = match receive_queue {
-        Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
+        Some(receive_queue) => wiring::receiving(&mut resources, receive_queue, &session.member),
         None => {
             let read = sources::windows(&resources.job, context, Some(Arc::new(leases)))?;
             resources.format = read.format;
-            wiring::training(&resources, read)?
+            wiring::training(&mut resources, read)?
         }
     };
     Ok(Training { resources, pipeline, on_progress: None })

@@ -34,8 +34,7 @@ const ALL: [Storage; 3] = [Storage::F32, Storage::F16, Storage::Int8];
 fn model(rows: &Rows, bias: f32, settings: &[&str]) -> Model {
     let text = "model = { kind = 'deep_fm', embedding_dim = 3, hidden = [2] }\n\
                 columns = { label = 'y', dense = ['a'], slots = [{ column = 's' }] }";
-    let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-    let job = Job::from_toml(text, &settings).unwrap();
+    let job = Job::with_settings(text, settings).unwrap();
     let of_job = JobModel::of(&job, &Context::default().registry).unwrap();
     let mut dense = JobModel::on_cpu(&job, &Context::default().registry).unwrap().parameters();
     dense[0].data[0] = bias;

@@ -95,7 +95,7 @@ impl Worker {
                 .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
             let evaluated = evaluated.map_err(|fault| match fault.lineage.is_some() {
                 true => fault,
-                false => fault.not_about_rows(),
+                false => fault.hide_lineage(),
             });
             // The look-up is gone if the run was killed.
             let _ = answer.send(evaluated);

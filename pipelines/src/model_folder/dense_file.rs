@@ -6,17 +6,45 @@ use std::io::Write;
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
 use forebay_models::NamedTensor;
-use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorInfo, TensorView};
 
 use super::checked::{self, CheckedWriter, FileEntry, cannot_write};
 
 /// The type, the shape and the bytes (little-endian) of a tensor.
 pub(crate) type TensorBytes = (Dtype, Vec<usize>, Vec<u8>);
 
-pub(crate) fn write(tensors: &[NamedTensor], writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
-    let bytes = |t: &NamedTensor| t.data.iter().flat_map(|v| v.to_le_bytes()).collect();
-    let tensors = tensors.iter().map(|t| (t.name.clone(), (Dtype::F32, t.shape.clone(), bytes(t))));
-    write_tensors("dense parameters", &tensors.collect(), writer, path)
+/// Numbers whose bytes are written at once.
+const PIECE: usize = 1 << 16;
+
+/// Writes dense parameters piece by piece, without a copy of them all: they may take most of the memory.
+pub(crate) fn write(tensors: &[NamedTensor], mut writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
+    // Those of one type are in the order of their names.
+    let tensors: BTreeMap<&str, &NamedTensor> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
+    let wrong = |e: SafeTensorError| Fault::internal("dense parameters cannot be written as safetensors").because(e);
+    let header = header(&tensors).map_err(wrong)?;
+    writer.write_all(&header).map_err(|e| cannot_write(writer.name(), e))?;
+    let mut piece = Vec::with_capacity(PIECE * size_of::<f32>());
+    for values in tensors.values().flat_map(|tensor| tensor.data.chunks(PIECE)) {
+        piece.clear();
+        piece.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        writer.write_all(&piece).map_err(|e| cannot_write(writer.name(), e))?;
+    }
+    writer.finish(path, None)
+}
+
+/// What a safetensors file of these tensors has before their bytes: the length of the names, types, shapes and places as JSON, and this
+/// JSON, with spaces up to a multiple of eight bytes.
+fn header(tensors: &BTreeMap<&str, &NamedTensor>) -> Result<Vec<u8>, SafeTensorError> {
+    let mut end = 0;
+    let info = |(&name, tensor): (&&str, &&NamedTensor)| {
+        let start = end;
+        end += tensor.data.len() * size_of::<f32>();
+        let info = TensorInfo { dtype: Dtype::F32, shape: tensor.shape.clone(), data_offsets: (start, end) };
+        (name.to_owned(), info)
+    };
+    let mut json = serde_json::to_vec(&Metadata::new(None, tensors.iter().map(info).collect())?)?;
+    json.resize(json.len().next_multiple_of(8), b' ');
+    Ok([&(json.len() as u64).to_le_bytes()[..], &json[..]].concat())
 }
 
 /// Writes tensors by their names; faults call them `what`.
@@ -56,4 +84,35 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTe
             Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), data })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_connectors::staged::Folder;
+
+    use super::*;
+
+    #[test]
+    fn dense_parameters_that_are_written_in_pieces_have_the_bytes_that_safetensors_writes() {
+        let tensor = |name: &str, shape: &[usize]| {
+            let data = (0..shape.iter().product::<usize>()).map(|i| i as f32 - 0.5).collect();
+            NamedTensor { name: name.into(), shape: shape.into(), data }
+        };
+        let tensors =
+            [tensor("b", &[PIECE + 3]), tensor("a \"'\u{e9}", &[2, 3]), tensor("no", &[0]), tensor("c", &[1])];
+        let bytes =
+            |tensor: &NamedTensor| tensor.data.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let bytes: Vec<Vec<u8>> = tensors.iter().map(bytes).collect();
+        let views = tensors.iter().zip(&bytes).map(|(tensor, bytes)| {
+            (tensor.name.as_str(), TensorView::new(Dtype::F32, tensor.shape.clone(), bytes).unwrap())
+        });
+        let expected = safetensors::serialize(views, None).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::from(dir.path()).open().unwrap();
+        let entry = write(&tensors, CheckedWriter::new(folder.create("dense").unwrap()), "dense").unwrap();
+        assert!(std::fs::read(dir.path().join("dense")).unwrap() == expected);
+        let mut read = read(&folder, &entry).unwrap();
+        read.sort_by_key(|tensor| tensors.iter().position(|written| written.name == tensor.name));
+        assert!(read == tensors);
+    }
 }

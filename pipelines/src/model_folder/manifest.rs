@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use forebay_actors::{Domain, Fault, FaultKind};
-use forebay_connectors::OnBadRow;
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_job::Job;
 use forebay_models::ModelSpec;
@@ -171,10 +170,7 @@ impl Manifest {
     /// A user fault that names the manifest.
     pub(crate) fn check_job(&self, folder: &OpenFolder) -> Result<(), Fault> {
         let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
-        let mut job = self.job.clone();
-        // Earlier versions accepted a URL for the folder of bad rows. A command that writes bad rows checks this field of its own job.
-        job.data.on_bad_row = OnBadRow::Fail;
-        job.check_saved().map_err(|fault| wrong(format!("its job is wrong: {}", fault.message())))?;
+        self.job.check_trained().map_err(|fault| wrong(format!("its job is wrong: {}", fault.message())))?;
         let Some(spec) = &self.spec else { return Ok(()) };
         let of_job = self.job.model_spec()?;
         match (spec.slots, spec.dense) == (of_job.slots, of_job.dense) {

@@ -24,8 +24,7 @@ const TWO_TABLES: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\n\
                           [train]\nbatch_rows = 1000\nstaleness = 8\n";
 
 fn job(settings: &[&str]) -> Job {
-    let settings: Vec<String> = settings.iter().map(|set| (*set).to_owned()).collect();
-    Job::from_toml(JOB, &settings).unwrap()
+    Job::with_settings(JOB, settings).unwrap()
 }
 
 /// Makes a report of a run whose rows of data have ten keys each. A row of data takes 40 bytes of table rows and 80 bytes of keys on links,

@@ -111,7 +111,7 @@ impl Reject {
                  data.on_bad_row=skip)",
                 finding.detail
             ))
-            .names_row()
+            .hide_lineage()
             .kind(FaultKind::BadData));
         }
         if let OnBadRow::WriteTo(_) = &self.policy {

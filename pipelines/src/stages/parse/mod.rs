@@ -272,7 +272,7 @@ impl Parse {
 /// about the rows of `data.eval` is not about this file.
 fn in_file(fault: Fault, rows: &Rows) -> Fault {
     match &rows.places {
-        Some(places) if !fault.hides_lineage() => fault.context(format!("`{}`", places.file())).names_row(),
+        Some(places) if !fault.hides_lineage() => fault.context(format!("`{}`", places.file())).hide_lineage(),
         _ => fault,
     }
 }
