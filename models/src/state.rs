@@ -32,7 +32,7 @@ pub fn has_optimizer(state: &[NamedTensor]) -> bool {
 }
 
 /// The parameters, and the tensors of the optimizer.
-pub(crate) fn split(state: Vec<NamedTensor>) -> (Vec<NamedTensor>, Vec<NamedTensor>) {
+pub(crate) fn split(state: impl IntoIterator<Item = NamedTensor>) -> (Vec<NamedTensor>, Vec<NamedTensor>) {
     state.into_iter().partition(|tensor| !tensor.name.starts_with(OPTIMIZER))
 }
 

@@ -92,13 +92,11 @@ fn pipes_in_the_place_of_files_and_folders_are_refused_before_the_training() {
     let at = pipe(dir.path(), "pipe").display().to_string();
     for field in ["data.train", "data.eval", "train.from", "checkpoint.to", "output.model", "checkpoint.from"] {
         let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
-        let text = refused(&mut train(dir.path(), &[&checkpoints, &format!("{field}={at}")]), 2);
-        assert!(text.contains("pipe") && text.contains("error: "), "{field}: {text}");
+        refused(&mut train(dir.path(), &[&checkpoints, &format!("{field}={at}")]), &["pipe"]);
     }
-    let text = refused(train(dir.path(), &[]).args(["--tensorboard", &at]), 2);
-    assert!(text.contains("which is not a folder"), "{text}");
+    refused(train(dir.path(), &[]).args(["--tensorboard", &at]), &["which is not a folder"]);
     for command in [&["eval", "--data", "x"][..], &["predict", "--data", "x", "--out", "-"], &["export", "--to", "x"]] {
-        refused(common::forebay(command).args(["--model", &at]).current_dir(dir.path()), 2);
+        refused(common::forebay(command).args(["--model", &at]).current_dir(dir.path()), &[]);
     }
 }
 
@@ -112,8 +110,7 @@ fn a_model_folder_with_a_pipe_in_it_is_refused() {
         fs::remove_file(model.join(file)).unwrap();
         pipe(&model, file);
         for command in [&["eval", "--data", "x"][..], &["serve", "--listen", "127.0.0.1:0"]] {
-            let text = refused(common::forebay(command).arg("--model").arg(&model), 2);
-            assert!(text.contains(file) && text.contains("it is a pipe or a device"), "{file}: {text}");
+            refused(common::forebay(command).arg("--model").arg(&model), &[file, "it is a pipe or a device"]);
         }
         fs::remove_dir_all(&model).unwrap();
     }

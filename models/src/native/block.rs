@@ -160,7 +160,7 @@ impl ParamBlock {
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing, unknown, of another length, or of another optimizer.
     pub fn restored(optimizer: DenseOptimizer, saved: &[NamedTensor]) -> Result<ParamBlock, ModelError> {
-        let (values, state) = crate::state::split(saved.to_vec());
+        let (values, state) = crate::state::split(saved.iter().cloned());
         let [NamedTensor { name, data, .. }] = values.as_slice() else {
             return Err(ModelError::Load(format!("{} tensors of values, expected one", values.len())));
         };
@@ -185,7 +185,7 @@ impl ParamBlock {
         saved: &[NamedTensor],
     ) -> Result<ParamBlock, ModelError> {
         let layout = layout_of(model.flat_len(), &model.parameters())?;
-        let (parameters, state) = crate::state::split(saved.to_vec());
+        let (parameters, state) = crate::state::split(saved.iter().cloned());
         let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", &parameters)?)?;
         if !state.is_empty() {
             let (steps, state) = params::load_optimizer(&layout, &optimizer, &state)?;
