@@ -7,10 +7,10 @@ mod support;
 use std::sync::mpsc::sync_channel;
 
 use forebay_models::torch::tch::{TchError, Tensor};
-use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
+use forebay_models::torch::{ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
 use forebay_models::{
-    DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, RowPart, StepOutput, TwoTowersLoss,
+    DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, RowPart, StepOutput, TwoTowersLoss,
 };
 use support::{Owned, batch, bits, device, specs};
 
@@ -61,9 +61,7 @@ fn batches(spec: &ModelSpec) -> Vec<Owned> {
 #[test]
 fn a_step_in_three_parts_gives_the_bits_of_train() {
     for optimizer in DenseOptimizer::one_of_each(0.05) {
-        // On CUDA libtorch adds up the gradients of the largest values in no fixed order.
-        let fixed = |spec: &ModelSpec| spec.pooling != Pooling::Max || device() == Device::Cpu;
-        for (name, spec) in specs().into_iter().filter(|(_, spec)| fixed(spec)) {
+        for (name, spec) in specs() {
             if spec.two_towers.as_ref().is_some_and(|two| matches!(two.loss, TwoTowersLoss::InBatchSoftmax { .. })) {
                 // The loss is that of the whole batch, so the step stays in one piece.
                 assert!(torch(&spec, optimizer).uploader().unwrap().is_none(), "{name}");

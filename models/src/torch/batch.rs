@@ -154,7 +154,7 @@ impl TorchBatch {
             Pooling::Max if weights.is_some() => {
                 return Err(TchError::Torch("values with weights are pooled by sum or mean, not by max".into()));
             }
-            // On CUDA its backward pass adds atomically, and every run gives other last bits.
+            Pooling::Max if values.device().is_cuda() => return largest(rows, values, offsets)?.f_view(shape),
             Pooling::Max => 2,
         };
         let (bags, ..) = Tensor::f_embedding_bag(rows, values, offsets, false, mode, false, weights, true)?;
@@ -163,6 +163,19 @@ impl TorchBatch {
             _ => bags.f_view(shape),
         }
     }
+}
+
+/// The largest number of each component of each bag, `[bags, width]`, 0 in empty bags. The backward pass of libtorch's own maximum adds
+/// atomically on CUDA, so every run would give other last bits; that of `index` adds in a fixed order.
+fn largest(rows: &Tensor, values: &Tensor, offsets: &Tensor) -> Result<Tensor, TchError> {
+    let (width, bags) = (rows.size()[1], offsets.size()[0] - 1);
+    // For each component of each bag, the row that has the largest number.
+    let (.., holders) =
+        tch::no_grad(|| Tensor::f_embedding_bag(rows, values, offsets, false, 2, false, None::<&Tensor>, true))?;
+    let components = Tensor::f_arange(width, (Kind::Int64, rows.device()))?;
+    let places = holders.f_to_kind(Kind::Int64)?.f_clamp_min(0)?.f_mul_scalar(width)?.f_add(&components)?;
+    let empty = offsets.f_narrow(0, 0, bags)?.f_eq_tensor(&offsets.f_narrow(0, 1, bags)?)?;
+    rows.f_reshape([-1])?.f_index(&[Some(&places)])?.f_masked_fill(&empty.f_unsqueeze(1)?, 0.0)
 }
 
 /// The sum of the weights of each bag, `[bags, 1]`, 1 in the place of 0: by an operator that adds in a fixed order, also on CUDA.
@@ -190,4 +203,26 @@ pub(super) fn check_indices(unique: usize, values: usize) -> Result<(), ModelErr
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_numbers_and_their_gradients_are_those_of_libtorch() {
+        let rows = || Tensor::from_slice(&[1f32, -8., 3., 4., -5., 6., -1., -2.]).view([4, 2]).set_requires_grad(true);
+        let values = Tensor::from_slice(&[0i32, 1, 2, 1, 3, 0]);
+        // The second bag is empty, and so is the last; the third has negative numbers alone.
+        let offsets = Tensor::from_slice(&[0i32, 3, 3, 4, 5, 6, 6]);
+        let weights = Tensor::arange(12, (Kind::Float, tch::Device::Cpu)).view([6, 2]);
+        let (own, theirs) = (rows(), rows());
+        let largest = largest(&own, &values, &offsets).unwrap();
+        let (expected, ..) =
+            Tensor::f_embedding_bag(&theirs, &values, &offsets, false, 2, false, None::<&Tensor>, true).unwrap();
+        assert_eq!(largest, expected);
+        (&largest * &weights).sum(Kind::Float).backward();
+        (&expected * &weights).sum(Kind::Float).backward();
+        assert_eq!(own.grad(), theirs.grad());
+    }
 }
