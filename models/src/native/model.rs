@@ -1,6 +1,7 @@
 //! The native model: parameters, the dense optimizer's state, and a step over micro-batches and threads.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{ParamBlock, UpdateTask};
 use super::gather::{scatter, scatter_largest, scatter_values};
@@ -199,14 +200,15 @@ impl NativeModel {
         loss
     }
 
-    /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that.
-    fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) {
+    /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that. Returns whether all of them are
+    /// finite.
+    fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) -> bool {
         enum Task<'a> {
             /// From this unique row on.
             Scatter(usize, &'a mut [f32]),
             Sum(usize, &'a mut [f32]),
         }
-        row_grads.clear();
+        // Each task clears its own.
         row_grads.resize(batch.unique_rows.len(), 0.0);
         grads.resize(self.net.len(), 0.0);
         let bags = self.net.bags(batch, 0);
@@ -223,8 +225,11 @@ impl NativeModel {
         let (micro_batches, parts, dlogits, dx) =
             (&self.micro_batches, self.net.parts, &self.dlogits[..batch.rows], &self.dx);
         let threads = threads.max(self.workers.worth(self.net.len() * micro_batches.len()));
+        let finite = AtomicBool::new(true);
+        let check = |sums: &[f32]| finite.fetch_and(kernels::all_finite(sums), Ordering::Relaxed);
         self.workers.each(threads, tasks, |task| match task {
             Task::Scatter(first, row_grads) => {
+                row_grads.fill(0.0);
                 scatter(&bags, parts, dlogits, dx, first, row_grads);
                 if largest {
                     scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
@@ -232,6 +237,7 @@ impl NativeModel {
                 for (unit, by_value) in self.net.attention.iter().zip(&self.by_value) {
                     scatter_values(&bags, parts, unit.pair.history, dlogits.len(), by_value, first, row_grads);
                 }
+                check(row_grads);
             }
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();
@@ -239,15 +245,15 @@ impl NativeModel {
                 for micro_batch in &micro_batches[1..] {
                     kernels::add(sum, &micro_batch.grads[own.clone()]);
                 }
+                check(sum);
             }
         });
+        finite.into_inner()
     }
 
-    fn refuse_non_finite(&self, batch: &DenseBatch<'_>, out: &StepOutput, grads: &[f32]) -> Result<(), ModelError> {
+    /// The error of a step whose loss or gradients are not all finite.
+    fn non_finite(&self, batch: &DenseBatch<'_>, out: &StepOutput, grads: &[f32]) -> ModelError {
         let loss = out.loss;
-        if loss.is_finite() && kernels::all_finite(grads) && kernels::all_finite(&out.row_grads) {
-            return Ok(());
-        }
         let what = batch.first_non_finite(self.shape()).unwrap_or_else(|| {
             if !loss.is_finite() {
                 return format!("the loss is {loss}, though every input is finite");
@@ -257,7 +263,7 @@ impl NativeModel {
                 None => "the gradient of a unique row is not finite".to_owned(),
             }
         });
-        Err(ModelError::NonFinite(what))
+        ModelError::NonFinite(what)
     }
 }
 
@@ -308,8 +314,10 @@ impl DenseModel for NativeModel {
             self.run_micro_batches(batch, &mut out.logits, Run::Train);
             out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
         }
-        self.collect(batch, &mut out.row_grads, grads);
-        self.refuse_non_finite(batch, out, grads)?;
+        let finite = self.collect(batch, &mut out.row_grads, grads);
+        if !finite || !out.loss.is_finite() {
+            return Err(self.non_finite(batch, out, grads));
+        }
         if let Some(most) = self.clip_norm {
             clip_norm::clip(most, [grads, &mut out.row_grads]);
         }
