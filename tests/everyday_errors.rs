@@ -99,6 +99,30 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
     }
 }
 
+/// A bug: `1e400` was said to be infinite, although the user had written a number.
+#[test]
+fn a_number_of_text_that_no_float_holds_is_said_to_be_too_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
+    for (large, shown) in [("1e400", "inf"), ("-1e400", "-inf")] {
+        fs::write(&csv, format!("label,x,c\n0,0.5,7\n1,{large},7\n1,1e300,7\n")).unwrap();
+        let line = |label: u8, x: &str| format!("{{\"label\": {label}, \"x\": {x}, \"c\": 7}}\n");
+        fs::write(&json, [line(0, "0.5"), line(1, large), line(1, "1e300")].concat()).unwrap();
+        let said = format!("column `x` is {shown} (or a number too large for a float), expected a finite number");
+        for (file, place) in [(&csv, "line 3: "), (&json, "line 2: ")] {
+            let path = file.to_str().unwrap();
+            let logs = "columns.dense=[{ column = 'x', transform = 'log1p' }]";
+            refused(path, &[logs], &[place, &said]);
+            refused(path, &["columns.dense=[{ column = 'x', fill = 1 }]"], &[&said]);
+            let bad = tempfile::tempdir().unwrap();
+            let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", bad.path().to_str().unwrap());
+            common::exits(0, train(path, &[logs, &write_to]), &[]);
+            let row: serde_json::Value = common::read_json(bad.path().join("parse-0.jsonl"));
+            assert_eq!(row["detail"], said, "{path}");
+        }
+    }
+}
+
 /// A bug: instead of the file the message had `epoch 0, split 0, row 0`.
 #[test]
 fn a_column_of_a_wrong_type_is_named_with_its_file() {
