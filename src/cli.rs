@@ -44,7 +44,11 @@ pub fn main(registry: Registry) -> ExitCode {
 
     file_limit::report_as_errors();
     heap::keep_freed_memory();
-    let Program { command, logs } = Program::parse();
+    let Program { command, logs } = match Program::try_parse() {
+        Ok(program) => program,
+        Err(asked) if !asked.use_stderr() => return print_help(&asked),
+        Err(wrong) => wrong.exit(),
+    };
     if let Err(message) = logs.start() {
         out::eprint_or_drop(format_args!("error: {message}"));
         return ExitCode::from(exit::USER);
@@ -53,6 +57,14 @@ pub fn main(registry: Registry) -> ExitCode {
     match ended {
         Ok(ended) => ended.into(),
         Err(fault) => exit::report(&fault, logs.log_format),
+    }
+}
+
+/// Prints the help or the version that was asked for.
+fn print_help(asked: &clap::Error) -> ExitCode {
+    match out::print(asked.render().to_string().trim_end()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => exit::report(&fault, logs::Format::default()),
     }
 }
 

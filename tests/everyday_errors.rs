@@ -99,6 +99,56 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
     }
 }
 
+/// A bug: `1e400` was said to be infinite, although the user had written a number.
+#[test]
+fn a_number_of_text_that_no_float_holds_is_said_to_be_too_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
+    for (large, shown) in [("1e400", "inf"), ("-1e400", "-inf")] {
+        fs::write(&csv, format!("label,x,c\n0,0.5,7\n1,{large},7\n1,1e300,7\n")).unwrap();
+        let line = |label: u8, x: &str| format!("{{\"label\": {label}, \"x\": {x}, \"c\": 7}}\n");
+        fs::write(&json, [line(0, "0.5"), line(1, large), line(1, "1e300")].concat()).unwrap();
+        let said = format!("column `x` is {shown} (or a number too large for a float), expected a finite number");
+        for (file, place) in [(&csv, "line 3: "), (&json, "line 2: ")] {
+            let path = file.to_str().unwrap();
+            let logs = "columns.dense=[{ column = 'x', transform = 'log1p' }]";
+            refused(path, &[logs], &[place, &said]);
+            refused(path, &["columns.dense=[{ column = 'x', fill = 1 }]"], &[&said]);
+            let bad = tempfile::tempdir().unwrap();
+            let write_to = format!("data.on_bad_row={{ write_to = {:?} }}", bad.path().to_str().unwrap());
+            common::exits(0, train(path, &[logs, &write_to]), &[]);
+            let row: serde_json::Value = common::read_json(bad.path().join("parse-0.jsonl"));
+            assert_eq!(row["detail"], said, "{path}");
+        }
+    }
+}
+
+/// A small file of rows makes few steps of the default batch, and its model was as good as untrained without a word.
+#[test]
+fn a_training_of_few_steps_says_how_to_get_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, model) = (dir.path().join("rows.csv"), dir.path().join("model"));
+    fs::write(&path, format!("label,x,c\n{}", "0,0.5,7\n1,0.1,8\n".repeat(150))).unwrap();
+    let data = path.to_str().unwrap();
+    let few = "which may be too few: a smaller train.batch_rows";
+    let output = format!("output.model={}", model.display());
+    let hint = format!("INFO the training had 1 step, {few} (2,048) or more data.epochs (1) gives more");
+    common::exits(0, train(data, &[&output]), &[&hint]);
+    let from = format!("train.from={}", model.display());
+    for settings in [["train.batch_rows=3", "train.threads=1"], ["train.threads=1", &from]] {
+        let said = common::exits(0, train(data, &settings), &["trained on 300 rows"]);
+        assert!(!said.contains(few), "{settings:?}: {said}");
+    }
+    let train = format!("data.train={data}");
+    let mut settings = vec![train.as_str(), "model.kind=lr"];
+    settings.extend(COLUMNS);
+    let settings: Vec<&str> = settings.into_iter().flat_map(|setting| ["--set", setting]).collect();
+    let json = common::forebay(&[&["train", "--log-format", "json"][..], &settings].concat()).output().unwrap();
+    let [out, err] = [json.stdout, json.stderr].map(|text| String::from_utf8(text).unwrap());
+    let is_json = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
+    assert!(err.contains(few) && !out.contains(few) && out.lines().chain(err.lines()).all(is_json), "{out}{err}");
+}
+
 /// A bug: instead of the file the message had `epoch 0, split 0, row 0`.
 #[test]
 fn a_column_of_a_wrong_type_is_named_with_its_file() {

@@ -383,6 +383,39 @@ fn gauc_and_slices_are_those_of_the_rows_of_each_value() {
     );
 }
 
+/// A bug: hexadecimal digits of text were shown as the decimal number that they stand for.
+#[test]
+fn slices_of_hexadecimal_digits_are_what_the_file_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json, folder) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"), dir.path().join("model"));
+    let rows = |row: fn(usize, &str) -> String| -> String {
+        (0..64).map(|at| row(at % 3 / 2, ["0000abcd", "FFFF", "", "12"][at % 4])).collect()
+    };
+    fs::write(&csv, format!("label,c\n{}", rows(|label, digits| format!("{label},{digits}\n")))).unwrap();
+    let object = |label: usize, digits: &str| match digits {
+        "" => format!("{{\"label\":{label},\"c\":null}}\n"),
+        // The integer itself.
+        "12" => format!("{{\"label\":{label},\"c\":18}}\n"),
+        digits => format!("{{\"label\":{label},\"c\":\"{digits}\"}}\n"),
+    };
+    fs::write(&json, rows(object)).unwrap();
+    let settings = ["model.kind=lr", "columns.slots=[{column='c',kind='hex'}]", "columns.dense=[]"];
+    common::train(common::job(&csv, &settings)).model.save(&folder).unwrap();
+    let eval = |data: &Path| {
+        let [model, data] = [folder.as_path(), data].map(|path| path.to_str().unwrap());
+        common::forebay(&["eval", "--model", model, "--data", data, "--json", "--slice", "c"]).output().unwrap()
+    };
+    for file in [&csv, &json] {
+        let found: serde_json::Value = serde_json::from_slice(&eval(file).stdout).unwrap();
+        let slices = found["slices"].as_array().unwrap();
+        let values: Vec<Option<&str>> = slices.iter().map(|slice| slice["value"].as_str()).collect();
+        assert_eq!(values, [None, Some("0000abcd"), Some("12"), Some("FFFF")], "{file:?}");
+        assert!(slices.iter().all(|slice| slice["rows"] == 16), "{found}");
+    }
+    fs::write(&csv, "label,c\n1,xyz\n").unwrap();
+    common::exits(2, common::code_and_output(&eval(&csv)), &["found `xyz`", "up to 16 hex digits"]);
+}
+
 #[test]
 fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -421,7 +454,7 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     );
     let evaluation = &written["evaluation"]["evaluation"];
     assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
-    common::exits(2, run(&["--set", "evaluation.slices=['country']"]), &["country", "could not be evaluated"]);
+    common::exits(2, run(&["--set", "evaluation.slices=['country']"]), &["country", "nothing is trained"]);
     common::exits(2, run(&["--set", "evaluation.slices=['C1', 'C1']"]), &["evaluation.slices has `C1` twice"]);
 }
 
@@ -484,6 +517,8 @@ fn rows_cannot_be_grouped_by_lists() {
     let eval = format!("data.eval={}", file.display());
     let job = common::job(&file, &[&settings[..], &[eval.as_str()]].concat());
     let said = forebay::Training::new(job).unwrap().run().err().expect("refused before it trains").to_string();
-    let words = "the model could not be evaluated on data.eval: rows cannot be grouped by column `list`, which is List";
+    // A bug: the message began as if the training had ended.
+    let words = "nothing is trained, because the model could not be evaluated on data.eval: rows cannot be grouped by column \
+                 `list`, which is List";
     assert!(said.contains(words), "{said}");
 }

@@ -97,7 +97,18 @@ fn a_closed_standard_output_ends_no_command_with_a_panic() {
     stdout(&run(&["data", "synth", "--rows", "10", "--out", rows]));
     let plan = ["plan", "--set", &format!("data.train={rows}")];
     let (json, job_file) = ([&plan[..], &["--json"]].concat(), [&plan[..], &["--job-file"]].concat());
-    for arguments in [&plan[..], &json, &job_file, &["data", "inspect", rows], &["completions", "zsh"], &["man"]] {
+    let inspect = ["data", "inspect", rows];
+    for arguments in [
+        &plan[..],
+        &json,
+        &job_file,
+        &inspect,
+        &["completions", "zsh"],
+        &["man"],
+        &["--help"],
+        &["train", "-h"],
+        &["-V"],
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = forebay(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();

@@ -164,6 +164,29 @@ fn a_dense_feature_of_text_that_is_also_a_slot_of_integers_has_no_transform() {
     assert!(same(&scores(&logs, &csv(&later)).unwrap(), &scores(&logs, &later).unwrap()));
 }
 
+/// A bug: hexadecimal digits of text were said to be integers, so clients would have sent other values than the rows had.
+#[test]
+fn hexadecimal_digits_of_text_are_strings_in_the_manifest_and_to_clients() {
+    let dir = tempfile::tempdir().unwrap();
+    let (of_csv, of_json) = (dir.path().join("digits.csv"), dir.path().join("digits.jsonl"));
+    fs::write(&of_csv, format!("label,C1\n{}", "0,0a\n1,ff\n".repeat(50))).unwrap();
+    fs::write(&of_json, "{\"label\":0,\"C1\":[\"0a\",18]}\n{\"label\":1,\"C1\":[]}\n".repeat(50)).unwrap();
+    for (data, written, kind) in [
+        (of_csv, "text", DataType::Utf8),
+        (of_json, "text", DataType::new_list(DataType::Utf8, true)),
+        (rows(dir.path(), 0, &[]), "integer", DataType::Int64),
+        (rows(dir.path(), 0, &[("C1", DataType::UInt64)]), "integer", DataType::Int64),
+    ] {
+        let settings = ["columns.slots=[{ column = 'C1', kind = 'hex' }]", "columns.dense=[]", "model.kind=lr"];
+        let folder = data.with_extension("model");
+        common::train(common::job(&data, &settings)).model.save(&folder).unwrap();
+        let manifest: serde_json::Value = common::read_json(folder.join("manifest.json"));
+        assert_eq!(manifest["training"]["types"]["C1"], written, "{data:?}");
+        let served = ServingModel::load(folder, &[], &Context::default()).unwrap();
+        assert_eq!(served.schema().field_with_name("C1").unwrap().data_type(), &kind, "{data:?}");
+    }
+}
+
 #[test]
 fn a_model_of_a_version_that_did_not_know_types_scores_as_it_did() {
     let dir = tempfile::tempdir().unwrap();
@@ -190,7 +213,8 @@ fn rows_of_the_evaluation_are_compared_with_those_of_the_training_before_a_batch
         Training::new(job).unwrap().run().map(drop).map_err(|fault| fault.to_string())
     };
     let said = train(&rows(dir.path(), 4000, &[("C2", DataType::Utf8)])).unwrap_err();
-    let words = "the model could not be evaluated on data.eval: column `C2` has strings in these rows";
+    let words = "nothing is trained, because the model could not be evaluated on data.eval: column `C2` has strings in \
+                 these rows";
     assert!(said.contains(words), "{said}");
     train(&rows(dir.path(), 4000, &[("I", DataType::Float64)])).unwrap();
     train(&csv(&rows(dir.path(), 4000, &[]))).unwrap();

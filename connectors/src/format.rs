@@ -147,7 +147,8 @@ pub enum ValueKind {
     Number,
     /// Integers of 64 bits: `Int64`.
     Integer,
-    /// Up to 16 hexadecimal digits: the number that they stand for, `UInt64`.
+    /// Up to 16 hexadecimal digits: the number that they stand for, `UInt64`. Its field says so
+    /// ([`is_hex_of_text`](crate::is_hex_of_text)).
     Hex,
     /// Up to 16 hexadecimal digits as they are written: `Utf8`. An integer of JSON becomes its digits.
     HexText,

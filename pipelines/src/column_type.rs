@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_connectors::is_number_of_text;
+use forebay_connectors::{is_hex_of_text, is_number_of_text};
 use forebay_job::{Columns, Slot};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub enum ColumnType {
     TextInteger,
     /// Floating-point numbers.
     Number,
-    /// Strings, or binary values.
+    /// Strings, or binary values. Also hexadecimal digits of CSV or JSON lines.
     Text,
     /// Days since 1970.
     Date,
@@ -46,6 +46,7 @@ impl ColumnType {
     fn of_field(field: &Field) -> Option<Self> {
         match Self::of(field.data_type()) {
             Some(Self::Integer) if is_number_of_text(field) => Some(Self::TextInteger),
+            Some(Self::Integer) if is_hex_of_text(field) => Some(Self::Text),
             kind => kind,
         }
     }

@@ -23,7 +23,7 @@ impl Model {
     /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
         let job = self.job_as_trained().for_evaluation();
-        let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
+        let read = sources::to_evaluate(&job, &self.context, &paths.into())?;
         self.warn_of_other_types(read.format);
         let scored = self.score(read)?;
         let columns = &self.job.columns;
@@ -89,7 +89,7 @@ impl Model {
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn evaluate_unless(&self, paths: Paths, stopped: impl Fn() -> bool) -> Result<Evaluation, Fault> {
         let job = self.job_as_trained().for_evaluation();
-        let read = sources::whole(&job, &self.context, &paths, sources::with_groups(&job))?;
+        let read = sources::to_evaluate(&job, &self.context, &paths)?;
         let running = wiring::evaluation(self, read)?.start()?;
         while !running.ended() {
             if stopped() {

@@ -9,7 +9,7 @@ use crate::checkpoint::CheckpointFolder;
 use crate::context::Context;
 use crate::evaluations::best_folders;
 use crate::model_folder::{check_place, probe_place};
-use crate::run_types::FileTypes;
+use crate::run_types::{FileTypes, not_evaluated};
 use crate::sources;
 
 /// Writes and removes a small file where the model, the checkpoints and bad rows will be, and opens the rows of `data.eval`, whose columns
@@ -43,10 +43,6 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), F
     }
     let Some(paths) = &job.data.eval else { return Ok(()) };
     sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
-}
-
-fn not_evaluated(fault: Fault) -> Fault {
-    fault.context("the model could not be evaluated on data.eval")
 }
 
 /// Checks the places of all that the run writes.

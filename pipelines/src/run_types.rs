@@ -100,7 +100,7 @@ impl RunTypes {
         }
         if let Some(eval) = self.0.eval.get() {
             let pinned = rows.types.pinned(job).columns;
-            let cannot = |fault: Fault| fault.context("the model could not be evaluated on data.eval").hide_lineage();
+            let cannot = |fault| not_evaluated(fault).hide_lineage();
             // In text files, columns that are read as in training have other types than when the files were opened before the run.
             let eval = match eval.format.is_untyped() {
                 true => TrainedTypes::in_text(&pinned, eval.format).map_err(cannot)?,
@@ -125,6 +125,11 @@ impl RunTypes {
         }
         Some(found)
     }
+}
+
+/// The fault of rows of `data.eval` that the model of a run cannot read, before anything is trained.
+pub(crate) fn not_evaluated(fault: Fault) -> Fault {
+    fault.context("nothing is trained, because the model could not be evaluated on data.eval")
 }
 
 #[cfg(test)]

@@ -18,15 +18,15 @@ use crate::registry::{Read, SourceRequest, read_from};
 use crate::run_types::{FileTypes, RowTypes};
 use crate::stages::{check_columns, check_groups};
 
-/// Reads `columns` at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does not give the format,
-/// it blocks while it lists the files.
-pub(crate) fn whole(job: &Job, context: &Context, paths: &Paths, columns: Vec<String>) -> Result<Read, Fault> {
-    read(job, context, Some(paths), (columns, &[]), 0, Windows::All)
+/// Reads the columns that an evaluation needs at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does
+/// not give the format, it blocks while it lists the files.
+pub(crate) fn to_evaluate(job: &Job, context: &Context, paths: &Paths) -> Result<Read, Fault> {
+    read(job, context, Some(paths), (with_groups(job), Shown::Groups), 0, Windows::All)
 }
 
-/// As [`whole`], the columns that a prediction needs and `kept`, whose values go into its output.
+/// As [`to_evaluate`], the columns that a prediction needs and `kept`, whose values go into its output.
 pub(crate) fn to_predict(job: &Job, context: &Context, paths: &Paths, kept: &[String]) -> Result<Read, Fault> {
-    read(job, context, Some(paths), (job.columns.names_with(kept), kept), 0, Windows::All)
+    read(job, context, Some(paths), (job.columns.names_with(kept), Shown::Kept(kept)), 0, Windows::All)
 }
 
 /// As [`to_predict`], the rows at `data.train`, in the windows that `leases` grants.
@@ -36,14 +36,21 @@ pub(crate) fn windows_to_predict(
     kept: &[String],
     leases: Arc<dyn Leases>,
 ) -> Result<Read, Fault> {
-    let columns = (job.columns.names_with(kept), kept);
+    let columns = (job.columns.names_with(kept), Shown::Kept(kept));
     read(job, context, train_paths(job)?, columns, window_rows(job, job.in_step()), Windows::Leased(leases))
 }
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let windows = leases.map_or(Windows::All, Windows::Leased);
-    read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
+    read(
+        job,
+        context,
+        train_paths(job)?,
+        (job.columns.names(), Shown::Nothing),
+        window_rows(job, job.in_step()),
+        windows,
+    )
 }
 
 /// Reads the job's training rows that were not trained on before this process began. If the windows are not known before they are read
@@ -51,7 +58,14 @@ pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Lease
 /// the checkpoint.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
-    read(job, context, train_paths(job)?, (job.columns.names(), &[]), window_rows(job, job.in_step()), windows)
+    read(
+        job,
+        context,
+        train_paths(job)?,
+        (job.columns.names(), Shown::Nothing),
+        window_rows(job, job.in_step()),
+        windows,
+    )
 }
 
 fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
@@ -59,6 +73,16 @@ fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
         Some(_) => Ok(job.data.train.as_ref()),
         None => job.train_paths().map(Some),
     }
+}
+
+/// The columns whose values a result shows.
+#[derive(Clone, Copy)]
+enum Shown<'a> {
+    Nothing,
+    /// Those that the evaluation of the job groups rows by.
+    Groups,
+    /// These, which are written again.
+    Kept(&'a [String]),
 }
 
 /// Which windows a source reads.
@@ -137,7 +161,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let in_files = file_columns(job, format.format, with_groups(job), &[])?;
+    let in_files = file_columns(job, format.format, with_groups(job), Shown::Groups)?;
     let told = format.format;
     let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
@@ -185,7 +209,7 @@ pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
         return None;
     }
     let options = ReadOptions { epochs: 1, read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let columns = file_columns(job, format.format, job.columns.names(), &[]).ok()?;
+    let columns = file_columns(job, format.format, job.columns.names(), Shown::Nothing).ok()?;
     let rows = on_own_thread("opening files", || {
         block_on(async {
             let mut source = FileSource::new(input, options, format, columns);
@@ -197,7 +221,7 @@ pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
 }
 
 /// The columns of the job, and those that its evaluation groups rows by.
-pub(crate) fn with_groups(job: &Job) -> Vec<String> {
+fn with_groups(job: &Job) -> Vec<String> {
     let mut names = job.columns.names();
     let more: Vec<String> = job.evaluation.columns().into_iter().filter(|column| !names.contains(column)).collect();
     names.extend(more);
@@ -208,7 +232,7 @@ fn read(
     job: &Job,
     context: &Context,
     paths: Option<&Paths>,
-    (columns, kept): (Vec<String>, &[String]),
+    (columns, shown): (Vec<String>, Shown<'_>),
     window_rows: usize,
     windows: Windows,
 ) -> Result<Read, Fault> {
@@ -228,7 +252,7 @@ fn read(
     };
     let (input, format) = input(job, context, paths)?;
     let granted = windows.granted(format.format.tells_rows())?;
-    let (columns, told) = (file_columns(job, format.format, columns, kept)?, Some(format.format));
+    let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
     let mut read = read_from(move || {
         let source = FileSource::new(input, options, format, columns);
         match granted {
@@ -264,9 +288,9 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// What is written again may not change: integers of `kept` columns do not wrap, numbers are not rounded, and hexadecimal digits stay text.
-/// Integers that are also a dense feature with the transform `auto` are told apart, because this transform is none for numbers of text.
-fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) -> Result<Vec<FileColumn>, Fault> {
+/// Hexadecimal digits that are shown stay text. Integers that are written again do not wrap, and such numbers are not rounded. Integers
+/// that are also a dense feature with the transform `auto` are told apart, because this transform is none for numbers of text.
+fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
         Format::Parquet | Format::Arrow | Format::Criteo => job.columns.in_typed_files(),
@@ -274,15 +298,23 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, kept: &[String]) 
     let known: HashMap<&str, &FileColumn> = known.iter().map(|column| (column.name.as_str(), column)).collect();
     let numbers = job.columns.dense.iter().filter(|dense| dense.transform == Transform::Auto);
     let numbers: HashSet<&str> = numbers.map(|dense| dense.column.as_str()).collect();
+    let groups = job.evaluation.columns();
+    let (shown, kept) = match shown {
+        Shown::Nothing => (&[][..], false),
+        Shown::Groups => (&groups[..], false),
+        Shown::Kept(kept) => (kept, true),
+    };
     let column = |name: String| match known.get(name.as_str()).copied() {
         Some(known) if known.kind == ValueKind::Integer && numbers.contains(name.as_str()) => {
             known.clone().integers(Integers::AlsoNumbers)
         }
-        Some(known) if kept.contains(&name) => match known.kind {
-            ValueKind::Hex => FileColumn { kind: ValueKind::HexText, ..known.clone() },
-            ValueKind::Number => known.clone().integers(Integers::Exact),
-            ValueKind::Integer | ValueKind::HexText | ValueKind::Text => known.clone().integers(Integers::Signed),
-        },
+        Some(known) if known.kind == ValueKind::Hex && shown.contains(&name) => {
+            FileColumn { kind: ValueKind::HexText, ..known.clone() }
+        }
+        Some(known) if kept && shown.contains(&name) => {
+            let is_number = known.kind == ValueKind::Number;
+            known.clone().integers(if is_number { Integers::Exact } else { Integers::Signed })
+        }
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),
     };

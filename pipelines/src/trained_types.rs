@@ -49,8 +49,8 @@ impl TrainedTypes {
     pub(crate) fn in_text(columns: &Columns, format: Format) -> Result<Self, Fault> {
         let kind = |kind| match kind {
             ValueKind::Number => ColumnType::Number,
-            ValueKind::Integer | ValueKind::Hex => ColumnType::Integer,
-            ValueKind::HexText | ValueKind::Text => ColumnType::Text,
+            ValueKind::Integer => ColumnType::Integer,
+            ValueKind::Hex | ValueKind::HexText | ValueKind::Text => ColumnType::Text,
         };
         let found = columns.in_files(format)?;
         Ok(Self(found.into_iter().map(|column| (column.name, kind(column.kind))).collect()))

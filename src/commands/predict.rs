@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::Fault;
 use crate::actors::{StageCx, counted, left_out_lines};
-use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
 use crate::connectors::staged::{Folder, StagedFolder};
+use crate::pipelines::job::Paths;
 use crate::pipelines::{Context, Predictions};
 use arrow::array::RecordBatch;
 use clap::Args;
@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Predict rows with a model: forebay predict --model FOLDER --data PATH --out FOLDER
 ///
 /// Writes one row for each row of the input, in the same order: the columns of --keep and `score`, the probability of label 1. The rows
-/// need no label.
+/// need no label. Several --data are read one after the other.
 ///
 /// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip the row stays in the output
 /// with a null score; a line of text that is not a row is left out. The end of the run counts both.
@@ -47,9 +47,9 @@ pub(crate) struct Predict {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
-    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on.
-    #[arg(long, value_name = "PATH")]
-    data: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on; may be repeated.
+    #[arg(long, value_name = "PATH", required = true)]
+    data: Vec<String>,
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete. `-` writes CSV to standard output.
     #[arg(long, value_name = "FOLDER|-", required_unless_present = "join")]
     out: Option<String>,
@@ -72,8 +72,8 @@ pub(crate) struct Predict {
 impl Predict {
     pub(crate) fn run(&self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
-        let (model, data, settings) = (self.model.as_str(), self.data.as_str(), self.settings.as_slice());
-        let asked = ToPredict { model, data, settings, keep: &keep };
+        let (model, data, settings) = (self.model.as_str(), Paths(self.data.clone()), self.settings.as_slice());
+        let asked = ToPredict { model, data: &data, settings, keep: &keep };
         match &self.out {
             Some(out) if !self.apart.is_reader() => self.score(out, &asked, logs, context),
             _ => self.apart.read(&asked, self.report, logs, context),
@@ -91,7 +91,7 @@ impl Predict {
         let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
         let stop = Stop::listen_and_say(logs.log_format, stopped, exit::DRAINED)?;
         if let Some(folder) = &folder {
-            let data = Input::from(&self.data).with_stores(&context.stores);
+            let data = asked.input(context);
             StagedFolder::probe(folder, self.replace)?;
             if self.replace {
                 out_folder::check_replaced(out, &[&self.model], Some(&data))?;
@@ -134,7 +134,7 @@ impl Predict {
             writer.write(&batch).await?;
             bar.show(writer.progress());
         }
-        let Some(counts) = counts(&predicting.predictions, &self.data, "predict", "score")? else {
+        let Some(counts) = counts(&predicting.predictions, &self.data.join(", "), "predict", "score")? else {
             return Ok(Ended::Drained);
         };
         let written = writer.finish().await?;
@@ -154,7 +154,7 @@ impl Predict {
                 return Ok(Ended::Done);
             }
         }
-        let Some(counts) = counts(&predicting.predictions, &self.data, "predict", "score")? else {
+        let Some(counts) = counts(&predicting.predictions, &self.data.join(", "), "predict", "score")? else {
             return Ok(Ended::Drained);
         };
         match logs.quiet {

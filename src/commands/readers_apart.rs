@@ -15,6 +15,7 @@ use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
 use crate::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
+use crate::pipelines::job::Paths;
 use crate::pipelines::{Context, Predictions};
 use crate::stop::Stop;
 use crate::{Fault, Model, out, parent};
@@ -50,10 +51,17 @@ pub(super) struct ReadersApart {
 /// What all processes of a prediction are told.
 pub(super) struct ToPredict<'a> {
     pub(super) model: &'a str,
-    pub(super) data: &'a str,
+    pub(super) data: &'a Paths,
     /// Settings of the model's job.
     pub(super) settings: &'a [String],
     pub(super) keep: &'a [&'a str],
+}
+
+impl ToPredict<'_> {
+    /// The rows.
+    pub(super) fn input(&self, context: &Context) -> Input {
+        Input::all(self.data.0.iter().map(Input::from)).with_stores(&context.stores)
+    }
 }
 
 /// Predictions, and the readers that this process has started for them.
@@ -112,7 +120,7 @@ impl ReadersApart {
             return Ok(Predicting::alone(model.predict_from_readers(&plan, ClusterProcess::new(process))?));
         }
         // Rows that are not there, or that bad rows would be written to, are one error here, not one of each reader.
-        let input = Input::from(data).with_stores(&context.stores);
+        let input = asked.input(context);
         input.check_apart_from(&model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         block_on(input.list())?;
         let mut readers = Readers::new(plan.most_silence(), logs)?;
@@ -128,7 +136,7 @@ impl ReadersApart {
             let mut arguments: Vec<String> = logs.arguments().map(str::to_owned).collect();
             arguments.push("predict".into());
             arguments.push(format!("--model={}", asked.model));
-            arguments.push(format!("--data={data}"));
+            arguments.extend(data.0.iter().map(|path| format!("--data={path}")));
             arguments.extend((!keep.is_empty()).then(|| format!("--keep={}", keep.join(","))));
             // The cores come after the settings of the user, which may say how many all processes have together.
             arguments.extend(settings.iter().chain([&cores]).map(|setting| format!("--set={setting}")));

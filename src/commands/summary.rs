@@ -5,7 +5,9 @@ use std::cell::OnceCell;
 use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
-use crate::pipelines::{Evaluation, EvaluationHistory, Job, Model, SlotReport, Snapshot, Trained};
+use crate::pipelines::{
+    AllTrainers, Evaluation, EvaluationHistory, Job, Model, RunEnd, SlotReport, Snapshot, Trained, TrainingSummary,
+};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -156,6 +158,24 @@ impl Summary<'_> {
     }
 }
 
+/// A training of fewer steps says how to get more: Adam moves a weight by about its rate in a step, by default 0.001, so by less than 0.1
+/// in all. In docs/quality.md a pass of 15 steps does not suffice; one of 61 does, with a higher rate.
+const FEW_STEPS: u64 = 100;
+
+/// Says how to get more steps, if a training that began anew had few. `before`: what it had trained on before it was resumed.
+pub(crate) fn few_steps(training: &TrainingSummary, before: AllTrainers, job: &Job) -> Option<String> {
+    let began_anew = job.train.from.is_none() && before.rows == 0;
+    let (batch_rows, epochs) = (job.train.batch_rows as u64, job.data.epochs as u64);
+    (began_anew && training.ended == RunEnd::Complete && training.steps < FEW_STEPS).then(|| {
+        format!(
+            "the training had {}, which may be too few: a smaller train.batch_rows ({}) or more data.epochs ({}) gives more",
+            counted(training.steps, "step"),
+            commas(batch_rows),
+            commas(epochs)
+        )
+    })
+}
+
 /// `1,000 rows in 2.0 s`; of a run that went on from a checkpoint, which of the rows came in this time.
 fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> String {
     match rows - rows_before {
@@ -225,8 +245,27 @@ fn line_of(slots: &[SlotReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{line_of, per_million, rows_in_time, which_was_saved};
-    use crate::pipelines::{SlotReport, Snapshot};
+    use super::{few_steps, line_of, per_million, rows_in_time, which_was_saved};
+    use crate::pipelines::{AllTrainers, Job, RunEnd, SlotReport, Snapshot, TrainingSummary};
+
+    #[test]
+    fn few_steps_are_those_of_a_whole_training_that_began_anew() {
+        let said = |steps, ended, rows_before, settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+            let (types, lists) = Default::default();
+            let training = TrainingSummary { rows: 9, steps, epochs: 3, ended, run: None, format: None, types, lists };
+            let before = AllTrainers { rows: rows_before, steps: 0 };
+            few_steps(&training, before, &Job::from_toml("data.epochs = 3", &settings).unwrap())
+        };
+        let hint = "the training had 99 steps, which may be too few: a smaller train.batch_rows (2,048) or more data.epochs (3) \
+                    gives more";
+        assert_eq!(said(99, RunEnd::Complete, 0, &[]).as_deref(), Some(hint));
+        assert_eq!(said(100, RunEnd::Complete, 0, &[]), None);
+        assert_eq!(said(99, RunEnd::Drained, 0, &[]), None);
+        assert_eq!(said(99, RunEnd::StoppedEarly, 0, &[]), None);
+        assert_eq!(said(99, RunEnd::Complete, 7, &[]), None, "resumed");
+        assert_eq!(said(99, RunEnd::Complete, 0, &["train.from=model"]), None);
+    }
 
     /// A bug: the model after the last row was said to be that of the best evaluation, whose model was gone.
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::job_args::RunArgs;
 use super::save::Saving;
-use super::summary::{SavedFolder, Summary, of_slots};
+use super::summary::{SavedFolder, Summary, few_steps, of_slots};
 use crate::dashboard::Dashboard;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
@@ -201,6 +201,11 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             return Err(failed.fault);
         }
     };
+    if let Some(hint) = few_steps(&trained.training, trained.report.trained_before, &trained.model.job)
+        && end.saves
+    {
+        tracing::info!("{hint}");
+    }
     let ended = match trained.training.ended {
         RunEnd::Complete | RunEnd::StoppedEarly => Ended::Done,
         RunEnd::Drained => Ended::Drained,

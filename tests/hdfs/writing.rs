@@ -308,6 +308,31 @@ fn a_probe_that_fails_removes_the_folders_that_it_made_and_no_others() {
     probe("there/a/b/rows").unwrap();
 }
 
+/// A bug: each probe listed the folder above the one that an output is in, also where nothing can be missing.
+#[test]
+fn a_probe_beside_another_folder_does_not_look_for_the_folders_above() {
+    let (cluster, dir) = (Cluster::shared(), tempfile::tempdir().unwrap());
+    let train = format!("data.train={}", common::parquet(dir.path(), 0, 500).display());
+    let root = "/writing/unlisted";
+    cluster.fs(&["-mkdir", "-p", &format!("{root}/full/other"), &format!("{root}/empty")]);
+    cluster.fs(&["-chmod", "777", &format!("{root}/full"), &format!("{root}/empty")]);
+    cluster.fs(&["-chmod", "711", root]);
+    let train_to = |folder: &str| {
+        let output = format!("output.model={}", cluster.at(&format!("{root}/{folder}/model")));
+        let settings = ["model.kind=lr", &train, &output].map(|setting| ["--set", setting]).concat();
+        let arguments = [&["train", "--log", "info,forebay_connectors=debug"][..], &settings].concat();
+        let mut command = common::forebay(&arguments);
+        command.env("HADOOP_USER_NAME", "eve");
+        common::exits(0, common::ended(&mut command), &["saved hdfs://"])
+    };
+    let looks = "cannot look for the folders above";
+    let said = train_to("full");
+    assert!(!said.contains(looks), "{said}");
+    // An empty folder and one that is not there are told apart by a listing above them, which eve may not make.
+    let said = train_to("empty");
+    assert!(said.contains(looks), "{said}");
+}
+
 /// A bug: the hidden file of a write whose future was cancelled stayed for ever.
 #[test]
 fn a_write_that_is_cancelled_or_fails_leaves_no_hidden_file() {

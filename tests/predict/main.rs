@@ -14,6 +14,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
 use arrow::datatypes::{Float32Type, Int32Type, UInt32Type};
 use arrow::ipc::writer::FileWriter;
 use common::read_rows;
@@ -97,6 +98,39 @@ fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
         let distinct: HashSet<u32> = scores(&rows).values().iter().map(|score| score.to_bits()).collect();
         assert!(distinct.len() > 1000, "{kind}: {} scores", distinct.len());
     }
+}
+
+#[test]
+fn several_inputs_are_read_one_after_the_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    // Not in the order of their names.
+    let [first, second] = [8000, 4000].map(|from| common::parquet(dir.path(), from, 3000));
+    let keep = ["--keep", "label,C1"];
+    let expected = [&first, &second].map(|data| predict(&folder, data, &keep).0);
+    let expected = concat_batches(&expected[0].schema(), &expected).unwrap();
+    let more = ["--data", second.to_str().unwrap()];
+    for readers in [&[][..], &["--readers", "2"]] {
+        let (rows, said) = predict(&folder, &first, &[&more[..], &keep, readers].concat());
+        assert!(rows == expected && said.contains("6,000 rows"), "{readers:?}: {said}");
+    }
+    let printed = |data: &Path, more: &[&str]| {
+        let output = common::forebay(&[&arguments(&folder, data, Path::new("-"))[..], &keep, more].concat()).output();
+        String::from_utf8(output.unwrap().stdout).unwrap()
+    };
+    let of_second = printed(&second, &[]);
+    let (_, of_second) = of_second.split_once('\n').unwrap();
+    assert_eq!(printed(&first, &more), printed(&first, &[]) + of_second);
+    let out = dir.path().join("scores");
+    let refused = |data: &str, words: &[&str]| {
+        let several = [&arguments(&folder, &first, &out)[..], &["--data", data]].concat();
+        common::exits(2, common::run(&several), words);
+    };
+    refused(first.to_str().unwrap(), &["parquet-8000", "twice"]);
+    refused(dir.path().join("nowhere").to_str().unwrap(), &["nowhere"]);
+    // The output would be among the rows of the second one.
+    refused(dir.path().to_str().unwrap(), &["scores", "would be taken for rows"]);
+    assert!(!out.exists());
 }
 
 #[test]

@@ -144,8 +144,10 @@ fn layout(
                 )));
             }
             (None, _) => {
-                let kind = data_type(*kind);
-                let null = || optional.then(|| (field(name, kind.clone(), *integers), Constant::Null(kind)));
+                let null = || {
+                    let arrays = data_type(*kind);
+                    optional.then(|| (field(name, *kind, arrays.clone(), *integers), Constant::Null(arrays)))
+                };
                 let Some((constant_field, constant)) = folders.get_above(name, &file.partitions).or_else(null) else {
                     return Err(missing(name, &names, file, options));
                 };
@@ -154,7 +156,7 @@ fn layout(
                 continue;
             }
         }
-        fields.push(field(name, data_type(*kind), *integers));
+        fields.push(field(name, *kind, data_type(*kind), *integers));
         origins.push(Origin::Field(*kind, *integers));
     }
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })

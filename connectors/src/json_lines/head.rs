@@ -128,7 +128,7 @@ pub(super) async fn read_heads(
                     let of_single = beside.as_deref().map(seen).is_some_and(|beside| beside.single && !beside.list);
                     let list = seen(name).list || *list && !seen(name).single && !of_single;
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
-                    (field(name, column_type(*kind, list), *integers), origin)
+                    (field(name, *kind, column_type(*kind, list), *integers), origin)
                 }
             };
             fields.push(of_column);

@@ -1,4 +1,5 @@
 //! The folders above a folder of HDFS that are not there yet: making its first file makes them, too, and a probe that fails removes them.
+//! It looks for them before it makes any: afterwards, an empty folder does not tell who made it.
 
 use forebay_actors::Fault;
 use object_store::ObjectStore;
@@ -6,7 +7,8 @@ use object_store::path::Path;
 
 use super::folder::{OpenFolder, Opened, StoreFolder, list};
 
-/// What was missing above a folder.
+/// What was missing above a folder. By default nothing.
+#[derive(Default)]
 pub(super) struct MissingAbove {
     place: Option<StoreFolder>,
     /// The lowest first.
@@ -18,7 +20,7 @@ impl MissingAbove {
     pub(super) fn of(folder: &OpenFolder) -> Self {
         let place = match &folder.at {
             Opened::Store(place) if place.renames && place.url.is_some() => place.clone(),
-            _ => return Self { place: None, folders: Vec::new() },
+            _ => return Self::default(),
         };
         let at = place.clone();
         let found = place.wait(async move {

@@ -92,8 +92,9 @@ impl StagedFolder {
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
     /// store without folders: below it) and removes that file. If it fails on HDFS, it removes the folders that it made.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
-        let above = MissingAbove::of(&folder.open()?);
-        let probed = Self::begin(folder, replace).and_then(|staged| {
+        let open = folder.open()?;
+        let above = if put_back(&open)? { MissingAbove::default() } else { MissingAbove::of(&open) };
+        let probed = Self::begin_at(open, replace).and_then(|staged| {
             let mut file = staged.create("probe")?;
             let name = file.name().to_owned();
             file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
@@ -150,11 +151,16 @@ impl StagedFolder {
 /// Opens a folder to write to. What a process that was killed has moved away from there is put back, or removed.
 fn open(folder: &Folder) -> Result<OpenFolder, Fault> {
     let open = folder.open()?;
-    match &open.at {
-        Opened::Store(place) if place.renames => renamed::put_back(place)?,
-        _ => {}
-    }
+    put_back(&open)?;
     Ok(open)
+}
+
+/// See [`renamed::put_back`]; other stores have nothing to put back, and no folders that a probe makes.
+fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
+    match &folder.at {
+        Opened::Store(place) if place.renames => renamed::put_back(place),
+        _ => Ok(true),
+    }
 }
 
 #[cfg(test)]

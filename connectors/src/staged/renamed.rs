@@ -139,17 +139,19 @@ impl OpenFolder {
 }
 
 /// Puts back what a process that was killed was replacing. If something stands at `place`, removes what was replaced instead. Only looks at
-/// the hidden names of this program; without the right to list the folder above `place`, does nothing.
-pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
+/// the hidden names of this program; without the right to list the folder above `place`, does nothing. Returns whether that folder is known
+/// to be there, because `place` or another folder is in it.
+pub(super) fn put_back(place: &StoreFolder) -> Result<bool, Fault> {
     let (there, place) = (place.holds_anything()?, place.clone());
     place.clone().wait(async move {
-        let left = match left_behind(&place, "replaced").await {
-            Ok(left) => left,
+        let beside = match beside(&place).await {
+            Ok(beside) => beside,
             Err(e) => {
                 tracing::debug!(path = %place.path, error = %e, "cannot look for folders that were being replaced");
-                return Ok(());
+                return Ok(there);
             }
         };
+        let left = hidden(&place, &beside, "replaced");
         match &left[..] {
             _ if there => {
                 for old in &left {
@@ -157,15 +159,13 @@ pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
                         tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
                     }
                 }
-                Ok(())
             }
             [old] => {
                 let back = rename(&place.store, old, &place.path).await;
                 back.map_err(|e| store_fault(&format!("cannot put back `{}`, which is at /{old}", place.name), e))?;
                 tracing::warn!("a process was killed while it replaced `{}`: the old folder is back", place.name);
-                Ok(())
             }
-            [] => Ok(()),
+            [] => {}
             several => {
                 let names: Vec<_> = several.iter().map(|old| format!("/{old}")).collect();
                 tracing::warn!(
@@ -173,19 +173,33 @@ pub(super) fn put_back(place: &StoreFolder) -> Result<(), Fault> {
                     place.name,
                     names.join(", ")
                 );
-                Ok(())
             }
         }
+        Ok(!beside.is_empty())
     })
 }
 
-/// The hidden folders of a kind beside `place`. Those of the kind `partial` may belong to processes that still write.
+/// The hidden folders of a kind beside `place`.
 async fn left_behind(place: &StoreFolder, kind: &str) -> object_store::Result<Vec<Path>> {
+    Ok(hidden(place, &beside(place).await?, kind))
+}
+
+/// The folders in the folder above `place`.
+async fn beside(place: &StoreFolder) -> object_store::Result<Vec<Path>> {
     let mut parts: Vec<_> = place.path.parts().collect();
-    let Some(name) = parts.pop() else { return Ok(Vec::new()) };
+    if parts.pop().is_none() {
+        return Ok(Vec::new());
+    }
     let found = list(&*place.store, &Path::from_iter(parts)).await?;
-    let folders = found.into_iter().flat_map(|found| found.common_prefixes);
-    Ok(folders.filter(|at| at.filename().is_some_and(|at| is_hidden(at, name.as_ref(), kind))).collect())
+    Ok(found.map_or_else(Vec::new, |found| found.common_prefixes))
+}
+
+/// Those of the folders `beside` the folder `place` that have the hidden names of a kind. Those of the kind `partial` may belong to
+/// processes that still write.
+fn hidden(place: &StoreFolder, beside: &[Path], kind: &str) -> Vec<Path> {
+    let name = place.path.filename().unwrap_or_default();
+    let is_hidden = |at: &&Path| at.filename().is_some_and(|at| is_hidden(at, name, kind));
+    beside.iter().filter(is_hidden).cloned().collect()
 }
 
 /// Whether a folder has the hidden name that [`Renamed::begin`] chooses beside `name`, of this kind: `partial` or `replaced`.

@@ -47,18 +47,28 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
 /// The metadata of fields of [`Integers::AlsoNumbers`].
 const NUMBER: &str = "forebay.number";
 
-/// The field of a column that is read from text.
-pub(crate) fn field(name: &str, kind: DataType, integers: Integers) -> Field {
-    let field = Field::new(name, kind, true);
-    match integers {
-        Integers::AlsoNumbers => field.with_metadata(HashMap::from([(NUMBER.to_owned(), "text".to_owned())])),
-        Integers::Signed | Integers::Wrapping | Integers::Exact | Integers::AsWritten => field,
-    }
+/// The metadata of fields of [`ValueKind::Hex`].
+const HEX: &str = "forebay.hex";
+
+/// The field of a column that is read from text, whose arrays have the type `arrays`.
+pub(crate) fn field(name: &str, kind: ValueKind, arrays: DataType, integers: Integers) -> Field {
+    let field = Field::new(name, arrays, true);
+    let mark = match (kind, integers) {
+        (ValueKind::Hex, _) => HEX,
+        (_, Integers::AlsoNumbers) => NUMBER,
+        _ => return field,
+    };
+    field.with_metadata(HashMap::from([(mark.to_owned(), "text".to_owned())]))
 }
 
 /// Whether a column of integers was read from text in which it is also a column of numbers ([`Integers::AlsoNumbers`]).
 pub fn is_number_of_text(field: &Field) -> bool {
     field.metadata().contains_key(NUMBER)
+}
+
+/// Whether a column of integers was read from text that has their hexadecimal digits ([`ValueKind::Hex`]).
+pub fn is_hex_of_text(field: &Field) -> bool {
+    field.metadata().contains_key(HEX)
 }
 
 impl Column {

@@ -71,9 +71,13 @@ pub(super) fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Res
     cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
 }
 
-/// A number for a message: a very large or small one with an exponent instead of hundreds of zeros.
+/// A number for a message: a very large or small one with an exponent instead of hundreds of zeros. In text an infinite one may have been
+/// written as a number.
 pub(super) fn shown<T: Copy + Display + Into<f64> + LowerExp>(number: T) -> String {
     let size: f64 = number.into().abs();
+    if size.is_infinite() {
+        return format!("{number} (or a number too large for a float)");
+    }
     if size == 0.0 || (1e-9..1e16).contains(&size) { number.to_string() } else { format!("{number:e}") }
 }
 
@@ -185,7 +189,10 @@ mod tests {
 
     #[test]
     fn numbers_in_messages_are_short() {
-        assert_eq!([1e300, -2.5, 0.0, f64::INFINITY].map(shown), ["1e300", "-2.5", "0", "inf"]);
+        assert_eq!(
+            [1e300, -2.5, 0.0, f64::INFINITY].map(shown),
+            ["1e300", "-2.5", "0", "inf (or a number too large for a float)"]
+        );
         assert_eq!([0.1_f32, 1e30].map(shown), ["0.1", "1e30"]);
     }
 
