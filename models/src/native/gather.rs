@@ -1,10 +1,10 @@
-//! From unique rows to pooled rows, and back from their gradients to the gradient of each unique row.
+//! From unique rows to pooled rows. `scatter.rs` is the way back.
 //!
 //! Input: a batch that passed [`DenseBatch::check`](crate::DenseBatch::check); so every index here is within bounds.
 
 use super::bags::{BagView, RowParts, SlotVector, by_width, larger};
 use super::kernels::kernel;
-use super::widths::{gather_widths, scatter_widths};
+use super::widths::gather_widths;
 use crate::Pooling;
 
 kernel! {
@@ -124,127 +124,21 @@ fn gather_bags<const WEIGHTED: bool>(
     }
 }
 
-/// As [`scatter`], for the slots whose largest values count: each number of a bag's gradient goes to the first of the values that has the
-/// largest weight there.
-pub(super) fn scatter_largest(
-    bags: &BagView<'_>,
-    parts: RowParts,
-    unique_rows: &[f32],
-    (g, dx): (&[f32], &[f32]),
-    first: usize,
-    row_grads: &mut [f32],
-) {
-    let (linear, embedded) = (parts.row_dim - parts.dim, bags.embedded(parts));
-    for (r, &g) in g.iter().enumerate() {
-        for slot in (0..bags.slots).filter(|&slot| bags.takes_largest(slot)) {
-            let (values, place) = (bags.values(r, slot), bags.place(slot, parts));
-            for at in if parts.linear { 0 } else { linear }..linear + place.dim {
-                let weight = |value: u32| unique_rows[value as usize * parts.row_dim + at];
-                let Some(&largest) =
-                    values.iter().reduce(|a, b| if larger(weight(*a), weight(*b)) == weight(*a) { a } else { b })
-                else {
-                    break;
-                };
-                let gradient = if at < linear { g } else { dx[r * embedded + place.at + at - linear] };
-                let place = (largest as usize).wrapping_sub(first).wrapping_mul(parts.row_dim).wrapping_add(at);
-                if let Some(sum) = row_grads.get_mut(place) {
-                    *sum += gradient;
-                }
-            }
-        }
-    }
-}
-
-kernel! {
-    /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
-    /// `rows = g.len()`) for the embedding. Rows are added in batch order. `row_grads` has the unique rows from `first` on;
-    /// values of other rows are left out, and so are slots whose largest values count and those of attention.
-    fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
-                   row_grads: &'a mut [f32]) {
-        if !bags.places.is_empty() {
-            return scatter_widths(bags, parts, g, dx, first, row_grads);
-        }
-        macro_rules! run {
-            ($d:literal) => {
-                match bags.value_weights {
-                    None => scatter_rows::<$d, false>(bags, parts, g, dx, first, row_grads),
-                    Some(_) => scatter_rows::<$d, true>(bags, parts, g, dx, first, row_grads),
-                }
-            };
-        }
-        by_width!(parts.dim, run);
-    }
-}
-
-kernel! {
-    /// As [`scatter`], for the embeddings of a slot whose values have a gradient each: `by_value`, row after row.
-    fn scatter_values<'a>(bags: &'a BagView<'a>, parts: RowParts, slot: usize, rows: usize, by_value: &'a [f32], first: usize,
-                          row_grads: &'a mut [f32]) {
-        let mut by_value = by_value.chunks_exact(parts.dim);
-        for row in 0..rows {
-            for (&value, from) in bags.values(row, slot).iter().zip(by_value.by_ref()) {
-                let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
-                let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
-                    continue;
-                };
-                for (sum, &from) in row[parts.row_dim - parts.dim..].iter_mut().zip(from) {
-                    *sum += from;
-                }
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn scatter_rows<const D: usize, const WEIGHTED: bool>(
-    bags: &BagView<'_>,
-    parts: RowParts,
-    g: &[f32],
-    dx: &[f32],
-    first: usize,
-    row_grads: &mut [f32],
-) {
-    let dim = if D > 0 { D } else { parts.dim };
-    for (r, &g) in g.iter().enumerate() {
-        for slot in 0..bags.slots {
-            if bags.takes_largest(slot) || bags.slot_vectors[slot] == SlotVector::Attention {
-                continue;
-            }
-            let values = bags.values(r, slot);
-            let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
-            let scale = if WEIGHTED { bags.scale_of(slot, own) } else { bags.scale(slot, values.len()) };
-            for (place, &value) in values.iter().enumerate() {
-                let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
-                let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
-                    continue;
-                };
-                let weight = if WEIGHTED { scale * own[place] } else { scale };
-                if parts.linear {
-                    row[0] += weight * g;
-                }
-                if dim > 0 {
-                    let from = &dx[(r * bags.slots + slot) * dim..][..dim];
-                    for (sum, &from) in row[parts.row_dim - dim..].iter_mut().zip(from) {
-                        *sum += weight * from;
-                    }
-                }
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::super::bags::SlotPlace;
+    use super::super::scatter::{PartGrads, ValueLists, scatter, scatter_largest, scatter_listed};
     use super::*;
+
+    const UNIQUE: usize = 40;
 
     fn case() -> impl Strategy<Value = (usize, usize, usize, bool, bool, Vec<Vec<u32>>)> {
         let dim = prop_oneof![Just(0usize), Just(3), Just(4), Just(10), Just(16)];
         (1usize..4, 1usize..5, dim, any::<bool>(), any::<bool>()).prop_flat_map(|(slots, rows, dim, linear, single)| {
             let counts = if single { 1..=1 } else { 0..=3 };
-            let bag = prop::collection::vec(0u32..7, counts);
+            let bag = prop::collection::vec(0u32..UNIQUE as u32, counts);
             (
                 Just(slots),
                 Just(rows),
@@ -259,9 +153,9 @@ mod tests {
     proptest! {
         #[test]
         fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), which in prop::array::uniform4(0usize..3),
-                                                    pad in 0usize..3, skip in 0usize..2, cut in 0usize..8, weighted: bool, widths: bool) {
+                                                    pad in 0usize..3, skip in 0usize..2, part_bits in 0u32..4, weighted: bool, widths: bool) {
             let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
-            let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23 / 2) as f32 - 6.0).collect();
+            let unique: Vec<f32> = (0..UNIQUE * parts.row_dim).map(|i| (i * 7 % 23 / 2) as f32 - 6.0).collect();
             let inverse: Vec<u32> = bags.concat();
             let mut offsets = vec![0u32];
             for bag in &bags {
@@ -318,19 +212,33 @@ mod tests {
                 prop_assert!(x[r * width + slots * dim..][..pad].iter().all(|&x| x == 5.0), "padding is left alone");
             }
 
-            let g: Vec<f32> = (0..count).map(|r| r as f32 - 1.5).collect();
-            let dx: Vec<f32> = (0..count * slots * dim).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+            let g: Vec<f32> = (0..rows).map(|r| r as f32 - 1.5).collect();
+            let dx: Vec<f32> = (0..rows * slots * dim).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+            let whole = BagView { first: 0, ..view };
             let mut grads = vec![0.0f32; unique.len()];
-            let cut = cut.min(7) * parts.row_dim;
-            let (below, above) = grads.split_at_mut(cut);
-            for (from, grads) in [(0, below), (cut / parts.row_dim, above)] {
-                scatter(&view, parts, &g, &dx, from, grads);
-                scatter_largest(&view, parts, &unique, (&g, &dx), from, grads);
+            scatter(&whole, parts, &g, &dx, &mut grads);
+            // Listed by two micro-batches, for all parts.
+            let lists = [(whole, first), (view, count)].map(|(bags, rows)| {
+                let mut lists = ValueLists::default();
+                lists.list(&bags, rows, part_bits);
+                lists
+            });
+            let mut listed = vec![0.0f32; unique.len()];
+            for mut part in PartGrads::split(&mut listed, parts.row_dim, part_bits) {
+                for lists in lists.iter().filter(|_| part_bits > 0) {
+                    scatter_listed(lists.of(part.part()), &whole, parts, &g, &dx, &mut part);
+                }
+            }
+            if part_bits > 0 {
+                prop_assert_eq!(&listed, &grads, "the same bits");
+            }
+            for mut part in PartGrads::split(&mut grads, parts.row_dim, part_bits) {
+                scatter_largest(&whole, parts, &unique, (&g, &dx), &mut part);
             }
             let mut expected = vec![0.0f32; unique.len()];
-            for r in 0..count {
+            for r in 0..rows {
                 for slot in 0..slots {
-                    let of = (first + r) * slots + slot;
+                    let of = r * slots + slot;
                     let (bag, max) = (&bags[of], pooling[slot] == Pooling::Max);
                     for at in (0..parts.row_dim).filter(|_| max) {
                         let linear = parts.row_dim - dim;

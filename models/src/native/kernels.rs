@@ -4,12 +4,12 @@
 
 /// Defines a function whose body is compiled once per instruction set (AVX-512, AVX2, baseline); safe code throughout.
 macro_rules! kernel {
-    ($(#[$doc:meta])* fn $name:ident<'a>($($arg:ident: $kind:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
+    ($(#[$doc:meta])* fn $name:ident<$($life:lifetime),+>($($arg:ident: $kind:ty),* $(,)?) $(-> $out:ty)? $body:block) => {
         $(#[$doc])*
         #[allow(clippy::too_many_arguments)]
-        pub(in crate::native) fn $name<'a>($($arg: $kind),*) $(-> $out)? {
-            struct Kernel<'a> { $($arg: $kind),* }
-            impl<'a> pulp::NullaryFnOnce for Kernel<'a> {
+        pub(in crate::native) fn $name<$($life),+>($($arg: $kind),*) $(-> $out)? {
+            struct Kernel<$($life),+> { $($arg: $kind),* }
+            impl<$($life),+> pulp::NullaryFnOnce for Kernel<$($life),+> {
                 #[allow(unused_parens)]
                 type Output = ($($out)?);
                 #[inline(always)]

@@ -12,6 +12,7 @@ use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels;
 use super::network::Network;
 use super::packed_weights::Weights;
+use super::scatter::ValueLists;
 use super::tasks::TaskBuffers;
 use super::two_towers::TwoTowerBuffers;
 use crate::DenseBatch;
@@ -31,6 +32,9 @@ pub(super) struct MicroBatch {
     adds: bool,
     /// Sum of the losses of these rows.
     pub(super) loss: f64,
+    /// Their values, for the parts of the unique rows, see [`ValueLists::list`].
+    pub(super) values: ValueLists,
+    pub(super) part_bits: u32,
     /// `[chunk x width]`: pooled embeddings, then dense features.
     x: Vec<f32>,
     /// The hidden layers of the tower.
@@ -97,6 +101,7 @@ impl MicroBatch {
             }
             self.grads[end..].fill(0.0);
             self.adds = false;
+            self.values.list(&net.bags(batch, rows.start), rows.len(), self.part_bits);
         }
         let (starts, labels) = (rows.clone().step_by(CHUNK), net.labels());
         for (first, logits) in starts.zip(logits.chunks_mut(CHUNK * labels)) {

@@ -3,7 +3,7 @@
 //! A step runs in three phases, each spread over the threads as a list of tasks (`workers.rs`):
 //! 1. Micro-batches (`micro_batch.rs`): each takes a range of the batch's rows, with gradients of its own, and runs gather,
 //!    forward, loss and backward in chunks, so that the activations stay in a core's own cache.
-//! 2. The gradients of the micro-batches are added up, and the row gradients are scattered to the unique rows (`model.rs`).
+//! 2. The gradients of the micro-batches are added up (`model.rs`), and the row gradients are scattered to the unique rows (`scatter.rs`).
 //! 3. If every number is finite, the dense optimizer updates ranges of the parameters (`block.rs`).
 //!
 //! With in-batch softmax the vectors of all rows come first (`two_towers.rs`), then the loss and its gradients by them
@@ -33,6 +33,7 @@ mod model;
 mod network;
 mod packed_weight;
 mod packed_weights;
+mod scatter;
 mod task_kernels;
 mod tasks;
 mod two_tower_layers;

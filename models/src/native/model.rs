@@ -4,12 +4,12 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{ParamBlock, UpdateTask};
-use super::gather::{scatter, scatter_largest, scatter_values};
 use super::in_batch_softmax::InBatchSoftmax;
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows, Pace};
 use super::network::{Network, nanoseconds_per_value};
 use super::packed_weights::{PackedWeights, Weights};
+use super::scatter::{PartGrads, scatter, scatter_largest, scatter_listed, scatter_values};
 use super::workers::Workers;
 use crate::dense::NO_VECTORS;
 use crate::{BatchShape, clip_norm};
@@ -26,8 +26,8 @@ const MICRO_BATCHES: usize = 8;
 const FEW_PARAMETERS: usize = 16_384;
 /// Micro-batches of a large batch of a model with at most [`FEW_PARAMETERS`].
 const MOST_OF_FEW_PARAMETERS: usize = 16;
-/// The most tasks that scatter the gradients of unique rows. Each reads the places of all values, a tenth of the work.
-const MOST_SCATTERS: usize = 8;
+/// The most parts of the unique rows whose gradients are added up at the same time.
+const MOST_PARTS: usize = 8;
 /// Gradients that one task adds up: 64 KiB of each micro-batch.
 const SUM_LEN: usize = 16_384;
 
@@ -116,7 +116,7 @@ impl NativeModel {
         if let Run::Vectors { .. } = run {
             self.vectors.iter_mut().for_each(|vectors| vectors.resize(n * vector_dim, 0.0));
         }
-        let count = micro_batches(self.net.len(), n);
+        let (count, part_bits) = (micro_batches(self.net.len(), n), self.part_bits(batch));
         let histories: Vec<usize> = self.net.attention.iter().map(|unit| unit.pair.history).collect();
         let values = |rows: Range<usize>| -> Vec<usize> {
             let bags = self.net.bags(batch, rows.start);
@@ -143,7 +143,7 @@ impl NativeModel {
         let mut vectors = self.vectors.each_mut().map(Vec::as_mut_slice);
         let mut tasks = Vec::with_capacity(count);
         for (i, micro_batch) in self.micro_batches.iter_mut().enumerate() {
-            micro_batch.threads = sharing;
+            (micro_batch.threads, micro_batch.part_bits) = (sharing, part_bits);
             let (start, end) = ((i * rows).min(n), ((i + 1) * rows).min(n));
             let own = end - start;
             let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own * labels);
@@ -200,12 +200,23 @@ impl NativeModel {
         loss
     }
 
+    /// How long scattering the gradients of the unique rows takes one thread, about.
+    fn nanoseconds_to_scatter(&self, batch: &DenseBatch<'_>) -> usize {
+        batch.inverse.len() * nanoseconds_per_value(self.net.parts.row_dim)
+    }
+
+    /// The binary logarithm of the number of parts of the unique rows: 0 on one or two threads, because listing their values takes time, too.
+    fn part_bits(&self, batch: &DenseBatch<'_>) -> u32 {
+        let threads = self.workers.worth(self.nanoseconds_to_scatter(batch));
+        threads.min(self.workers.threads().div_ceil(2)).min(MOST_PARTS).next_power_of_two().ilog2()
+    }
+
     /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that. Returns whether all of them are
     /// finite.
     fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) -> bool {
         enum Task<'a> {
-            /// From this unique row on.
-            Scatter(usize, &'a mut [f32]),
+            All(&'a mut [f32]),
+            Part(PartGrads<'a>),
             Sum(usize, &'a mut [f32]),
         }
         // Each task clears its own.
@@ -213,31 +224,43 @@ impl NativeModel {
         grads.resize(self.net.len(), 0.0);
         let bags = self.net.bags(batch, 0);
         let sums = grads.chunks_mut(SUM_LEN).enumerate().map(|(i, sum)| Task::Sum(i * SUM_LEN, sum));
-        // Each scatter reads the places of all values, and adds up those of its own unique rows.
-        let row_dim = self.net.parts.row_dim.max(1);
-        let threads = self.workers.worth(batch.inverse.len() * nanoseconds_per_value(row_dim));
-        let scatters = threads.min(self.workers.threads().div_ceil(2)).min(MOST_SCATTERS);
-        let own = (batch.unique_rows.len() / row_dim).div_ceil(scatters).max(1);
-        let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
-        let tasks = scatters.chain(sums).collect();
+        let (parts, part_bits) = (self.net.parts, self.part_bits(batch));
+        let mut tasks: Vec<Task<'_>> = match part_bits {
+            0 => vec![Task::All(row_grads)],
+            _ => PartGrads::split(row_grads, parts.row_dim, part_bits).into_iter().map(Task::Part).collect(),
+        };
+        tasks.extend(sums);
         let largest = (0..bags.slots).any(|slot| bags.takes_largest(slot));
         // A number for each row: the gradients by the linear weights, which a model with several labels does not have.
-        let (micro_batches, parts, dlogits, dx) =
-            (&self.micro_batches, self.net.parts, &self.dlogits[..batch.rows], &self.dx);
-        let threads = threads.max(self.workers.worth(self.net.len() * micro_batches.len()));
+        let (micro_batches, dlogits, dx) = (&self.micro_batches, &self.dlogits[..batch.rows], &self.dx);
+        let others = |grads: &mut PartGrads<'_>| {
+            if largest {
+                scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), grads);
+            }
+            for (unit, by_value) in self.net.attention.iter().zip(&self.by_value) {
+                scatter_values(&bags, parts, unit.pair.history, dlogits.len(), by_value, grads);
+            }
+        };
         let finite = AtomicBool::new(true);
         let check = |sums: &[f32]| finite.fetch_and(kernels::all_finite(sums), Ordering::Relaxed);
+        let to_sum = self.net.len() * micro_batches.len();
+        let threads = self.workers.worth(self.nanoseconds_to_scatter(batch).max(to_sum)).max(1 << part_bits);
         self.workers.each(threads, tasks, |task| match task {
-            Task::Scatter(first, row_grads) => {
+            Task::All(row_grads) => {
                 row_grads.fill(0.0);
-                scatter(&bags, parts, dlogits, dx, first, row_grads);
-                if largest {
-                    scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
-                }
-                for (unit, by_value) in self.net.attention.iter().zip(&self.by_value) {
-                    scatter_values(&bags, parts, unit.pair.history, dlogits.len(), by_value, first, row_grads);
+                scatter(&bags, parts, dlogits, dx, row_grads);
+                if largest || !self.by_value.is_empty() {
+                    PartGrads::split(row_grads, parts.row_dim, 0).iter_mut().for_each(others);
                 }
                 check(row_grads);
+            }
+            Task::Part(mut grads) => {
+                grads.blocks().for_each(|block| block.fill(0.0));
+                for micro_batch in micro_batches {
+                    scatter_listed(micro_batch.values.of(grads.part()), &bags, parts, dlogits, dx, &mut grads);
+                }
+                others(&mut grads);
+                grads.blocks().for_each(|block| _ = check(block));
             }
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();

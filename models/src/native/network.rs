@@ -87,9 +87,9 @@ fn least_rows<'a>(hidden: impl Iterator<Item = &'a Layer>) -> usize {
     rows.max().unwrap_or(1)
 }
 
-/// About how long it takes to gather a row of `row_dim` numbers, or to scatter its gradient.
+/// About how long it takes to gather a row of `row_dim` numbers that another core wrote, or to scatter its gradient.
 pub(super) fn nanoseconds_per_value(row_dim: usize) -> usize {
-    1 + row_dim / 4
+    4 + row_dim / 2
 }
 
 impl Network {
