@@ -10,7 +10,7 @@ use forebay_models::{
     Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, ParamBlock, Pooling,
     RowPart, StepOutput,
 };
-use support::{Owned, assert_close, batch, device, specs};
+use support::{Owned, assert_close, batch, bits, device, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
@@ -283,4 +283,27 @@ fn a_user_module_with_logits_of_a_wrong_shape_is_refused() {
     let batch = batch(&ModelSpec::lr(3, 2), 8, 6, false, 1);
     let error = Own::make(true).unwrap().train(&batch.view(), &mut StepOutput::default()).unwrap_err();
     assert!(error.to_string().contains("logits of shape [8, 2], expected [8] or [8, 1]"), "{error}");
+}
+
+/// A bug on CUDA: where some hundred values add to the gradient of a row, atomic additions gave other last bits in each run.
+#[test]
+fn two_models_take_the_same_steps_to_the_bit() {
+    for pooling in [Pooling::Sum, Pooling::Mean, Pooling::Max] {
+        let spec = ModelSpec::wide_deep(7, 5, 16, &[48, 32]).with_fm().with_pooling(pooling);
+        for (bags, weighted) in [(false, false), (true, false), (true, true)] {
+            let steps = || {
+                let mut model = torch(&spec, DenseOptimizer::sgd(0.1));
+                let steps = (0..3).map(|seed| {
+                    let batch = batch(&spec, 4096, 60, bags, seed);
+                    let batch = if weighted { batch.weighted(&spec) } else { batch };
+                    let mut output = StepOutput::default();
+                    model.train(&batch.view(), &mut output).unwrap();
+                    bits(&output.row_grads)
+                });
+                steps.collect::<Vec<_>>()
+            };
+            let first = steps();
+            (0..3).for_each(|_| assert!(steps() == first, "{pooling:?}, bags {bags}, weights {weighted}"));
+        }
+    }
 }
