@@ -57,6 +57,12 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
     }
 }
 
+/// The fault of a call on a local file that no store made.
+pub(crate) fn io_fault(what: &str, error: std::io::Error) -> Fault {
+    let fault = if may_not(&error) { Fault::user(what) } else { Fault::external(what).retryable() };
+    fault.because(error)
+}
+
 /// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
 const NUMBERED: &str = "Filenames containing trailing";
 
@@ -97,14 +103,14 @@ mod tests {
     fn an_error_of_a_disk_may_pass_and_a_file_that_may_not_be_read_is_the_users() {
         let of = |errno: Errno| {
             let source = Box::new(std::io::Error::from(errno));
-            store_fault("cannot read `a`", StoreError::Generic { store: "LocalFileSystem", source })
+            let of_store = store_fault("cannot read `a`", StoreError::Generic { store: "LocalFileSystem", source });
+            [of_store, io_fault("cannot read `a`", errno.into())]
         };
-        for errno in [Errno::IO, Errno::STALE, Errno::MFILE] {
-            let fault = of(errno);
+        for fault in [Errno::IO, Errno::STALE, Errno::MFILE].into_iter().flat_map(of) {
             assert!(fault.domain == Domain::External && fault.retryable, "{fault}");
         }
-        for errno in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG] {
-            assert_eq!(of(errno).domain, Domain::User);
+        for fault in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG].into_iter().flat_map(of) {
+            assert_eq!(fault.domain, Domain::User);
         }
     }
 

@@ -126,6 +126,21 @@ pub(crate) fn forebay(args: &[&str]) -> Command {
     command
 }
 
+/// The program, which mode bits bind: `root` gives up the capabilities that pass over them. `None`: this machine does not let it.
+pub(crate) fn bound_by_modes(args: &[&str]) -> Option<Command> {
+    if std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) != 0 {
+        return Some(forebay(args));
+    }
+    let without = "--bounding-set=-dac_override,-dac_read_search";
+    if !Command::new("setpriv").args([without, "true"]).status().is_ok_and(|ended| ended.success()) {
+        eprintln!("skipped: setpriv cannot drop capabilities");
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args([without, env!("CARGO_BIN_EXE_forebay")]).args(args).env_remove("FOREBAY_LOG");
+    Some(command)
+}
+
 /// Runs the program to its end. Returns its exit code and its output.
 pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
     ended(&mut forebay(args))

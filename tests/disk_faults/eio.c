@@ -2,7 +2,7 @@
  *
  * Of the calls of these kinds on files below FOLDER, the FIRST-th to the LAST-th fail with EIO (0 0: none). At the end the number of
  * calls is written to the file COUNT, and the exit code is that of the program. KINDS has letters: o open, r read, w write, s sync,
- * n rename.
+ * n rename, t stat of a path.
  *
  * The kernel asks this process about each call (seccomp user notification), so that a call fails however the program makes it. It
  * needs no privilege.
@@ -37,7 +37,8 @@ static const struct call calls[] = {
     {SYS_readv, 'r', 0, -1, -1},        {SYS_preadv, 'r', 0, -1, -1},    {SYS_write, 'w', 0, -1, -1},
     {SYS_pwrite64, 'w', 0, -1, -1},     {SYS_writev, 'w', 0, -1, -1},    {SYS_pwritev, 'w', 0, -1, -1},
     {SYS_copy_file_range, 'w', 2, -1, -1}, {SYS_fsync, 's', 0, -1, -1},  {SYS_fdatasync, 's', 0, -1, -1},
-    {SYS_renameat, 'n', -1, 1, 3},      {SYS_renameat2, 'n', -1, 1, 3},
+    {SYS_renameat, 'n', -1, 1, 3},      {SYS_renameat2, 'n', -1, 1, 3},  {SYS_statx, 't', -1, 1, -1},
+    {SYS_newfstatat, 't', -1, 1, -1},
 #ifdef SYS_open
     {SYS_open, 'o', -1, 0, -1},         {SYS_rename, 'n', -1, 0, 1},
 #endif

@@ -7,7 +7,7 @@ use super::common;
 use super::failing_disk::{Ended, Fails};
 use super::sweep::{Case, names_the_file, sweep};
 
-const READS: &[&str] = &["o", "r"];
+const READS: &[&str] = &["o", "r", "t"];
 
 const ROWS: u64 = 2000;
 
