@@ -355,7 +355,7 @@ fn a_folder_that_may_be_listed_and_not_searched_is_an_error_that_names_its_file(
         let train = format!("data.train={data}");
         let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
         COLUMNS.into_iter().chain(filter).for_each(|setting| args.extend(["--set", setting]));
-        let Some(mut command) = common::bound_by_modes(&args) else { return };
+        let Some(mut command) = common::bound_by_modes(&common::forebay(&args)) else { return };
         common::exits(2, common::ended(&mut command), &["day=2/a.parquet", "Permission denied"]);
     }
     mode(0o755);

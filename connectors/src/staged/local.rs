@@ -104,8 +104,12 @@ fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fa
         let lock = made.map(|()| File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))))?;
         match lock {
             // Before it was locked, another process may have removed it as one that was left behind.
-            Ok(Some(lock)) if staged.is_dir() => return Ok((staged, Some(lock))),
-            Ok(_) => {}
+            Ok(Some(lock)) => match fs::metadata(&staged) {
+                Ok(_) => return Ok((staged, Some(lock))),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(fault(staged.display(), "cannot make", e)),
+            },
+            Ok(None) => {}
             Err(e) => {
                 tracing::debug!(path = %staged.display(), error = %e, "the folder cannot be locked");
                 return Ok((staged, None));
@@ -141,8 +145,9 @@ fn remove_abandoned(place: &Path, prefix: &str) {
 /// Flushes everything below a folder to the disk.
 fn sync(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
     }
     File::open(folder)?.sync_all()
 }
