@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path as LocalPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, fs};
 
 use forebay_actors::{Fault, IoRuntime};
 use object_store::ObjectStore;
@@ -13,6 +14,7 @@ use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use crate::hdfs::{self, HdfsStore};
+use crate::store_error::io_fault;
 
 /// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
 /// the threads of one IO runtime. A program makes one and passes it on. Cheap to clone.
@@ -45,7 +47,8 @@ impl Stores {
     /// feature `s3` also `s3://`. Returns the store and the path in it. Reads no data.
     ///
     /// # Errors
-    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing.
+    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing. What stands before a `..` is
+    /// not there, or cannot be looked at.
     pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
         let Some(local) = local_path(url_or_path) else { return self.open_url(url_or_path) };
         if local.is_empty() {
@@ -53,7 +56,11 @@ impl Stores {
         }
         let absolute = std::path::absolute(local.as_ref())
             .map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
-        let path = Path::from_absolute_path(without_dots(&absolute))
+        let clean = without_dots(&absolute).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Fault::user(format!("there is nothing at `{local}`: check the path")),
+            _ => io_fault(&format!("cannot resolve `{local}`"), e),
+        })?;
+        let path = Path::from_absolute_path(clean)
             .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
         Ok((Arc::new(LocalFileSystem::new()), path))
     }
@@ -152,24 +159,50 @@ pub(crate) fn comparable(url_or_path: &str) -> String {
     }
 }
 
-/// `/a/./b/../c` is `/a/c`.
-fn without_dots(path: &LocalPath) -> PathBuf {
+/// `/a/./b/../c` is `/a/c`, as the system resolves it: if `b` is a symbolic link, `c` beside its target. After a wildcard, where no name is
+/// known, it is `/a/c`.
+fn without_dots(path: &LocalPath) -> io::Result<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {
             Component::ParentDir => {
+                let is_glob = clean.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b'*' | b'?'));
+                if !is_glob && fs::symlink_metadata(&clean)?.is_symlink() {
+                    clean = fs::canonicalize(&clean)?;
+                }
                 clean.pop();
             }
             Component::CurDir => {}
             other => clean.push(other),
         }
     }
-    clean
+    Ok(clean)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: `link/..` was the folder of the link, so other rows were read than the path means to the system.
+    #[test]
+    fn the_folder_above_a_link_is_that_of_its_target() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["here/one", "other/sub", "other/one"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("../other/sub", dir.path().join("here/link")).unwrap();
+        let path = |of: &str| {
+            let opened = Stores::default().open(&format!("{}/{of}", dir.path().display()));
+            opened.map(|(_, path)| format!("/{path}")).map_err(|fault| fault.to_string())
+        };
+        let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
+        assert_eq!(path("here/link/../one"), Ok(format!("{real}/other/one")));
+        assert_eq!(path("here/link/../one/*.csv"), Ok(format!("{real}/other/one/*.csv")));
+        assert_eq!(path("here/one/../link"), Ok(format!("{}/here/link", dir.path().display())));
+        assert_eq!(path("here/*/../one"), Ok(format!("{}/here/one", dir.path().display())));
+        assert!(path("here/none/../one").unwrap_err().contains("there is nothing at"));
+        assert!(path("here/link/../../other/sub").is_ok_and(|path| path == format!("{real}/other/sub")));
+    }
 
     #[test]
     fn urls_of_files_are_decoded_and_paths_are_not() {
