@@ -84,6 +84,10 @@ impl Stores {
             "s3" | "s3a" => Err(Fault::user(format!(
                 "cannot open `{url}`: this program was built without `{scheme}://`, build it with `--features s3`"
             ))),
+            _ if scheme.contains(|letter: char| letter.is_ascii_uppercase()) => Err(Fault::user(format!(
+                "cannot open `{url}`: write its scheme in lower case, `{}://`",
+                scheme.to_ascii_lowercase()
+            ))),
             _ => Err(Fault::user(format!(
                 "cannot open `{url}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
             ))),
@@ -99,7 +103,8 @@ impl Stores {
     /// `hdfs://host:8020/`.
     pub fn root(url_or_path: &str) -> String {
         match url_or_path.split_once("://") {
-            None | Some(("file", _)) => "/".to_owned(),
+            None => "/".to_owned(),
+            Some((scheme, _)) if is_file(scheme) => "/".to_owned(),
             Some((scheme, rest)) => format!("{scheme}://{}/", rest.split('/').next().unwrap_or_default()),
         }
     }
@@ -138,12 +143,21 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
 }
 
-/// The local path that a path or a URL `file://` means; `None` for other URLs. In a URL `%20` is a space, as in RFC 3986, and a `%` that no
-/// two hexadecimal digits follow is itself.
+/// Whether a scheme is that of local files, in any case (RFC 3986).
+fn is_file(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("file")
+}
+
+/// The local path that a path or a URL `file://` means; `None` for other URLs. The host of a URL may be `localhost` (RFC 8089). In a URL
+/// `%20` is a space, as in RFC 3986, and a `%` that no two hexadecimal digits follow is itself.
 pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     match url_or_path.split_once("://") {
         None => Some(Cow::Borrowed(url_or_path)),
-        Some(("file", path)) => Some(percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path))),
+        Some((scheme, rest)) if is_file(scheme) => {
+            let host = rest.find('/').filter(|slash| rest[..*slash].eq_ignore_ascii_case("localhost"));
+            let path = &rest[host.unwrap_or_default()..];
+            Some(percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path)))
+        }
         Some(_) => None,
     }
 }
@@ -210,6 +224,11 @@ mod tests {
         let path = |of: &str| stores.open(of).unwrap().1;
         assert_eq!(path("file:///a/b%20c/%C3%A4%231.csv"), path("/a/b c/\u{e4}#1.csv"));
         assert_ne!(path("/a/b%20c"), path("/a/b c"));
+        for url in ["file://localhost/a/b", "FILE:///a/b", "File://LOCALHOST/a/b"] {
+            assert_eq!((path(url), Stores::root(url).as_str()), (path("/a/b"), "/"), "{url}");
+        }
+        assert_ne!(path("file://localhosts/a/b"), path("/a/b"));
+        assert!(stores.open("HDFS://ns/a").unwrap_err().to_string().contains("in lower case, `hdfs://`"));
         for kept in ["/a/100%", "/a/5%zz", "/a/%f", "/a/%ff"] {
             assert_eq!(path(&format!("file://{kept}")), path(kept), "{kept}");
         }
