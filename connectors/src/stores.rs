@@ -14,7 +14,7 @@ use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use crate::hdfs::{self, HdfsStore};
-use crate::store_error::io_fault;
+use crate::store_error::{io_fault, one_line, unreadable};
 
 /// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
 /// the threads of one IO runtime. A program makes one and passes it on. Cheap to clone.
@@ -57,11 +57,11 @@ impl Stores {
         let absolute = std::path::absolute(local.as_ref())
             .map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
         let clean = without_dots(&absolute).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Fault::user(format!("there is nothing at `{local}`: check the path")),
-            _ => io_fault(&format!("cannot resolve `{local}`"), e),
+            ErrorKind::NotFound => Fault::user(format!("there is nothing at `{}`: check the path", one_line(&local))),
+            _ => io_fault(&format!("cannot resolve `{}`", one_line(&local)), e),
         })?;
         let path = Path::from_absolute_path(clean)
-            .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
+            .map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(&local), unreadable(&e))))?;
         Ok((Arc::new(LocalFileSystem::new()), path))
     }
 
@@ -140,7 +140,7 @@ impl fmt::Debug for Stores {
 
 fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     let path = path.trim_end_matches('/');
-    Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
+    Path::parse(path).map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(url), unreadable(&e))))
 }
 
 /// Whether a scheme is that of local files, in any case (RFC 3986).

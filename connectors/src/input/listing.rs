@@ -17,7 +17,7 @@ use crate::file::DataFile;
 use crate::format::Format;
 use crate::names::{did_you_mean, listed};
 use crate::partition::{Partitions, Predicate};
-use crate::store_error::{has_waited, io_fault, may_not, store_fault};
+use crate::store_error::{has_waited, io_fault, may_not, store_fault, unreadable};
 
 /// Folders that are listed at once.
 const AT_ONCE: usize = 16;
@@ -67,8 +67,7 @@ pub(super) async fn list(
         Some(at) => whole[..at].rfind('/').map_or("", |slash| &whole[..slash]),
         None => whole,
     };
-    let fixed =
-        Path::parse(fixed).map_err(|e| Fault::user(format!("`{text}` is not a path that can be read")).because(e))?;
+    let fixed = Path::parse(fixed).map_err(|e| Fault::user(format!("cannot read `{text}`: {}", unreadable(&e))))?;
     let below = fixed.as_ref().len();
     let pattern = (fixed != *path).then_some(whole);
     let mut search = Search { store, root: fixed, below, pattern, filter, seen: BTreeMap::new() };
