@@ -1,5 +1,5 @@
-//! Whether standard output was closed when the process began (`>&-`). Before `main` the standard library opens `/dev/null` in its place, which
-//! takes all that is written to it: a result would be lost without a word.
+//! Whether standard output was closed when the process began (`>&-`). Before `main` the standard library opens `/dev/null` in its place,
+//! which takes all that is written to it: a result would be lost without a word.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

@@ -126,7 +126,8 @@ pub(crate) fn forebay(args: &[&str]) -> Command {
     command
 }
 
-/// The command as a program that mode bits bind: `root` gives up the capabilities that pass over them. `None`: this machine does not let it.
+/// The command as a program that mode bits bind: `root` gives up the capabilities that pass over them. `None`: this machine does not let
+/// it.
 pub(crate) fn bound_by_modes(command: &Command) -> Option<Command> {
     let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
     let without = "--bounding-set=-dac_override,-dac_read_search";

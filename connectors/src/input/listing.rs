@@ -168,8 +168,8 @@ pub(super) fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 
-/// Whether a local path is that of a folder. Refuses what is neither a file nor a folder: a pipe or a device has no size, and opening it may
-/// block. Also refuses a file whose name the store does not read.
+/// Whether a local path is that of a folder. Refuses what is neither a file nor a folder: a pipe or a device has no size, and opening it
+/// may block. Also refuses a file whose name the store does not read.
 fn is_local_folder(path: &LocalPath, text: &str) -> Result<bool, Fault> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(true),

@@ -69,7 +69,8 @@ impl Local {
             // Another process may remove it first.
             && e.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.staged.display(), error = %e, "cannot remove the folder that was replaced");
+            let old = self.staged.display();
+            tracing::warn!("the old folder is replaced, but cannot be removed: {e}; it is at {old} now, remove it");
         }
         Ok(())
     }
@@ -136,8 +137,14 @@ fn remove_abandoned(place: &Path, prefix: &str) {
         let is_staged = random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
         let Some(folder) = is_staged.then(|| File::open(&path).ok()).flatten() else { continue };
         if matches!(try_lock(&folder), Ok(true)) {
-            let removed = fs::remove_dir_all(&path);
-            tracing::debug!(path = %path.display(), ?removed, "a folder that a killed process has left");
+            let left = path.display();
+            match fs::remove_dir_all(&path) {
+                // Another process may remove it first.
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!("{left} is left of an earlier command, and cannot be removed: {e}; remove it");
+                }
+                removed => tracing::debug!("{left} is left of a killed process: {removed:?}"),
+            }
         }
     }
 }
