@@ -48,6 +48,7 @@
 
 pub mod cli;
 
+mod closed_output;
 mod commands;
 mod dashboard;
 mod exit;

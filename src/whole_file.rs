@@ -19,7 +19,8 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(old) if old.file_type().is_fifo() => return write_to_pipe(&place, bytes),
         Ok(old) if !old.is_file() => return fs::write(&place, bytes),
         Ok(old) => Some(old.permissions()),
-        Err(_) => None,
+        Err(e) if e.kind() == ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
     };
     let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // The umask still applies.

@@ -333,3 +333,30 @@ fn what_a_run_writes_is_refused_among_the_rows() {
         common::exits(0, train(&at(data), &[&model(&at(model_at))]), &[]);
     }
 }
+
+/// A bug: files whose metadata could not be read were left out, and the run trained on the others.
+#[test]
+fn a_folder_that_may_be_listed_and_not_searched_is_an_error_that_names_its_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let closed = dir.path().join("day=2");
+    for day in ["day=1", "day=2"] {
+        fs::create_dir(dir.path().join(day)).unwrap();
+        parquet(&dir.path().join(day).join("a.parquet"), &[&[0, 1, 0, 1]]);
+    }
+    let mode = |bits| fs::set_permissions(&closed, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
+    mode(0o644);
+    let root = dir.path().display();
+    for (data, filter) in [
+        (root.to_string(), None),
+        (root.to_string(), Some("data.where=day >= 1")),
+        (format!("{root}/day=2"), None),
+        (format!("{root}/**/*.parquet"), None),
+    ] {
+        let train = format!("data.train={data}");
+        let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
+        COLUMNS.into_iter().chain(filter).for_each(|setting| args.extend(["--set", setting]));
+        let Some(mut command) = common::bound_by_modes(&common::forebay(&args)) else { return };
+        common::exits(2, common::ended(&mut command), &["day=2/a.parquet", "Permission denied"]);
+    }
+    mode(0o755);
+}

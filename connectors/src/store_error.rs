@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 
 use forebay_actors::{Fault, FaultKind};
 use object_store::Error as StoreError;
+use object_store::path::Error as PathError;
 
 /// An explanation that a store adds to an error, as the source of a `Generic` one.
 #[derive(Debug, thiserror::Error)]
@@ -42,9 +43,8 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
             "{what}: the file was replaced or changed after it was listed; start again, and write new data to new files"
         ))
         .because(error),
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } | StoreError::InvalidPath { .. } => {
-            Fault::user(what).because(error)
-        }
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => Fault::user(what).because(error),
+        StoreError::InvalidPath { source } => Fault::user(format!("{what}: {}", unreadable(&source))),
         StoreError::Generic { source, .. } if source.is::<Explained>() => match source.downcast::<Explained>() {
             Ok(explained) => explained.into_fault(what),
             Err(source) => Fault::external(what).because(source),
@@ -55,6 +55,30 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
         other if may_not(&other) => Fault::user(what).because(other),
         other => Fault::external(what).retryable().because(other),
     }
+}
+
+/// What is wrong with a path that no store takes, and what to do. In one line, whatever characters it has.
+pub(crate) fn unreadable(error: &PathError) -> String {
+    match error {
+        PathError::BadSegment { path, .. } if path.contains(|letter: char| letter.is_ascii_control()) => {
+            format!("the name {path:?} has a control character, such as a tab or a newline: rename or remove it")
+        }
+        PathError::NonUnicode { path, .. } => {
+            format!("the name {path:?}, with the bytes after `%` in hexadecimal, is not UTF-8: rename or remove it")
+        }
+        other => one_line(&other.to_string()),
+    }
+}
+
+/// A path as a message names it: `\n` for a newline, and so on.
+pub(crate) fn one_line(path: &str) -> String {
+    path.chars().flat_map(|c| if c.is_control() { c.escape_default().collect() } else { vec![c] }).collect()
+}
+
+/// The fault of a call on a local file that no store made.
+pub(crate) fn io_fault(what: &str, error: std::io::Error) -> Fault {
+    let fault = if may_not(&error) { Fault::user(what) } else { Fault::external(what).retryable() };
+    fault.because(error)
 }
 
 /// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
@@ -97,14 +121,14 @@ mod tests {
     fn an_error_of_a_disk_may_pass_and_a_file_that_may_not_be_read_is_the_users() {
         let of = |errno: Errno| {
             let source = Box::new(std::io::Error::from(errno));
-            store_fault("cannot read `a`", StoreError::Generic { store: "LocalFileSystem", source })
+            let of_store = store_fault("cannot read `a`", StoreError::Generic { store: "LocalFileSystem", source });
+            [of_store, io_fault("cannot read `a`", errno.into())]
         };
-        for errno in [Errno::IO, Errno::STALE, Errno::MFILE] {
-            let fault = of(errno);
+        for fault in [Errno::IO, Errno::STALE, Errno::MFILE].into_iter().flat_map(of) {
             assert!(fault.domain == Domain::External && fault.retryable, "{fault}");
         }
-        for errno in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG] {
-            assert_eq!(of(errno).domain, Domain::User);
+        for fault in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG].into_iter().flat_map(of) {
+            assert_eq!(fault.domain, Domain::User);
         }
     }
 

@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
+use std::io::{self, ErrorKind};
 use std::path::{Component, Path as LocalPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, fs};
 
 use forebay_actors::{Fault, IoRuntime};
 use object_store::ObjectStore;
@@ -13,6 +14,7 @@ use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use crate::hdfs::{self, HdfsStore};
+use crate::store_error::{io_fault, one_line, unreadable};
 
 /// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
 /// the threads of one IO runtime. A program makes one and passes it on. Cheap to clone.
@@ -45,7 +47,8 @@ impl Stores {
     /// feature `s3` also `s3://`. Returns the store and the path in it. Reads no data.
     ///
     /// # Errors
-    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing.
+    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing. What stands before a `..` is
+    /// not there, or cannot be looked at.
     pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
         let Some(local) = local_path(url_or_path) else { return self.open_url(url_or_path) };
         if local.is_empty() {
@@ -53,8 +56,12 @@ impl Stores {
         }
         let absolute = std::path::absolute(local.as_ref())
             .map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
-        let path = Path::from_absolute_path(without_dots(&absolute))
-            .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
+        let clean = without_dots(&absolute).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Fault::user(format!("there is nothing at `{}`: check the path", one_line(&local))),
+            _ => io_fault(&format!("cannot resolve `{}`", one_line(&local)), e),
+        })?;
+        let path = Path::from_absolute_path(clean)
+            .map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(&local), unreadable(&e))))?;
         Ok((Arc::new(LocalFileSystem::new()), path))
     }
 
@@ -77,6 +84,10 @@ impl Stores {
             "s3" | "s3a" => Err(Fault::user(format!(
                 "cannot open `{url}`: this program was built without `{scheme}://`, build it with `--features s3`"
             ))),
+            _ if scheme.contains(|letter: char| letter.is_ascii_uppercase()) => Err(Fault::user(format!(
+                "cannot open `{url}`: write its scheme in lower case, `{}://`",
+                scheme.to_ascii_lowercase()
+            ))),
             _ => Err(Fault::user(format!(
                 "cannot open `{url}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
             ))),
@@ -92,7 +103,8 @@ impl Stores {
     /// `hdfs://host:8020/`.
     pub fn root(url_or_path: &str) -> String {
         match url_or_path.split_once("://") {
-            None | Some(("file", _)) => "/".to_owned(),
+            None => "/".to_owned(),
+            Some((scheme, _)) if is_file(scheme) => "/".to_owned(),
             Some((scheme, rest)) => format!("{scheme}://{}/", rest.split('/').next().unwrap_or_default()),
         }
     }
@@ -128,15 +140,24 @@ impl fmt::Debug for Stores {
 
 fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     let path = path.trim_end_matches('/');
-    Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
+    Path::parse(path).map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(url), unreadable(&e))))
 }
 
-/// The local path that a path or a URL `file://` means; `None` for other URLs. In a URL `%20` is a space, as in RFC 3986, and a `%` that no
-/// two hexadecimal digits follow is itself.
+/// Whether a scheme is that of local files, in any case (RFC 3986).
+fn is_file(scheme: &str) -> bool {
+    scheme.eq_ignore_ascii_case("file")
+}
+
+/// The local path that a path or a URL `file://` means; `None` for other URLs. The host of a URL may be `localhost` (RFC 8089). In a URL
+/// `%20` is a space, as in RFC 3986, and a `%` that no two hexadecimal digits follow is itself.
 pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     match url_or_path.split_once("://") {
         None => Some(Cow::Borrowed(url_or_path)),
-        Some(("file", path)) => Some(percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path))),
+        Some((scheme, rest)) if is_file(scheme) => {
+            let host = rest.find('/').filter(|slash| rest[..*slash].eq_ignore_ascii_case("localhost"));
+            let path = &rest[host.unwrap_or_default()..];
+            Some(percent_decode_str(path).decode_utf8().unwrap_or(Cow::Borrowed(path)))
+        }
         Some(_) => None,
     }
 }
@@ -152,24 +173,50 @@ pub(crate) fn comparable(url_or_path: &str) -> String {
     }
 }
 
-/// `/a/./b/../c` is `/a/c`.
-fn without_dots(path: &LocalPath) -> PathBuf {
+/// `/a/./b/../c` is `/a/c`, as the system resolves it: if `b` is a symbolic link, `c` beside its target. After a wildcard, where no name is
+/// known, it is `/a/c`.
+fn without_dots(path: &LocalPath) -> io::Result<PathBuf> {
     let mut clean = PathBuf::new();
     for part in path.components() {
         match part {
             Component::ParentDir => {
+                let is_glob = clean.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b'*' | b'?'));
+                if !is_glob && fs::symlink_metadata(&clean)?.is_symlink() {
+                    clean = fs::canonicalize(&clean)?;
+                }
                 clean.pop();
             }
             Component::CurDir => {}
             other => clean.push(other),
         }
     }
-    clean
+    Ok(clean)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: `link/..` was the folder of the link, so other rows were read than the path means to the system.
+    #[test]
+    fn the_folder_above_a_link_is_that_of_its_target() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["here/one", "other/sub", "other/one"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink("../other/sub", dir.path().join("here/link")).unwrap();
+        let path = |of: &str| {
+            let opened = Stores::default().open(&format!("{}/{of}", dir.path().display()));
+            opened.map(|(_, path)| format!("/{path}")).map_err(|fault| fault.to_string())
+        };
+        let real = fs::canonicalize(dir.path()).unwrap().display().to_string();
+        assert_eq!(path("here/link/../one"), Ok(format!("{real}/other/one")));
+        assert_eq!(path("here/link/../one/*.csv"), Ok(format!("{real}/other/one/*.csv")));
+        assert_eq!(path("here/one/../link"), Ok(format!("{}/here/link", dir.path().display())));
+        assert_eq!(path("here/*/../one"), Ok(format!("{}/here/one", dir.path().display())));
+        assert!(path("here/none/../one").unwrap_err().contains("there is nothing at"));
+        assert!(path("here/link/../../other/sub").is_ok_and(|path| path == format!("{real}/other/sub")));
+    }
 
     #[test]
     fn urls_of_files_are_decoded_and_paths_are_not() {
@@ -177,6 +224,11 @@ mod tests {
         let path = |of: &str| stores.open(of).unwrap().1;
         assert_eq!(path("file:///a/b%20c/%C3%A4%231.csv"), path("/a/b c/\u{e4}#1.csv"));
         assert_ne!(path("/a/b%20c"), path("/a/b c"));
+        for url in ["file://localhost/a/b", "FILE:///a/b", "File://LOCALHOST/a/b"] {
+            assert_eq!((path(url), Stores::root(url).as_str()), (path("/a/b"), "/"), "{url}");
+        }
+        assert_ne!(path("file://localhosts/a/b"), path("/a/b"));
+        assert!(stores.open("HDFS://ns/a").unwrap_err().to_string().contains("in lower case, `hdfs://`"));
         for kept in ["/a/100%", "/a/5%zz", "/a/%f", "/a/%ff"] {
             assert_eq!(path(&format!("file://{kept}")), path(kept), "{kept}");
         }

@@ -72,8 +72,8 @@ impl Checkpoint {
             }
         }
         unread.map_or(Ok(()), |fault: Fault| match fault.kind {
-            FaultKind::OtherVersion => Err(fault),
-            _ => Err(Fault::user(format!("a checkpoint in {at} is damaged")).because(fault)),
+            FaultKind::Damaged => Err(Fault::user(format!("a checkpoint in {at} is damaged")).because(fault)),
+            _ => Err(fault),
         })
     }
 }

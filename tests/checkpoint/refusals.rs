@@ -1,6 +1,10 @@
 //! What cannot be resumed is refused by name, and checkpoints that cannot be written cost no run.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
 use rustix::process::Signal;
+use serde_json::Value;
 
 use super::common;
 use super::jobs::{Job, synth};
@@ -157,4 +161,36 @@ fn a_folder_that_vanishes_costs_checkpoints_and_not_the_run() {
         ended.said.contains("a checkpoint failed, and the run goes on")
     });
     assert!(failed, "no checkpoint was due while the folder was gone");
+}
+
+/// A bug: such a run began at the start, or went on from an older checkpoint, and `verify` called the file damaged.
+#[test]
+fn files_that_may_not_be_looked_at_or_read_are_neither_missing_nor_damaged() {
+    let job = killed();
+    let folder = job.checkpoints();
+    let mode = |path: &Path, bits| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
+    };
+    let refused = |command: &Command, words: &[&str]| {
+        let Some(mut bound) = common::bound_by_modes(command) else { return };
+        let said = common::exits(2, common::ended(&mut bound), words);
+        assert!(!said.contains("damaged") && !said.contains("begins at the start"), "{said}");
+    };
+    let list = common::forebay(&["checkpoint", "list", folder.to_str().unwrap()]);
+    let verify = common::forebay(&["checkpoint", "verify", folder.to_str().unwrap()]);
+    let mut resume = job.command("train");
+    resume.arg("--resume");
+    mode(&folder, 0o644);
+    refused(&list, &["cannot list", "Permission denied"]);
+    refused(&job.command("train"), &["Permission denied"]);
+    refused(&resume, &["Permission denied"]);
+    mode(&folder, 0o755);
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let is_manifest = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("checkpoint-");
+    let manifest: Value = common::read_json(files.filter(is_manifest).max().unwrap());
+    let name = manifest["tables"][0]["layers"][0]["files"][0]["path"].as_str().unwrap();
+    let rows = folder.join(name);
+    mode(&rows, 0o000);
+    refused(&verify, &["cannot read", name, "Permission denied"]);
+    mode(&rows, 0o644);
 }

@@ -126,6 +126,23 @@ pub(crate) fn forebay(args: &[&str]) -> Command {
     command
 }
 
+/// The command as a program that mode bits bind: `root` gives up the capabilities that pass over them. `None`: this machine does not let
+/// it.
+pub(crate) fn bound_by_modes(command: &Command) -> Option<Command> {
+    let is_root = std::os::unix::fs::MetadataExt::uid(&std::fs::metadata("/proc/self").unwrap()) == 0;
+    let without = "--bounding-set=-dac_override,-dac_read_search";
+    if is_root && !Command::new("setpriv").args([without, "true"]).status().is_ok_and(|ended| ended.success()) {
+        eprintln!("skipped: setpriv cannot drop capabilities");
+        return None;
+    }
+    let mut bound = Command::new(if is_root { "setpriv".as_ref() } else { command.get_program() });
+    if is_root {
+        bound.arg(without).arg(command.get_program());
+    }
+    bound.args(command.get_args()).env_remove("FOREBAY_LOG");
+    Some(bound)
+}
+
 /// Runs the program to its end. Returns its exit code and its output.
 pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
     ended(&mut forebay(args))

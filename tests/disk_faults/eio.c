@@ -2,7 +2,7 @@
  *
  * Of the calls of these kinds on files below FOLDER, the FIRST-th to the LAST-th fail with EIO (0 0: none). At the end the number of
  * calls is written to the file COUNT, and the exit code is that of the program. KINDS has letters: o open, r read, w write, s sync,
- * n rename.
+ * n rename, t stat of a path.
  *
  * The kernel asks this process about each call (seccomp user notification), so that a call fails however the program makes it. It
  * needs no privilege.
@@ -25,7 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A call: where its file descriptor (fd >= 0) or its one or two paths are among its arguments. */
+/* A call: where its file descriptor (fd >= 0) or its one or two paths are among its arguments. With both, the descriptor is that of the
+ * folder that a path may begin at. */
 struct call {
     int number;
     char kind;
@@ -37,12 +38,13 @@ static const struct call calls[] = {
     {SYS_readv, 'r', 0, -1, -1},        {SYS_preadv, 'r', 0, -1, -1},    {SYS_write, 'w', 0, -1, -1},
     {SYS_pwrite64, 'w', 0, -1, -1},     {SYS_writev, 'w', 0, -1, -1},    {SYS_pwritev, 'w', 0, -1, -1},
     {SYS_copy_file_range, 'w', 2, -1, -1}, {SYS_fsync, 's', 0, -1, -1},  {SYS_fdatasync, 's', 0, -1, -1},
-    {SYS_renameat, 'n', -1, 1, 3},      {SYS_renameat2, 'n', -1, 1, 3},
+    {SYS_renameat, 'n', -1, 1, 3},      {SYS_renameat2, 'n', -1, 1, 3},  {SYS_statx, 't', 0, 1, -1},
+    {SYS_newfstatat, 't', 0, 1, -1},
 #ifdef SYS_open
     {SYS_open, 'o', -1, 0, -1},         {SYS_rename, 'n', -1, 0, 1},
 #endif
 };
-enum { CALLS = sizeof calls / sizeof *calls };
+enum { CALLS = sizeof calls / sizeof *calls, NOWHERE = -1 };
 
 static void die(const char *what) {
     perror(what);
@@ -88,8 +90,22 @@ static int receive_descriptor(int from) {
     return descriptor;
 }
 
-/* Whether the thread's path argument is below the folder. */
-static int path_is_below(int thread, unsigned long address, const char *folder) {
+static int descriptor_is_below(int thread, int descriptor, const char *name_below, const char *folder) {
+    char name[64], path[4096], whole[8192];
+    if (descriptor == AT_FDCWD)
+        snprintf(name, sizeof name, "/proc/%d/cwd", thread);
+    else
+        snprintf(name, sizeof name, "/proc/%d/fd/%d", thread, descriptor);
+    ssize_t length = readlink(name, path, sizeof path - 1);
+    if (length <= 0) return 0;
+    path[length] = 0;
+    snprintf(whole, sizeof whole, "%s%s%s", path, *name_below ? "/" : "", name_below);
+    return !strncmp(whole, folder, strlen(folder));
+}
+
+/* Whether the thread's path argument is below the folder. A relative path begins at `directory`; with NOWHERE it
+ * is not below. */
+static int path_is_below(int thread, int directory, unsigned long address, const char *folder) {
     char name[64], path[4096] = {0};
     snprintf(name, sizeof name, "/proc/%d/mem", thread);
     int memory = open(name, O_RDONLY);
@@ -98,23 +114,18 @@ static int path_is_below(int thread, unsigned long address, const char *folder) 
         if (pread(memory, path + got, 256, (off_t)(address + got)) <= 0) break;
     close(memory);
     path[sizeof path - 1] = 0;
+    if (directory != NOWHERE && *path && *path != '/') return descriptor_is_below(thread, directory, path, folder);
     return !strncmp(path, folder, strlen(folder));
-}
-
-static int descriptor_is_below(int thread, int descriptor, const char *folder) {
-    char name[64], path[4096];
-    snprintf(name, sizeof name, "/proc/%d/fd/%d", thread, descriptor);
-    ssize_t length = readlink(name, path, sizeof path - 1);
-    return length > 0 && (path[length] = 0, !strncmp(path, folder, strlen(folder)));
 }
 
 static int concerns(const struct seccomp_notif *asked, const char *folder) {
     for (int i = 0; i < CALLS; i++) {
         if (calls[i].number != asked->data.nr) continue;
         int thread = (int)asked->pid;
-        if (calls[i].fd >= 0) return descriptor_is_below(thread, (int)asked->data.args[calls[i].fd], folder);
-        return path_is_below(thread, asked->data.args[calls[i].path], folder) ||
-               (calls[i].other_path >= 0 && path_is_below(thread, asked->data.args[calls[i].other_path], folder));
+        int fd = calls[i].fd >= 0 ? (int)asked->data.args[calls[i].fd] : NOWHERE;
+        if (calls[i].path < 0) return descriptor_is_below(thread, fd, "", folder);
+        return path_is_below(thread, fd, asked->data.args[calls[i].path], folder) ||
+               (calls[i].other_path >= 0 && path_is_below(thread, fd, asked->data.args[calls[i].other_path], folder));
     }
     return 0;
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::common::{Background, code_and_output};
 
-/// The letters of calls, as `eio.c` has them: open, read, write, sync, rename.
-pub(crate) const ALL: &str = "orwsn";
+/// The letters of calls, as `eio.c` has them: open, read, write, sync, rename, stat.
+pub(crate) const ALL: &str = "orwsnt";
 
 /// Which calls of a run fail.
 #[derive(Clone, Copy, Debug)]

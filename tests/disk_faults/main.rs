@@ -1,4 +1,4 @@
-//! A disk that fails with EIO while the program opens, reads, writes, syncs or renames a file: whatever fails, the output that was
+//! A disk that fails with EIO while the program opens, reads, writes, syncs, renames or stats a file: whatever fails, the output that was
 //! there stays or the new one is whole, the error names the file, and no row is left out.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 

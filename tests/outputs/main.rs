@@ -113,15 +113,41 @@ fn a_result_that_cannot_be_printed_is_a_fault() {
     for command in [
         &["plan", "--job-file"][..],
         &["eval", "--model", &model, "--data", &rows],
+        &["predict", "--model", &model, "--data", &rows, "--out", "-"],
         &["--help"],
         &["train", "--help"],
         &["help", "data"],
         &["--version"],
     ] {
-        let output = common::forebay(command).stdout(full()).output().unwrap();
-        assert_eq!(output.status.code(), Some(3), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output"), "{output:?}");
+        // A bug: with a closed output all ended with 0.
+        let mut closed = Command::new("bash");
+        closed.args(["-c", r#"exec "$0" "$@" >&-"#, env!("CARGO_BIN_EXE_forebay")]).args(command);
+        for output in [common::forebay(command).stdout(full()).output().unwrap(), closed.output().unwrap()] {
+            assert_eq!(output.status.code(), Some(3), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output"), "{output:?}");
+        }
     }
+}
+
+/// A bug: the old model stayed under a hidden name for ever, and no message said what to remove.
+#[test]
+fn an_old_model_that_cannot_be_removed_is_named_by_this_run_and_by_the_next() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    common::exits(0, common::ended(&mut train(dir.path(), &[&setting])), &[]);
+    let mode = |path: &Path, bits| {
+        fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(bits)).unwrap();
+    };
+    // As if it were of another user.
+    mode(&model, 0o555);
+    let Some(mut again) = common::bound_by_modes(&train(dir.path(), &[&setting])) else { return };
+    let said = [(); 2].map(|()| common::exits(0, common::ended(again.current_dir(dir.path())), &["remove it"]));
+    let mut paths = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let old = paths.find(|path| path.file_name().unwrap().to_string_lossy().starts_with(".model.partial-")).unwrap();
+    for said in said {
+        assert!(said.contains(&format!("{}", old.display())) && said.contains("cannot be removed"), "{said}");
+    }
+    mode(&old, 0o755);
 }
 
 /// Runs a command that must be refused before it trains, with these words, and returns what it printed.

@@ -1,7 +1,8 @@
 //! Lists the files at a path or glob, sorted by path, or says what is there instead. Folders that cannot hold a selected
 //! file are not entered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{DirEntry, FileType};
 use std::io::ErrorKind;
 use std::path::Path as LocalPath;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use crate::file::DataFile;
 use crate::format::Format;
 use crate::names::{did_you_mean, listed};
 use crate::partition::{Partitions, Predicate};
-use crate::store_error::{has_waited, may_not, store_fault};
+use crate::store_error::{has_waited, io_fault, may_not, store_fault, unreadable};
 
 /// Folders that are listed at once.
 const AT_ONCE: usize = 16;
@@ -37,12 +38,13 @@ pub(super) async fn list(
         e_tag: meta.e_tag,
         partitions,
     };
+    let mut is_folder = false;
     if !path.as_ref().contains(['*', '?']) {
         if root == "/" {
-            refuse_special(&LocalPath::new("/").join(path.as_ref()), text)?;
+            is_folder = is_local_folder(&LocalPath::new("/").join(path.as_ref()), text)?;
         }
-        // The local store does not look at files of such names, so this is the name of a folder or of nothing.
-        let head = match root == "/" && path.filename().is_some_and(is_numbered) {
+        // The local store does not look at files of numbered names, so this is the name of nothing.
+        let head = match is_folder || root == "/" && path.filename().is_some_and(is_numbered) {
             true => Err(object_store::Error::NotFound { path: path.to_string(), source: text.into() }),
             false => store.head(path).await,
         };
@@ -65,18 +67,23 @@ pub(super) async fn list(
         Some(at) => whole[..at].rfind('/').map_or("", |slash| &whole[..slash]),
         None => whole,
     };
-    let fixed =
-        Path::parse(fixed).map_err(|e| Fault::user(format!("`{text}` is not a path that can be read")).because(e))?;
+    let fixed = Path::parse(fixed).map_err(|e| Fault::user(format!("cannot read `{text}`: {}", unreadable(&e))))?;
     let below = fixed.as_ref().len();
     let pattern = (fixed != *path).then_some(whole);
     let mut search = Search { store, root: fixed, below, pattern, filter, seen: BTreeMap::new() };
-    let found = match search.run().await {
+    let mut found = match search.run().await {
         Ok(found) => found,
         Err(object_store::Error::NotFound { .. }) => Vec::new(),
         Err(e) => return Err(cannot_list(text, e)),
     };
     if root == "/" {
-        search.refuse_what_is_left_out()?;
+        for path in search.left_out_by_the_store(&found)? {
+            match store.head(&path).await {
+                Ok(meta) => found.push(meta),
+                Err(object_store::Error::NotFound { .. }) => {}
+                Err(e) => return Err(store_fault(&format!("cannot read `{root}{path}`"), e)),
+            }
+        }
     }
     let mut folder = (String::new(), Partitions::default().below_path(search.root.as_ref()));
     let mut files = Vec::new();
@@ -117,7 +124,7 @@ pub(super) async fn list(
             let other = brackets(text);
             format!("no file or folder matches `{text}`: `*` and `?` stay within a name, `**` spans folders{other}")
         }
-        (_, None) if root == "/" && LocalPath::new("/").join(whole).is_dir() => {
+        (_, None) if is_folder => {
             format!(
                 "the folder `{text}` holds no data: files whose names begin with `_` or `.` and empty files are left out"
             )
@@ -161,18 +168,34 @@ pub(super) fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 
-/// Refuses a local path that is neither a file nor a folder: a pipe or a device has no size, and opening it may block. Also refuses a file
-/// whose name the store does not read.
-fn refuse_special(path: &LocalPath, text: &str) -> Result<(), Fault> {
+/// Whether a local path is that of a folder. Refuses what is neither a file nor a folder: a pipe or a device has no size, and opening it
+/// may block. Also refuses a file whose name the store does not read.
+fn is_local_folder(path: &LocalPath, text: &str) -> Result<bool, Fault> {
     match std::fs::metadata(path) {
-        Ok(metadata) if !metadata.is_file() && !metadata.is_dir() => Err(special(text)),
-        Ok(metadata)
-            if metadata.is_file() && path.file_name().and_then(|name| name.to_str()).is_some_and(is_numbered) =>
-        {
-            Err(numbered(text))
-        }
-        _ => Ok(()),
+        Ok(metadata) if metadata.is_dir() => Ok(true),
+        Ok(metadata) if !metadata.is_file() => Err(special(text)),
+        Ok(_) if path.file_name().and_then(|name| name.to_str()).is_some_and(is_numbered) => Err(numbered(text)),
+        Ok(_) => Ok(false),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(io_fault(&format!("cannot read `{text}`"), e)),
     }
+}
+
+/// The type of an entry, of a link that of its target.
+fn entry_kind(entry: &DirEntry) -> std::io::Result<FileType> {
+    match entry.file_type()? {
+        link if link.is_symlink() => Ok(std::fs::metadata(entry.path())?.file_type()),
+        kind => Ok(kind),
+    }
+}
+
+/// Whether nothing has this name, not even a link to nothing.
+fn is_gone(path: &LocalPath) -> bool {
+    path.symlink_metadata().is_err_and(|e| e.kind() == ErrorKind::NotFound)
+}
+
+fn cannot_look_at(path: &LocalPath, e: std::io::Error) -> Fault {
+    io_fault(&format!("cannot read `{}`", path.display()), e)
 }
 
 fn special(name: &str) -> Fault {
@@ -271,45 +294,59 @@ impl Search<'_> {
         filter.may_select(&partitions)
     }
 
-    /// Refuses entries below the searched local folder that may be wanted, or may hold wanted files, but are no files: a link to nothing, a
-    /// pipe, a device. Also refuses files whose names end in `#` and digits. Listings of a local disk leave all of these out.
-    fn refuse_what_is_left_out(&mut self) -> Result<(), Fault> {
-        let mut folders = vec![self.root.clone()];
+    /// The wanted files below the searched local folder that are not among `found`: listings of a local disk leave files and folders out
+    /// whose metadata cannot be read.
+    ///
+    /// Refuses entries that may be wanted, or may hold wanted files, but are no files: a link to nothing, a pipe, a device. Also refuses
+    /// files whose names end in `#` and digits. Listings leave all of these out, too.
+    fn left_out_by_the_store(&mut self, found: &[ObjectMeta]) -> Result<Vec<Path>, Fault> {
+        let found: HashSet<&str> = found.iter().map(|meta| meta.location.as_ref()).collect();
+        let (mut folders, mut missed) = (vec![self.root.clone()], Vec::new());
         while let Some(folder) = folders.pop() {
-            let Ok(entries) = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())) else { continue };
-            for entry in entries.flatten() {
-                let Ok(kind) = entry.file_type() else { continue };
+            let at = LocalPath::new("/").join(folder.as_ref());
+            let entries = match std::fs::read_dir(&at) {
+                // It vanished, or is a file now.
+                Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
+                entries => entries.map_err(|e| cannot_look_at(&at, e))?,
+            };
+            for entry in entries {
+                let entry = entry.map_err(|e| cannot_look_at(&at, e))?;
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-                let hidden = is_numbered(&name);
-                if (kind.is_file() && !hidden) || left_out(&name) {
-                    continue;
-                }
                 // Not `join`, which encodes some characters.
                 let Ok(path) = Path::parse(format!("{folder}/{name}")) else { continue };
-                let selects = |pattern| glob::selects(pattern, path.as_ref());
-                let wanted = self.pattern.is_none_or(selects);
-                match std::fs::metadata(entry.path()) {
-                    Ok(metadata) if metadata.is_dir() => folders.extend(self.enters(path.as_ref()).then_some(path)),
-                    Ok(metadata) if !metadata.is_file() && wanted => {
-                        return Err(special(&entry.path().display().to_string()));
-                    }
-                    Ok(metadata) if hidden && wanted && metadata.len() > 0 => {
-                        return Err(numbered(&entry.path().display().to_string()));
-                    }
-                    Err(e) if e.kind() == ErrorKind::NotFound => {
+                if left_out(&name) || found.contains(path.as_ref()) {
+                    continue;
+                }
+                let wanted = self.pattern.is_none_or(|pattern| glob::selects(pattern, path.as_ref()));
+                match entry_kind(&entry) {
+                    Ok(kind) if kind.is_dir() => folders.extend(self.enters(path.as_ref()).then_some(path)),
+                    Ok(_) if !wanted => {}
+                    Ok(kind) if !kind.is_file() => return Err(special(&entry.path().display().to_string())),
+                    Ok(_) if is_numbered(&name) => match std::fs::metadata(entry.path()) {
+                        Ok(metadata) if metadata.len() == 0 => {}
+                        Err(e) if e.kind() == ErrorKind::NotFound => {}
+                        Ok(_) => return Err(numbered(&entry.path().display().to_string())),
+                        Err(e) => return Err(cannot_look_at(&entry.path(), e)),
+                    },
+                    Ok(_) => missed.push(path),
+                    // It vanished, unless its name is still there: that of a link.
+                    Err(e) if e.kind() == ErrorKind::NotFound && is_gone(&entry.path()) => {}
+                    Err(e) => {
                         let reaches = |pattern| glob::reaches(pattern, path.as_ref());
                         if wanted || self.pattern.is_some_and(reaches) {
-                            return Err(Fault::user(format!(
-                                "`{}` is a link to a file or folder that is not there: correct or remove it",
-                                entry.path().display()
-                            )));
+                            return Err(match e.kind() {
+                                ErrorKind::NotFound => Fault::user(format!(
+                                    "`{}` is a link to a file or folder that is not there: correct or remove it",
+                                    entry.path().display()
+                                )),
+                                _ => cannot_look_at(&entry.path(), e),
+                            });
                         }
                     }
-                    _ => {}
                 }
             }
         }
-        Ok(())
+        Ok(missed)
     }
 
     /// `` `day` has "2026-11-18", "2026-11-19" ``, with a few values of each column.

@@ -393,6 +393,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_name_with_a_control_character_is_said_in_one_line() {
+        let (_dir, root) = folder(&["rows/a.csv", "rows/b\tc\n.csv"]);
+        for (path, name) in
+            [("rows", "rows/b\\tc\\n.csv"), ("rows/*", "rows/b\\tc\\n.csv"), ("d\ne/*.csv", "d\\ne/*.csv")]
+        {
+            let said = Input::from(format!("{root}/{path}")).list().await.unwrap_err().to_string();
+            assert!(said.contains(name) && said.contains("rename or remove it") && !said.contains('\n'), "{said}");
+        }
+    }
+
+    #[tokio::test]
     async fn a_home_folder_that_no_shell_has_filled_in_is_told() {
         for path in ["~/rows/nowhere", "~/rows/nowhere-*.csv"] {
             let said = Input::from(path).list().await.unwrap_err().to_string();

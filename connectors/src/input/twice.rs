@@ -2,12 +2,13 @@
 //! epoch, and the metrics of an evaluation would count them twice.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use forebay_actors::Fault;
 
 use crate::file::DataFile;
+use crate::store_error::io_fault;
 
 /// The store of local files, as [`Stores::root`](crate::Stores::root) says it.
 const LOCAL: &str = "/";
@@ -20,12 +21,15 @@ impl Seen {
     /// Adds the files of one input. `store` is the same for the same store. Blocks on the disk, for local files.
     ///
     /// # Errors
-    /// A user fault that names the first file that is there already.
+    /// A user fault that names the first file that is there already; a fault of the disk.
     pub(super) fn add(&mut self, store: &str, files: &[DataFile]) -> Result<(), Fault> {
         let mut folders = HashMap::new();
         for file in files {
             let path = Path::new("/").join(file.path.as_ref());
-            let path = if store == LOCAL { real(&path, &mut folders) } else { path };
+            let path = match store == LOCAL {
+                true => real(&path, &mut folders).map_err(|e| io_fault(&format!("cannot read `{}`", file.name), e))?,
+                false => path,
+            };
             let Some(other) = self.0.insert((store.to_owned(), path), file.name.clone()) else { continue };
             return Err(Fault::user(match (other == file.name, store == LOCAL) {
                 (true, _) => format!(
@@ -46,12 +50,22 @@ impl Seen {
     }
 }
 
-/// The path of a file without symbolic links. `folders` are the folders whose real paths are known.
-fn real(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> PathBuf {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return path.to_owned() };
-    if fs::symlink_metadata(path).is_ok_and(|there| there.is_symlink()) {
-        return fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+/// The path of a file without symbolic links; of one that has vanished, as it is. `folders` are the folders whose real paths are known.
+fn real(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> io::Result<PathBuf> {
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(path.to_owned()) };
+    let is_link = match fs::symlink_metadata(path) {
+        Ok(there) => there.is_symlink(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(path.to_owned()),
+        Err(e) => return Err(e),
+    };
+    if is_link {
+        return fs::canonicalize(path);
     }
-    let real = folders.entry(folder.to_owned());
-    real.or_insert_with(|| fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned())).join(name)
+    if let Some(real) = folders.get(folder) {
+        return Ok(real.join(name));
+    }
+    let real = fs::canonicalize(folder)?;
+    let file = real.join(name);
+    folders.insert(folder.to_owned(), real);
+    Ok(file)
 }

@@ -6,6 +6,7 @@ use std::io;
 
 use forebay_actors::{Fault, FaultKind};
 use parquet::errors::ParquetError;
+use rustix::io::Errno;
 
 pub(super) fn made_meanwhile(name: &str) -> Fault {
     Fault::user(format!("another program has made `{name}` in the meantime: name another folder"))
@@ -19,15 +20,17 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         Err(error) => error,
     };
     let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
-    let mut kind = None;
+    let (mut kind, mut is_loop) = (None, false);
     while let Some(e) = cause {
         if let Some(io) = e.downcast_ref::<io::Error>() {
             kind = Some(io.kind());
+            is_loop = io.raw_os_error() == Some(Errno::LOOP.raw_os_error());
         }
         cause = e.source();
     }
     let text = format!("{what} `{name}`");
     match kind {
+        _ if is_loop => Fault::user(format!("{text}: it is a symbolic link that leads back to itself ({error})")),
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Fault::external(format!("{text}: the disk is full; make room or name a folder on another disk ({error})"))
         }
@@ -74,7 +77,6 @@ fn inner(error: Box<dyn Error + Send + Sync>) -> Result<Fault, Box<dyn Error + S
 #[cfg(test)]
 mod tests {
     use forebay_actors::Domain;
-    use rustix::io::Errno;
 
     use super::*;
 
@@ -91,7 +93,7 @@ mod tests {
             let fault = of(errno);
             assert!(fault.domain == Domain::External && fault.to_string().contains(words), "{fault}");
         }
-        for errno in [Errno::ROFS, Errno::ACCESS, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR] {
+        for errno in [Errno::ROFS, Errno::ACCESS, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR, Errno::LOOP] {
             assert_eq!(of(errno).domain, Domain::User, "{errno}");
         }
     }

@@ -218,8 +218,8 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
             Ok(()) => pass(&place, "after rename")?,
             Err(rustix::io::Errno::EXIST) => return Ok(false),
             // A file system without this flag.
-            Err(rustix::io::Errno::INVAL) if !place.exists() => fs::rename(&hidden, &place)?,
-            Err(rustix::io::Errno::INVAL) => return Ok(false),
+            Err(rustix::io::Errno::INVAL) if place.try_exists()? => return Ok(false),
+            Err(rustix::io::Errno::INVAL) => fs::rename(&hidden, &place)?,
             Err(e) => return Err(e.into()),
         }
         // The name itself is on the disk when the folder is.
@@ -241,8 +241,11 @@ fn list_local(folder: &Path) -> io::Result<Vec<(String, u64)>> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // A file may be removed while the folder is listed.
-        let Ok(meta) = entry.metadata() else { continue };
+        let meta = match entry.metadata() {
+            // It was removed while the folder was listed.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            meta => meta.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", entry.path().display())))?,
+        };
         if meta.is_file() {
             files.push((entry.file_name().to_string_lossy().into_owned(), meta.len()));
         }

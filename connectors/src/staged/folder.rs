@@ -164,11 +164,25 @@ fn path_of(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
 }
 
+/// What is at a path, a link followed; `None` if nothing is.
+fn look(path: &LocalPath) -> io::Result<Option<fs::Metadata>> {
+    unless_missing(fs::metadata(path))
+}
+
+/// `None` if nothing is there, or a file where a folder above it would be. Any other error may hide what is there.
+fn unless_missing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// Opens a file to read. Opening a pipe would wait for what writes to it.
 fn open_file(path: &LocalPath) -> io::Result<File> {
     let no_wait = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(no_wait).open(path)?;
-    match file.metadata()?.is_file() || path.is_dir() {
+    let there = file.metadata()?;
+    match there.is_file() || there.is_dir() {
         true => Ok(file),
         false => Err(io::Error::new(ErrorKind::InvalidFilename, "it is a pipe or a device, expected a file")),
     }
@@ -275,7 +289,10 @@ impl OpenFolder {
     /// Whether a file stands where the folder would, or a pipe or a device.
     pub fn is_file(&self) -> Result<bool, Fault> {
         match &self.at {
-            Opened::Local(path) => Ok(fs::metadata(path).is_ok_and(|there| !there.is_dir())),
+            Opened::Local(path) => {
+                let there = look(path).map_err(|e| fault(self, "cannot look at", e))?;
+                Ok(there.is_some_and(|there| !there.is_dir()))
+            }
             Opened::Store(folder) => folder.has(folder.path.clone()),
         }
     }
@@ -283,7 +300,10 @@ impl OpenFolder {
     /// Whether the folder has this file.
     pub fn has(&self, file: &str) -> Result<bool, Fault> {
         match &self.at {
-            Opened::Local(path) => Ok(path.join(file).is_file()),
+            Opened::Local(path) => {
+                let there = look(&path.join(file)).map_err(|e| fault(self.name(file), "cannot look at", e))?;
+                Ok(there.is_some_and(|there| there.is_file()))
+            }
             Opened::Store(folder) => folder.has(folder.file(file)?),
         }
     }
@@ -291,7 +311,11 @@ impl OpenFolder {
     /// Whether anything is in the folder; false if there is none.
     pub fn holds_anything(&self) -> Result<bool, Fault> {
         match &self.at {
-            Opened::Local(path) => Ok(fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some())),
+            Opened::Local(path) => {
+                let dir = unless_missing(fs::read_dir(path));
+                let first = dir.and_then(|dir| dir.and_then(|mut entries| entries.next()).transpose());
+                Ok(first.map_err(|e| fault(self, "cannot look into", e))?.is_some())
+            }
             Opened::Store(folder) => folder.holds_anything(),
         }
     }

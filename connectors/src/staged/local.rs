@@ -69,7 +69,8 @@ impl Local {
             // Another process may remove it first.
             && e.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(path = %self.staged.display(), error = %e, "cannot remove the folder that was replaced");
+            let old = self.staged.display();
+            tracing::warn!("the old folder is replaced, but cannot be removed: {e}; it is at {old} now, remove it");
         }
         Ok(())
     }
@@ -104,8 +105,12 @@ fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fa
         let lock = made.map(|()| File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))))?;
         match lock {
             // Before it was locked, another process may have removed it as one that was left behind.
-            Ok(Some(lock)) if staged.is_dir() => return Ok((staged, Some(lock))),
-            Ok(_) => {}
+            Ok(Some(lock)) => match fs::metadata(&staged) {
+                Ok(_) => return Ok((staged, Some(lock))),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(fault(staged.display(), "cannot make", e)),
+            },
+            Ok(None) => {}
             Err(e) => {
                 tracing::debug!(path = %staged.display(), error = %e, "the folder cannot be locked");
                 return Ok((staged, None));
@@ -132,8 +137,14 @@ fn remove_abandoned(place: &Path, prefix: &str) {
         let is_staged = random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
         let Some(folder) = is_staged.then(|| File::open(&path).ok()).flatten() else { continue };
         if matches!(try_lock(&folder), Ok(true)) {
-            let removed = fs::remove_dir_all(&path);
-            tracing::debug!(path = %path.display(), ?removed, "a folder that a killed process has left");
+            let left = path.display();
+            match fs::remove_dir_all(&path) {
+                // Another process may remove it first.
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!("{left} is left of an earlier command, and cannot be removed: {e}; remove it");
+                }
+                removed => tracing::debug!("{left} is left of a killed process: {removed:?}"),
+            }
         }
     }
 }
@@ -141,8 +152,9 @@ fn remove_abandoned(place: &Path, prefix: &str) {
 /// Flushes everything below a folder to the disk.
 fn sync(folder: &Path) -> io::Result<()> {
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
     }
     File::open(folder)?.sync_all()
 }

@@ -196,7 +196,8 @@ impl Follower {
             let path = entry.map_err(cannot)?.path();
             // A hidden folder is being written.
             let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            if !hidden && path.is_dir() {
+            let is_file = std::fs::metadata(&path).is_ok_and(|there| !there.is_dir());
+            if !hidden && !is_file {
                 folders.push(path);
             }
         }
@@ -222,7 +223,7 @@ impl Follower {
                     }
                 }
                 // A folder without a manifest may be another program's, or be copied at the moment.
-                Err(_) if !path.join("manifest.json").exists() => {}
+                Err(_) if matches!(path.join("manifest.json").try_exists(), Ok(false)) => {}
                 Err(fault) => {
                     if self.left_out.insert(path.clone()) {
                         tracing::warn!("delta {} is left out: {fault}", path.display());
