@@ -48,7 +48,6 @@
 
 pub mod cli;
 
-mod closed_output;
 mod commands;
 mod dashboard;
 mod exit;
