@@ -7,6 +7,7 @@
 //!               forebay (facade, program)   examples   tests
 //!                           └──────────────────┼──────────┘
 //!                                     [`pipelines`]
+//!                                        batches
 //!                                          job
 //!                       ┌──────────────────────┼──────────────────┐
 //!                 [`connectors`]            [`ps`]            [`models`]
@@ -22,6 +23,7 @@
 //! - [`ps`]: the sparse parameter server. Tables, optimizers, shards, client.
 //! - [`models`]: dense compute. Specs, the native and the torch backend, losses, AUC.
 //! - `forebay-job`: the options of a run; [`pipelines::job`] is the same.
+//! - `forebay-batches`: the types of batches, parsing, batching; [`pipelines::flow`] is the same.
 //! - [`pipelines`]: stages, wiring, model folder.
 //!
 //! One batch's journey (`docs/architecture.md` names the file of each step):

@@ -1,12 +1,12 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
 use forebay_actors::{Fault, FaultKind, Source, Stage};
+use forebay_batches::{ExampleBatch, TrainBatch};
 use forebay_connectors::Rows;
 use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
-use crate::flow::{ExampleBatch, TrainBatch};
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use forebay_actors::{Fault, counted, size};
+use forebay_batches::MOST_UNDER_WAY;
 use forebay_job::{Backend, DenseAt, Job};
 use forebay_models::{ModelSpec, NativeModel};
 use serde::Serialize;
-
-use crate::staleness::MOST_UNDER_WAY;
 
 /// The dense parameters of a built-in model, and the bytes that they take in a process that trains: at the same time, and at most. Only the
 /// state of the optimizer may be elsewhere, in the ps. A checkpoint that is still written when the run ends takes more.

@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Outcome, Report, Source, counted};
+use forebay_batches::{ColumnType, warn_of_equal_labels};
 use forebay_connectors::{Format, Rows};
 use forebay_job::{Paths, SlotKind};
 
-use crate::column_type::ColumnType;
-use crate::labels_seen::warn_of_evaluation;
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
@@ -27,7 +26,9 @@ impl Model {
         self.warn_of_other_types(read.format);
         let scored = self.score(read)?;
         let columns = &self.job.columns;
-        warn_of_evaluation(&columns.label, columns.weight.is_some(), &scored.0);
+        let all = if scored.0.labels.is_empty() { std::slice::from_ref(&scored.0) } else { &scored.0.labels };
+        let measured = all.iter().map(|label| (label.rows, label.positive_rate));
+        warn_of_equal_labels(&columns.label, columns.weight.is_some(), measured);
         Ok(scored)
     }
 

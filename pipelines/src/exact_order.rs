@@ -14,10 +14,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use forebay_batches::GradBatch;
 use forebay_job::Job;
 use forebay_ps::PushId;
 
-use crate::flow::GradBatch;
 use crate::shared_state::SharedState;
 
 /// The order of the look-ups and pushes of one trainer.
@@ -138,16 +138,31 @@ impl ExactOrder {
     }
 }
 
+/// Gradients of no rows, for tests of the order of batches.
+#[cfg(test)]
+pub(crate) fn gradients_without_rows(id: forebay_batches::BatchId, step: u64) -> GradBatch {
+    GradBatch {
+        lineage: Default::default(),
+        id,
+        step,
+        samples: 1,
+        unique: Vec::new(),
+        row_grads: Vec::new(),
+        dense_grads: None,
+        ticket: forebay_batches::Ticket::free(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::flow::BatchId;
+    use forebay_batches::BatchId;
 
     fn batch(step: u64) -> GradBatch {
-        GradBatch::without_rows(BatchId { epoch: 0, window: 0, index: step as u32 }, step)
+        gradients_without_rows(BatchId { epoch: 0, window: 0, index: step as u32 }, step)
     }
 
     proptest! {

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Batch, Fault, Lineage, Place, Report, Sink, Source, StageCx, Topology};
 use forebay_base::cpu_seconds;
+use forebay_batches::TrainBatch;
 use forebay_job::Job;
 
 use crate::context::Context;
-use crate::flow::TrainBatch;
 use crate::resources::Resources;
 use crate::tuning::TuningThread;
 use crate::wiring;

@@ -31,9 +31,7 @@ mod analysis;
 mod builder;
 mod checkpoint;
 pub mod cluster;
-mod column_type;
 mod context;
-mod dedup;
 mod delta;
 mod dense;
 mod dense_memory;
@@ -42,21 +40,18 @@ mod embedding;
 mod evaluation;
 mod evaluations;
 mod exact_order;
+mod expected_types;
 mod export;
 mod fault;
-pub mod flow;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headspace;
 mod job_model;
 mod kept_columns;
-mod key_sample;
-mod labels_seen;
 mod look_ahead;
 mod model;
 pub mod model_folder;
 mod model_version;
-mod nullable;
 mod own_model;
 mod own_thread;
 mod participation;
@@ -82,7 +77,6 @@ mod sorted_rows;
 mod source_progress;
 mod sources;
 pub mod stages;
-mod staleness;
 mod statistics;
 mod trained_types;
 mod training;
@@ -97,13 +91,13 @@ pub use checkpoint::{
     CheckpointFolder, CheckpointManifest, Compaction, DrainedTo, NewestCheckpoint, TableLayer, TableLayers,
     check_checkpoints,
 };
-pub use column_type::ColumnType;
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest, ModelVersions};
 pub use dense_memory::DenseMemory;
 pub use drained::DrainedTraining;
 pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
+pub use forebay_batches::{self as flow, ColumnType, Staleness, Ticket};
 pub use forebay_job::{
     self as job, Clip, Columns, Comparison, DenseColumn, DenseStatistics, Job, LabelColumn, Labels, Positive,
     PositiveRule, RunEnd, Scale, Slot, SlotCross, SlotKind, Transform,
@@ -129,7 +123,6 @@ pub use score_columns::ScoreColumns;
 pub use serving::{BadScore, Followed, Follower, RequestRows, ScoreExchange, Scores, ScoringThreads, ServingModel};
 pub use slots_seen::SlotReport;
 pub use stages::PredictedRows;
-pub use staleness::{Staleness, Ticket};
 pub use statistics::{ColumnStatistics, column_statistics};
 pub use training::{FailedTraining, RunPosition, RunningTraining, Trained, Training};
 pub use training_summary::TrainingSummary;

@@ -16,13 +16,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, StageCx, counted};
+use forebay_batches::{GradBatch, InOrder, Staleness, Ticket};
 use forebay_job::Job;
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
 use serde::Serialize;
 
-use crate::flow::GradBatch;
 use crate::shared_state::SharedState;
-use crate::staleness::{InOrder, Staleness, Ticket};
 
 /// The batches under way of one trainer.
 pub(crate) struct LookAhead {

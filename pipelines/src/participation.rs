@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
+use forebay_batches::{BatchId, TrainBatch};
 use forebay_connectors::WindowMark;
 
 use crate::checkpoint::{CutPoint, SharedCut};
 use crate::dense::DenseStore;
-use crate::flow::{BatchId, TrainBatch};
 use crate::rounds_end::RoundsEnd;
 
 /// How the stages of one process take part in training.

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use forebay_actors::BarrierNumber;
+use forebay_batches::{LabelsSeen, TrainBatch};
 use forebay_models::{LabelRows, StepOutput, label_column, loss_sum};
 use serde::Serialize;
 
-use crate::flow::TrainBatch;
-use crate::labels_seen::LabelsSeen;
 use crate::running_metrics::RunningMetrics;
 use crate::slots_seen::SlotsSeen;
 

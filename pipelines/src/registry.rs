@@ -7,10 +7,10 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::error::ArrowError;
 use forebay_actors::{Batch, Capacity, Fault, Flow, Place, Source, Stage, Topology};
 use forebay_base::nearest;
+use forebay_batches::{ExampleBatch, TrainBatch};
 use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 use forebay_job::{Job, OwnStage};
 
-use crate::flow::{ExampleBatch, TrainBatch};
 use crate::own_model::OwnModel;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::stages::DropRows;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, ProcessWait, Report};
 use forebay_base::memory_limit;
+use forebay_batches::Staleness;
 use forebay_connectors::Format;
 use forebay_job::{DenseAt, Job, RunEnd};
 use forebay_models::NamedTensor;
@@ -32,7 +33,6 @@ use crate::run_types::{RowTypes, RunTypes};
 use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
 use crate::sources;
-use crate::staleness::Staleness;
 use crate::training_summary::TrainingSummary;
 
 /// The table, the model and the counters of one training run.

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use arrow::datatypes::Schema;
 use forebay_actors::Fault;
+use forebay_batches::{ColumnType, list_columns};
 use forebay_connectors::Format;
 use forebay_job::{Columns, Job};
 
-use crate::column_type::{ColumnType, list_columns};
 use crate::trained_types::TrainedTypes;
 use crate::training_summary::TrainingSummary;
 

@@ -3,13 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use forebay_actors::Fault;
+use forebay_batches::{KeySample, TrainBatch};
 use forebay_job::Columns;
 use forebay_ps::TableClient;
 use futures::executor::block_on;
 use serde::{Deserialize, Serialize};
-
-use crate::flow::TrainBatch;
-use crate::key_sample::KeySample;
 
 /// The most keys of a key space that are kept.
 const MOST_OF_A_SPACE: usize = 512;
@@ -210,7 +208,7 @@ fn with_rows(sample: &KeySample, table: &TableClient) -> Result<usize, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::SlotCounts;
+    use forebay_batches::SlotCounts;
 
     /// Slots `a` and `b`, which share their keys, and `c`.
     fn columns() -> Columns {

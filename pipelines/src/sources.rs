@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
+use forebay_batches::check_columns;
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{
     FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, PlanCheck, ReadOptions, ValueKind,
@@ -16,7 +17,7 @@ use crate::context::Context;
 use crate::own_thread::on_own_thread;
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::run_types::{FileTypes, RowTypes};
-use crate::stages::{check_columns, check_groups};
+use crate::stages::check_groups;
 
 /// Reads the columns that an evaluation needs at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does
 /// not give the format, it blocks while it lists the files.

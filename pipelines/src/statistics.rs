@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_base::mix64;
+use forebay_batches::{ExampleBatch, Parse};
 use forebay_connectors::OnBadRow;
 use forebay_job::{
     Clip, Columns, DataOptions, DenseColumn, DenseStatistics, Job, ModelKind, ModelOptions, Slot, SlotKind, Tables,
@@ -12,10 +13,9 @@ use forebay_job::{
 };
 
 use crate::context::Context;
-use crate::flow::ExampleBatch;
+use crate::expected_types::ExpectedTypes;
 use crate::run_types::RunTypes;
 use crate::sources;
-use crate::stages::{ExpectedTypes, Parse};
 
 /// What the columns of a job's training rows hold.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +55,9 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let types = RunTypes::default();
     let expected = ExpectedTypes::Run(types.clone(), Arc::new(job.clone()));
     let parse = move |_replica| {
-        Parse::new(&columns, 0, on_bad_row.clone()).expecting(expected.clone()).for_statistics(of_slots)
+        let expected = expected.clone();
+        let parse = Parse::new(&columns, 0, on_bad_row.clone()).checking_types(move |schema| expected.check(schema));
+        parse.for_statistics(of_slots)
     };
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use arrow::datatypes::Schema;
 use forebay_actors::{Fault, FaultKind};
+use forebay_batches::{ColumnType, feature_types};
 use forebay_connectors::{Format, ValueKind};
 use forebay_job::{Columns, DenseColumn, Job, SlotKind, Transform};
 
-use crate::column_type::{ColumnType, feature_types};
 use crate::training_summary::TrainingSummary;
 
 /// The types of feature columns in training, by name, without columns whose types are not known.

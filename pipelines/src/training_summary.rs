@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use forebay_batches::ColumnType;
 use forebay_connectors::Format;
 use forebay_job::{Job, RunEnd};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::CheckpointManifest;
 use crate::cluster::RunStatus;
-use crate::column_type::ColumnType;
 use crate::progress::Snapshot;
 use crate::source_progress::SourceProgress;
 

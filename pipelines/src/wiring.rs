@@ -7,6 +7,11 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
+use forebay_batches::wire::columns::Layout;
+use forebay_batches::{
+    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness, TrainBatch,
+    missing_keys,
+};
 use forebay_connectors::Rows;
 use forebay_job::{BatchStage, Job, LookupAt, ModelKind, TowerLoss, Transfers};
 use forebay_models::{ModelSpec, TowerSide, has_optimizer};
@@ -15,15 +20,13 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::ModelState;
 use crate::cluster::PredictionPlan;
-use crate::cluster::batches::columns::Layout;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LeaseClient;
 use crate::cluster::member::Member;
 use crate::context::Context;
-use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
+use crate::expected_types::ExpectedTypes;
 use crate::job_model::JobModel;
-use crate::labels_seen::LabelsSeen;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
 use crate::participation::Participation;
@@ -34,10 +37,9 @@ use crate::run_types::RunTypes;
 use crate::score_columns::ScoreColumns;
 use crate::sources::{self, FORWARD_ROWS, window_rows};
 use crate::stages::{
-    Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
-    Push, Receive, Refresh, Ship, StateOutput, Train, Upload, missing_keys,
+    Download, Embed, Evaluate, Launch, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Ship, StateOutput, Train,
+    Upload,
 };
-use crate::staleness::{MOST_UNDER_WAY, Staleness};
 use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
@@ -273,9 +275,10 @@ fn batches(
     // A stage behind `parse` may need the keys of all rows.
     let late = job.pipeline.after_parse.is_empty();
     let parse = move |_replica| {
+        let expected = expected.clone();
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
-        let parse = parse.expecting(expected.clone()).hashing_late(late);
+        let parse = parse.checking_types(move |schema| expected.check(schema)).hashing_late(late);
         match &purpose {
             Purpose::Training(_, labels) => parse.checking_key_spaces().noting(labels.clone()),
             Purpose::Evaluation(columns, _) => parse.for_evaluation(columns.clone()),

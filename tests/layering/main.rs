@@ -44,7 +44,8 @@ fn a_crate_uses_only_crates_below_it() {
         ("connectors", &["base", "actors", "net"]),
         ("ps", &["base", "actors", "net"]),
         ("job", &["base", "actors", "connectors", "models", "net", "ps"]),
-        ("pipelines", &["base", "actors", "connectors", "job", "models", "net", "ps"]),
+        ("batches", &["base", "actors", "connectors", "job", "models", "net", "ps"]),
+        ("pipelines", &["base", "actors", "batches", "connectors", "job", "models", "net", "ps"]),
     ]);
     for (package, used) in dependencies() {
         // The program may use every crate.
@@ -66,7 +67,7 @@ fn only_actors_uses_actix() {
 
 #[test]
 fn only_actors_names_actix_in_its_source() {
-    let folders = ["src", "base", "net", "connectors", "ps", "models", "job", "pipelines", "examples"];
+    let folders = ["src", "base", "net", "connectors", "ps", "models", "job", "batches", "pipelines", "examples"];
     for path in folders.iter().flat_map(|folder| rust_files(&root().join(folder))) {
         let text = std::fs::read_to_string(&path).expect("source is text");
         let names = text.lines().any(|line| line.contains("actix::") || line.contains("use actix"));

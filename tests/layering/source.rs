@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders whose `src` is read. The last is the program's.
-pub(crate) const CRATES: [&str; 9] = ["base", "actors", "net", "connectors", "ps", "models", "job", "pipelines", "."];
+pub(crate) const CRATES: [&str; 10] =
+    ["base", "actors", "net", "connectors", "ps", "models", "job", "batches", "pipelines", "."];
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

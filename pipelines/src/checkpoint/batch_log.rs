@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use forebay_batches::{BatchId, WindowEnd};
 use serde::{Deserialize, Serialize};
-
-use crate::flow::{BatchId, WindowEnd};
 
 /// The batches of one window that a trainer has done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

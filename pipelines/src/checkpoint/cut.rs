@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 use forebay_actors::{BarrierNumber, Fault};
+use forebay_batches::{BatchId, GradBatch, TrainBatch};
 use forebay_connectors::DataPlan;
 use forebay_ps::{ShardSnapshot, TableClient};
 
@@ -23,7 +24,6 @@ use super::shared_cut::SharedCut;
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
 use crate::evaluations::EvaluationPoint;
-use crate::flow::{BatchId, GradBatch, TrainBatch};
 use crate::model_folder::FileEntry;
 use crate::progress::Progress;
 use crate::running_metrics::RunningMetrics;

@@ -10,16 +10,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Lineage};
+use forebay_batches::{BatchId, GradBatch, Ticket};
 use forebay_connectors::staged::OpenFolder;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::folder::{CheckpointFolder, file_name};
 use crate::exact_order::ExactOrder;
-use crate::flow::{BatchId, GradBatch};
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::{self, CheckedWriter};
 use crate::model_folder::dense_file::{self, TensorBytes};
-use crate::staleness::Ticket;
 
 fn of_u64(values: &[u64]) -> TensorBytes {
     (Dtype::U64, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())

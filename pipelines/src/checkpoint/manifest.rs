@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_actors::{Fault, FaultKind};
+use forebay_batches::ColumnType;
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
 use forebay_job::Job;
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::trained_batches::TrainedBatches;
-use crate::column_type::ColumnType;
 use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::missing_is_damage;
@@ -363,7 +363,7 @@ mod tests {
 
     use super::super::trained_batches::BatchOrder;
     use super::*;
-    use crate::flow::{BatchId, WindowEnd};
+    use forebay_batches::{BatchId, WindowEnd};
 
     proptest! {
         /// A bug: a number was one bit off, and the checkpoint was that of another job.

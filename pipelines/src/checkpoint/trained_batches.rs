@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use forebay_batches::{BatchId, RowCounts, WindowEnd};
 use forebay_connectors::DataPlan;
 use serde::{Deserialize, Serialize};
 
 use super::batch_log::WindowLog;
-use crate::flow::{BatchId, RowCounts, WindowEnd};
 
 /// How batches are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

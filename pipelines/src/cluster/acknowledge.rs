@@ -4,13 +4,13 @@
 //! push. So no push of such a window still has to be applied. A late duplicate counts as applied.
 
 use forebay_actors::Fault;
+use forebay_batches::BatchId;
 use forebay_job::Job;
 use forebay_ps::TableClient;
 use forebay_ps::dense::DenseBlock;
 use tokio::sync::watch;
 
 use super::messages::RunStatus;
-use crate::flow::BatchId;
 
 /// Tells the shards and the dense block of this process which push ids they may forget.
 pub(super) struct Acknowledger {

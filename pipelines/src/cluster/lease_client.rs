@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_actors::Fault;
+use forebay_batches::{BatchId, TrainBatch};
 use forebay_connectors::{DataPlan, Lease, Leases, WindowMark};
 use forebay_job::Job;
 use tokio::sync::watch;
@@ -18,7 +19,6 @@ use super::leases::LeaseReply;
 use super::member::Member;
 use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
 use super::receives_in_order;
-use crate::flow::{BatchId, TrainBatch};
 use crate::participation::BatchRecord;
 
 /// The time between two requests for a lease while none is available.

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
+use forebay_batches::RowCounts;
 use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::TrainedBatches;
-use crate::flow::RowCounts;
 
 /// Consecutive windows of one epoch that are done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

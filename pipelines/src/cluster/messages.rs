@@ -3,6 +3,7 @@
 //! Values of these types come from sockets: [`RunState`](super::run_state) checks every field that it uses.
 
 use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_batches::RowCounts;
 use forebay_connectors::DataPlan;
 use forebay_job::Job;
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use super::leases::DoneWindows;
 use super::members::Role;
 use crate::checkpoint::OriginCheckpoint;
-use crate::flow::RowCounts;
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

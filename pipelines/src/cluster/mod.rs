@@ -84,8 +84,8 @@ mod status_client;
 mod timelines;
 mod trainer;
 
-pub use crate::flow::RowCounts;
 pub(crate) use cuts::{CutLeader, Stopped};
+pub use forebay_batches::RowCounts;
 pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use prediction_plan::PredictionPlan;

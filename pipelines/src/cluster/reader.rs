@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
+use forebay_batches::Staleness;
 use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
@@ -21,7 +22,6 @@ use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job_model::JobModel;
 use crate::model_folder::job_to_read;
-use crate::staleness::Staleness;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
+use forebay_batches::RowCounts;
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
@@ -23,7 +24,6 @@ use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::exact_order::ExactOrder;
 use crate::fault::model_fault;
-use crate::flow::RowCounts;
 use crate::look_ahead::LookAhead;
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::preflight;

@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_actors::{Batch, Fault, FaultKind};
+use forebay_batches::TrainBatch;
 use forebay_job::{EvaluateEvery, Job};
 use forebay_models::{DenseModel, NamedTensor};
 use tokio::sync::oneshot;
@@ -12,7 +13,6 @@ use super::best_models::BestModels;
 use super::points::{EvaluationHistory, EvaluationPoint};
 use super::stopping;
 use crate::context::Context;
-use crate::flow::TrainBatch;
 use crate::quality::Evaluation;
 
 /// The evaluations of one run while it trains.

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_batches::ColumnType;
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_job::Job;
 use forebay_models::ModelSpec;
@@ -11,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
-use crate::column_type::ColumnType;
 use crate::model::Model;
 use crate::model_version::ModelVersion;
 use crate::training_summary::TrainingSummary;

@@ -9,10 +9,10 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
+use forebay_batches::ColumnType;
 
 use super::json_cell::JsonCell;
 use super::serving_columns::ServingColumn;
-use crate::column_type::ColumnType;
 
 /// The array of a column's values: `cells` are those of the rows. If it had lists in training, a single value is a list of one, and null is
 /// no list.

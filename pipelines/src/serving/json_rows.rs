@@ -217,7 +217,7 @@ mod tests {
 
     use super::super::serving_columns::MOST_VALUES;
     use super::*;
-    use crate::column_type::ColumnType;
+    use forebay_batches::ColumnType;
 
     fn rows() -> ServingColumns {
         let columns: Columns = toml::from_str(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, RecordBatch, StringArray};
 use forebay_actors::Fault;
+use forebay_batches::{BatchPlan, Batcher, Parse, TrainBatch};
 use forebay_connectors::OnBadRow;
 use forebay_models::{DenseModel, ModelError};
 use serde::{Serialize, Serializer};
@@ -14,10 +15,8 @@ use super::serving_model::ServingModel;
 use super::split_batch::SplitBatch;
 use super::{arrow_rows, json_rows};
 use crate::fault::model_fault;
-use crate::flow::TrainBatch;
 use crate::model_version::ModelVersion;
 use crate::score_columns::{SCORE, ScoreColumns};
-use crate::stages::{BatchPlan, Batcher, Parse};
 
 /// The scores of a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_base::nearest;
+use forebay_batches::ColumnType;
 use forebay_job::{Columns, Slot, SlotKind};
-
-use crate::column_type::ColumnType;
 
 /// The most values of a request: columns times rows, given or not. This bounds their memory.
 pub(super) const MOST_VALUES: usize = 1 << 20;

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
+use forebay_batches::TrainBatch;
 use forebay_models::{DenseModel, ModelError};
-
-use crate::flow::TrainBatch;
 
 /// A batch with the table rows of its keys. The models of all threads have the same parameters, and
 /// [independent rows](DenseModel::has_independent_rows).

@@ -2,10 +2,10 @@
 //! parameters. The `push` stage does so, and with exact staleness the `lookup` stage, too.
 
 use forebay_actors::{Fault, Phase, StageCx};
+use forebay_batches::GradBatch;
 use forebay_ps::{PushId, Round, TableClient};
 
 use crate::exact_order::{Due, ExactOrder};
-use crate::flow::GradBatch;
 use crate::participation::Participation;
 
 /// Pushes gradients as this process takes part in the run.

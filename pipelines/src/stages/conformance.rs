@@ -7,6 +7,11 @@ use arrow::array::{ArrayRef, BooleanArray, Float32Array, Int32Array, Int64Array,
 use async_trait::async_trait;
 use forebay_actors::testsuite::{check_sink, check_source, check_stage};
 use forebay_actors::{Batch, Fault, Host, Lineage, Outbox, Stage, StageCx};
+use forebay_batches::wire::columns;
+use forebay_batches::wire::metadata::Header;
+use forebay_batches::{
+    Assemble, BatchId, Cut, DeviceBatch, ExampleBatch, GradBatch, Part, ReadyBatch, TrainBatch, missing_keys,
+};
 use forebay_connectors::{Lease, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark};
 use forebay_job::Job;
 use forebay_models::testsuite::SoftwareDevice;
@@ -17,17 +22,13 @@ use futures::executor::block_on;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::batch::{Cut, Part};
 use super::*;
-use crate::cluster::batches::columns;
 use crate::cluster::batches::lease_progress::LeaseProgress;
-use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LostLeases;
 use crate::cluster::{RunPhase, RunStatus};
 use crate::dense::DenseStore;
-use crate::flow::{BatchId, DeviceBatch, ExampleBatch, GradBatch, ReadyBatch, TrainBatch};
 use crate::participation::Participation;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::statistics::Measure;

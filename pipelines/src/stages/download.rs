@@ -3,11 +3,11 @@
 //! It needs its own thread, because it blocks until the device has finished the step and copied its results.
 
 use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
+use forebay_batches::{DeviceBatch, GradBatch};
 use forebay_models::StepOutput;
 use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
 use crate::fault::model_fault;
-use crate::flow::{DeviceBatch, GradBatch};
 use crate::progress::Progress;
 
 use super::train::Steps;

@@ -7,13 +7,13 @@ use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::{Fault, FaultKind, Sink, StageCx};
+use forebay_batches::{KeptRows, ReadyBatch};
 use forebay_models::{DenseBatch, DenseModel, ModelSpec, TowerInputs, TowerSide};
 use tokio::sync::mpsc;
 
 use super::predict::PredictedRows;
 use super::train::ModelMaker;
 use crate::fault::model_fault;
-use crate::flow::{KeptRows, ReadyBatch};
 
 /// The name of the column with the vectors.
 pub(crate) const VECTOR: &str = "vector";

@@ -3,13 +3,13 @@
 //! `[evaluation]`. It blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
+use forebay_batches::{KeptRows, ReadyBatch};
 use forebay_job::EvaluationOptions;
 use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
 use super::train::ModelMaker;
-use crate::flow::{KeptRows, ReadyBatch};
 use crate::quality::{Evaluation, Gauc, Slice, left_out};
 
 /// Most slices of a column.

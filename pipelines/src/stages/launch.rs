@@ -2,6 +2,7 @@
 //! It waits for the device only if that queue is full.
 
 use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
+use forebay_batches::DeviceBatch;
 use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
@@ -9,7 +10,6 @@ use tokio::sync::oneshot;
 use super::state_output::StateOutput;
 use super::train::ModelMaker;
 use crate::fault::model_fault;
-use crate::flow::DeviceBatch;
 
 /// The `train` stage between `upload` and `download`.
 pub struct Launch {

@@ -7,15 +7,14 @@
 use std::sync::Arc;
 
 use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx, counted};
+use forebay_batches::{ReadyBatch, Staleness, Ticket, TrainBatch};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
-use crate::flow::{ReadyBatch, TrainBatch};
 use crate::look_ahead::LookAhead;
 use crate::participation::{Participation, Start};
-use crate::staleness::{Staleness, Ticket};
 
 /// The reason in the ledger of rows that a resumed run reads again.
 pub(crate) const TRAINED_BEFORE: &str = "trained on before the run was resumed";

@@ -4,7 +4,6 @@
 //! a model is used. With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
 
 mod apply;
-mod batch;
 #[cfg(test)]
 mod conformance;
 mod download;
@@ -13,7 +12,6 @@ mod embed;
 mod evaluate;
 mod launch;
 mod lookup;
-mod parse;
 mod predict;
 mod push;
 mod receive;
@@ -25,17 +23,14 @@ mod state_output;
 mod train;
 mod upload;
 
-pub(crate) use batch::Assemble;
-pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
 pub use drop_rows::DropRows;
 pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
+pub use forebay_batches::{BatchPlan, Batcher, Parse};
 pub use launch::Launch;
 pub use lookup::Lookup;
 pub(crate) use lookup::TRAINED_BEFORE;
-pub use parse::Parse;
-pub(crate) use parse::{ExpectedTypes, check_columns, missing_keys};
 pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::{Fault, FaultKind, Sink, StageCx};
+use forebay_batches::{BatchId, KeptRows, ReadyBatch};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
 use super::train::ModelMaker;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
-use crate::flow::{BatchId, KeptRows, ReadyBatch};
 use crate::score_columns::ScoreColumns;
 
 /// How many rows a prediction wrote.

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use forebay_actors::{BarrierNumber, Fault, Sink, StageCx, counted};
+use forebay_batches::GradBatch;
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
 use crate::exact_order::ExactOrder;
-use crate::flow::GradBatch;
 use crate::look_ahead::LookAhead;
 use crate::participation::Participation;
 

@@ -4,16 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_actors::{Batch, Fault, Source, StageCx};
+use forebay_batches::wire::columns;
+use forebay_batches::{BatchId, ReadyBatch, Ticket, TrainBatch};
 use tokio::sync::watch;
 
 use crate::checkpoint::CutPoint;
-use crate::cluster::batches::columns;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::{RunPhase, RunStatus};
-use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::participation::Participation;
 use crate::process_report::LOST_READERS;
-use crate::staleness::Ticket;
 
 /// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Receivable: Batch {

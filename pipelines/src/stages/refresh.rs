@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_batches::ReadyBatch;
 
 use crate::dense::DenseStore;
-use crate::flow::ReadyBatch;
 use crate::participation::Participation;
 
 /// The `refresh` stage.

@@ -1,11 +1,11 @@
 //! The forward pass of the sinks that score rows: `evaluate` and `predict`. It blocks its thread.
 
 use forebay_actors::Fault;
+use forebay_batches::ReadyBatch;
 use forebay_models::DenseModel;
 
 use super::train::ModelMaker;
 use crate::fault::model_fault;
-use crate::flow::ReadyBatch;
 
 /// A model that scores batches.
 pub(super) struct Scorer {

@@ -4,14 +4,13 @@
 use std::sync::Arc;
 
 use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
+use forebay_batches::wire::columns::{self, Layout};
+use forebay_batches::wire::metadata::Header;
+use forebay_batches::{BatchId, ReadyBatch, Ticket, TrainBatch};
 
-use crate::cluster::batches::columns::{self, Layout};
 use crate::cluster::batches::lease_progress::LeaseProgress;
-use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
 use crate::cluster::lease_client::LostLeases;
-use crate::flow::{BatchId, ReadyBatch, TrainBatch};
-use crate::staleness::Ticket;
 
 /// A batch that readers send: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Sendable: Batch {
@@ -105,7 +104,7 @@ impl<T: Sendable> Ship<T> {
         let Some((last, _)) = batches.last() else { return Ok(()) };
         let (lineage, window, first) = (last.lineage.clone(), last.window, last.index - (batches.len() as u32 - 1));
         let round_end = first + self.trainers;
-        let closes = last.closes.map(|end| crate::flow::WindowEnd { batches: round_end, ..end });
+        let closes = last.closes.map(|end| forebay_batches::WindowEnd { batches: round_end, ..end });
         let mut next = first;
         for (mut batch, more) in batches {
             batch.closes = closes;

@@ -2,11 +2,11 @@
 //! during a step.
 
 use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx};
+use forebay_batches::{BatchId, GradBatch, ReadyBatch};
 use forebay_models::{DenseModel, ModelError, StepOutput};
 
 use super::state_output::StateOutput;
 use crate::fault::model_fault;
-use crate::flow::{BatchId, GradBatch, ReadyBatch};
 use crate::progress::Progress;
 
 /// Makes the model, on the thread that will use it.

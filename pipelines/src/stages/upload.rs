@@ -1,11 +1,11 @@
 //! `upload`: packs a batch and starts its copy to the device. Before the first batch it waits until `train` has made the model.
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_batches::{DeviceBatch, ReadyBatch};
 use forebay_models::transfer;
 use tokio::sync::oneshot;
 
 use crate::fault::model_fault;
-use crate::flow::{DeviceBatch, ReadyBatch};
 
 /// The `upload` stage.
 pub struct Upload {

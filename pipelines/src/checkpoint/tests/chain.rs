@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host};
+use forebay_batches::GradBatch;
 use forebay_job::{Job, StalenessRule};
 use forebay_models::NamedTensor;
 use forebay_ps::{
@@ -21,7 +22,6 @@ use super::super::manifest::{CheckpointManifest, TrainPosition};
 use super::super::trained_batches::BatchOrder;
 use super::super::writer::{CheckpointWriter, Checkpoints};
 use crate::context::Context;
-use crate::flow::GradBatch;
 use crate::model_folder::dense_file;
 use crate::progress::Progress;
 use crate::run_types::RunTypes;

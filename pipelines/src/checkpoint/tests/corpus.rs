@@ -6,16 +6,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use forebay_actors::{Domain, Fault, Lineage};
+use forebay_batches::{BatchId, GradBatch, Ticket};
 use forebay_job::StalenessRule;
 
 use super::chain::{Chain, fast_folder, load};
 use super::pack::{NUMBER, pack, unpack};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest};
 use crate::context::Context;
-use crate::flow::{BatchId, GradBatch};
 use crate::fuzzing::read_checkpoint;
 use crate::running_metrics::RunningMetrics;
-use crate::staleness::Ticket;
 
 /// What the corpus begins with.
 struct Seed {

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
+use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_net::{Dialer, Incoming, Message, Outgoing, Peer, Retry};
 use futures::StreamExt;
 use futures::future::try_join_all;
@@ -20,7 +21,6 @@ use super::super::lease_client::LeaseClient;
 use super::super::member::Member;
 use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
-use super::metadata::{Header, Reply};
 use super::send_queue::SendQueue;
 
 /// A live trainer opens a stream within this time.

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
+use forebay_batches::wire::columns;
+use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_net::{Caller, Handler, Incoming, Message, Outgoing};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::columns;
-use super::metadata::{Header, Reply};
 use super::receive_queue::ReceiveQueue;
 
 /// The handler's name in paths and actions.

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use forebay_batches::{BatchId, RowCounts, WindowEnd};
 use forebay_connectors::Lease;
 
 use super::super::leases::DoneWindows;
-use crate::flow::{BatchId, RowCounts, WindowEnd};
 use crate::shared_state::SharedState;
 
 /// The leases of a reader that are not done.

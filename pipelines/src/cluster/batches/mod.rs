@@ -14,9 +14,7 @@
 //! is what connects one reader to one trainer: one or more streams that share credits.
 
 pub(crate) mod channel;
-pub(crate) mod columns;
 pub(crate) mod handler;
 pub(crate) mod lease_progress;
-pub(crate) mod metadata;
 pub(crate) mod receive_queue;
 pub(crate) mod send_queue;

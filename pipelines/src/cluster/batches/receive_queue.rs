@@ -9,12 +9,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
+use forebay_batches::wire::metadata::{Header, Reply};
+use forebay_batches::{BatchId, TrainBatch};
 use forebay_job::Job;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::metadata::{Header, Reply};
-use crate::flow::{BatchId, TrainBatch};
 use crate::participation::BatchRecord;
 
 /// Batches per window: push ids have 20 bits for the index in a window.

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
+use forebay_batches::wire::metadata::Header;
+use forebay_batches::{BatchId, Ticket};
 use tokio::sync::Notify;
 
-use super::metadata::Header;
-use crate::flow::BatchId;
 use crate::shared_state::SharedState;
-use crate::staleness::Ticket;
 
 /// An encoded batch, which may have to be sent several times.
 #[derive(Debug)]
@@ -194,6 +193,7 @@ fn comes_first(sent: &BTreeMap<BatchId, (QueuedBatch, usize)>, channel: usize, i
 
 #[cfg(test)]
 mod tests {
+    use forebay_batches::wire::columns::schema;
     use futures::FutureExt;
 
     use super::*;
@@ -201,12 +201,7 @@ mod tests {
     fn queued(window: u64, index: u32, bytes: u64) -> QueuedBatch {
         let id = BatchId { epoch: 0, window, index };
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 };
-        QueuedBatch {
-            header,
-            columns: RecordBatch::new_empty(super::super::columns::schema(Default::default())),
-            bytes,
-            _ticket: None,
-        }
+        QueuedBatch { header, columns: RecordBatch::new_empty(schema(Default::default())), bytes, _ticket: None }
     }
 
     fn next(send_queue: &SendQueue, channel: usize) -> Option<u32> {

@@ -95,7 +95,7 @@ proptest! {
 #[test]
 fn what_was_trained_on_before_is_not_given_out() {
     use crate::checkpoint::BatchOrder;
-    use crate::flow::{BatchId, WindowEnd};
+    use forebay_batches::{BatchId, WindowEnd};
     let (data, mut trained) = (data(7, 3), TrainedBatches::default());
     // All of epoch 0 but window 3, windows 0, 1 and 4 of epoch 1, and one of two batches of window 5.
     let windows = (0..7).filter(|w| *w != 3).map(|w| (0, w)).chain([(1, 0), (1, 1), (1, 4)]);

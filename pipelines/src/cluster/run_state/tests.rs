@@ -1,12 +1,12 @@
 //! Leases and cuts at the edges of a run.
 
+use forebay_batches::RowCounts;
 use forebay_job::StalenessRule;
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
 use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanReply, ProcessRequest};
 use super::*;
-use crate::flow::RowCounts;
 
 /// A run in attempt 7 with these numbers of readers, ps and trainers. No process has joined yet.
 fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {

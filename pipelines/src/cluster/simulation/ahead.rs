@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use forebay_batches::{BatchId, Staleness};
 use forebay_job::Job;
 use forebay_ps::{BegunBatch, CachedBatch, CachedRows, Stamp, Trainer};
 use futures::FutureExt;
@@ -13,9 +14,7 @@ use super::network::{OnStream, Pid, Request, SimPush};
 use super::rows::{grads, holder, keys, of_ps, rows_seen, table_config};
 use super::trainer::{Looked, SimTrainer};
 use super::world::World;
-use crate::flow::BatchId;
 use crate::look_ahead::AheadOrder;
-use crate::staleness::Staleness;
 
 pub(super) struct SimAhead {
     tickets: Staleness,

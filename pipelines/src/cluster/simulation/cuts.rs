@@ -3,6 +3,7 @@
 
 use std::collections::btree_map::Entry;
 
+use forebay_batches::BatchId;
 use futures::FutureExt;
 
 use super::super::cuts::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
@@ -13,7 +14,6 @@ use super::network::{Answer, Contents, Pid, Request, SnapshotStep, StoredCheckpo
 use super::trainer::SimTrainer;
 use super::world::World;
 use crate::checkpoint::TrainedBatches;
-use crate::flow::BatchId;
 use crate::model_folder::FileEntry;
 
 /// As in `checkpointer.rs`.

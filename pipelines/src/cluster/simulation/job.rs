@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use forebay_base::{SplitMix64, mix64};
+use forebay_batches::{BatchId, WindowEnd};
 use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job, Knob, LookupAt, StalenessRule};
 
 use super::super::members::Role;
 use super::network::Place;
 use super::world::World;
-use crate::flow::{BatchId, WindowEnd};
 
 const WINDOW_ROWS: u64 = 40;
 const BATCH_ROWS: u64 = 10;

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use forebay_batches::{Staleness, Ticket};
 use forebay_job::{Job, LookupAt};
 use futures::FutureExt;
 
@@ -10,7 +11,6 @@ use super::super::messages::{MemberId, RunStatus};
 use super::network::{Pid, Request};
 use super::source::MadeBatch;
 use super::world::World;
-use crate::staleness::{Staleness, Ticket};
 
 pub(super) struct SimLookups {
     staleness: Staleness,

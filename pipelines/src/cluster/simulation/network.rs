@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use forebay_batches::BatchId;
+use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_ps::{ExportBlock, Stamp};
 
-use super::super::batches::metadata::{Header, Reply};
 use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::super::leases::LeaseReply;
 use super::super::members::Role;
@@ -13,7 +14,6 @@ use super::super::messages::{
     ProcessRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
-use crate::flow::BatchId;
 
 /// A role and a rank.
 pub(super) type Place = (Role, u32);

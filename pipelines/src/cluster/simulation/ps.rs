@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
+use forebay_batches::BatchId;
 use forebay_ps::{ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Table, Trainer};
 use tokio::sync::oneshot::Receiver;
 
@@ -14,7 +15,6 @@ use super::network::{Answer, Contents, Message, OnStream, Pid, Request, SimPush,
 use super::process::Part;
 use super::rows::new_table;
 use super::world::{Event, World};
-use crate::flow::BatchId;
 
 /// The most time that a snapshot takes to be written.
 const WRITING: u64 = 900;

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
+use forebay_batches::Ticket;
+use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_job::Job;
 use futures::FutureExt;
 
-use super::super::batches::metadata::{Header, Reply};
 use super::super::batches::send_queue::{QueuedBatch, SendQueue};
 use super::super::messages::RunPhase;
 use super::lookups::SimLookups;
 use super::network::{Answer, OnStream, Pid};
 use super::source::{MadeBatch, SimSource};
 use super::world::World;
-use crate::staleness::Ticket;
 
 /// As in `cluster/reader.rs`, in milliseconds.
 const UNTAKEN: u64 = 2000;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_base::{SplitMix64, mix64};
+use forebay_batches::BatchId;
 use forebay_ps::{ExportBlock, Init, Optimizer, PartConfig, Table, TableConfig};
 
 use super::network::Contents;
 use super::world::World;
-use crate::flow::BatchId;
 
 /// Keys of the whole run: so few that neighbouring batches share some.
 const KEYS: u64 = 12;

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use forebay_batches::{BatchId, WindowEnd};
 use forebay_connectors::Lease;
 use forebay_job::Job;
 use futures::FutureExt;
@@ -14,7 +15,6 @@ use super::super::messages::{CompletedWindows, LeaseRequest, MemberId, RunPhase,
 use super::super::receives_in_order;
 use super::network::{Answer, Pid, Request};
 use super::world::World;
-use crate::flow::{BatchId, WindowEnd};
 
 /// As in `lease_client.rs`.
 const MAX_UNSENT_LEASES: usize = 2;

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use forebay_batches::wire::metadata::{Header, Reply};
+use forebay_batches::{BatchId, Staleness, Ticket};
 use forebay_job::LookupAt;
 use forebay_ps::{PushId, Round, Stamp, Trainer};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::batches::metadata::{Header, Reply};
 use super::super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::super::messages::MemberId;
 use super::super::ordered;
@@ -19,9 +20,7 @@ use super::network::{Contents, OnStream, Pid, Request, SimPush, StoredCheckpoint
 use super::source::SimSource;
 use super::world::World;
 use crate::checkpoint::{SharedCut, TrainedBatches};
-use crate::exact_order::{Due, ExactOrder};
-use crate::flow::{BatchId, GradBatch};
-use crate::staleness::{Staleness, Ticket};
+use crate::exact_order::{Due, ExactOrder, gradients_without_rows};
 
 pub(super) struct SimTrainer {
     pub(super) member: Option<MemberId>,
@@ -105,7 +104,7 @@ impl SimTrainer {
         let exact = ExactOrder::of(job, rank);
         if let (Some(exact), Some(stored)) = (&exact, stored) {
             let kept = stored.kept.get(rank as usize).cloned().unwrap_or_default();
-            exact.restore(kept.into_iter().map(|(id, step)| GradBatch::without_rows(id, step)).collect());
+            exact.restore(kept.into_iter().map(|(id, step)| gradients_without_rows(id, step)).collect());
         }
         let several = job.placement.trainers > 1 && job.checkpoint.to.is_some();
         let steps_by = if in_step > 1 { 1 } else { job.placement.trainers as u64 };
@@ -243,7 +242,7 @@ impl SimTrainer {
         }
         match &self.exact {
             Some(exact) => {
-                exact.computed(GradBatch::without_rows(id, self.step));
+                exact.computed(gradients_without_rows(id, self.step));
                 self.done(id, looked.header.row);
                 self.leave();
             }

@@ -1,12 +1,13 @@
 //! The end of a trainer's work, and the answers to its requests.
 
+use forebay_batches::BatchId;
+
 use super::super::members::Role;
 use super::super::messages::{MemberId, RunPhase, RunStatus};
 use super::network::{Answer, Contents, Pid, Request};
 use super::rows::check_rows;
 use super::trainer::{Ending, Looked, SimTrainer};
 use super::world::World;
-use crate::flow::BatchId;
 
 /// As in `rounds_end.rs`.
 const LAST_SHARES: u64 = 5000;

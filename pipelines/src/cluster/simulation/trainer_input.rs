@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
+use forebay_batches::BatchId;
+use forebay_batches::wire::metadata::Header;
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::super::batches::metadata::Header;
 use super::super::messages::{MemberId, RunPhase, RunStatus};
 use super::network::{OnStream, Pid};
 use super::trainer::{AtLookUp, Looked, SimTrainer};
 use super::world::World;
 use crate::checkpoint::BatchOrder;
-use crate::flow::BatchId;
 
 impl SimTrainer {
     /// As the stage `receive`, or the source and the stage `batch` of a trainer that reads by itself.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use forebay_base::{SplitMix64, mix64};
+use forebay_batches::BatchId;
 use forebay_job::Job;
 
 use super::super::messages::job_digest;
@@ -13,7 +14,6 @@ use super::job::random_job;
 use super::network::{Answer, Message, Pid, Place, StoredCheckpoint};
 use super::process::Process;
 use super::transport::Transport;
-use crate::flow::BatchId;
 
 /// A run hangs if it is not over this many milliseconds after the last fault, or after it was resumed.
 const HANG_TIMEOUT: u64 = 120_000;

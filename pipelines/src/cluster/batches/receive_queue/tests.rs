@@ -1,10 +1,11 @@
 //! Orders, credits, terms and duplicates, without a network.
 
 use arrow::array::RecordBatch;
+use forebay_batches::WindowEnd;
+use forebay_batches::wire::columns::schema;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
-use crate::flow::WindowEnd;
 
 const CREDITS: Credits = Credits { batches: 4, bytes: 100 };
 
@@ -21,7 +22,7 @@ fn last(id: BatchId) -> Header {
 }
 
 fn columns() -> RecordBatch {
-    RecordBatch::new_empty(super::super::columns::schema(Default::default()))
+    RecordBatch::new_empty(schema(Default::default()))
 }
 
 struct Reader {

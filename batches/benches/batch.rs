@@ -1,6 +1,6 @@
 //! What parsing and batching cost: nanoseconds a row, of rows with 26 slots of integers and without dense features.
 //!
-//! `cargo bench -p forebay-pipelines --bench batch` compares integers that `parse` hashes with those that `batch` hashes, in turns; the
+//! `cargo bench -p forebay-batches --bench batch` compares integers that `parse` hashes with those that `batch` hashes, in turns; the
 //! least of the turns counts. `FOREBAY_BENCH_TURNS` sets their number (default 7). `FOREBAY_BENCH_ONLY=WORD` measures only what has the
 //! word in its name. Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
@@ -12,9 +12,9 @@ use arrow::array::{ArrayRef, Int32Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
 use forebay_base::{SplitMix64, mix64, unit_f64};
+use forebay_batches::{BatchPlan, Batcher, Parse};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
-use forebay_pipelines::stages::{BatchPlan, Batcher, Parse};
-use forebay_pipelines::{Columns, Slot};
+use forebay_job::{Columns, Slot};
 use futures::executor::block_on;
 
 /// Rows in all, and of one batch of the source.

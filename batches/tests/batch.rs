@@ -3,9 +3,9 @@
 
 use forebay_actors::{Lineage, Outbox, Stage, StageCx};
 use forebay_base::SplitMix64;
+use forebay_batches::{BatchPlan, Batcher};
+use forebay_batches::{ExampleBatch, SlotCounts, SlotKeys, TrainBatch};
 use forebay_connectors::WindowMark;
-use forebay_pipelines::flow::{ExampleBatch, SlotCounts, SlotKeys, TrainBatch};
-use forebay_pipelines::stages::{BatchPlan, Batcher};
 use futures::executor::block_on;
 use proptest::prelude::*;
 

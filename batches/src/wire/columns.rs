@@ -39,15 +39,15 @@ const KEPT: &str = "kept";
 
 /// Which columns the batches of a run have beside those of every run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub struct Layout {
     /// Values have weights.
-    pub(crate) weighted: bool,
+    pub weighted: bool,
     /// Rows have what a prediction writes beside the scores.
-    pub(crate) kept: bool,
+    pub kept: bool,
 }
 
 /// The columns of a batch.
-pub(crate) fn schema(layout: Layout) -> SchemaRef {
+pub fn schema(layout: Layout) -> SchemaRef {
     static SCHEMAS: LazyLock<[SchemaRef; 4]> = LazyLock::new(|| {
         let list = |name: &str, of: DataType, nullable| {
             Field::new(name, DataType::List(Arc::new(Field::new("item", of, false))), nullable)
@@ -73,7 +73,7 @@ pub(crate) fn schema(layout: Layout) -> SchemaRef {
 }
 
 /// `batch` (and the rows of its keys) as columns. All batches of a run have one layout, as a stream has one schema.
-pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>, layout: Layout) -> Result<RecordBatch, Fault> {
+pub fn write(batch: TrainBatch, rows: Option<Vec<f32>>, layout: Layout) -> Result<RecordBatch, Fault> {
     if !layout.weighted && !batch.value_weights.is_empty() {
         return Err(Fault::user(
             "a stage gave weights to values, and the job has no slot with weights: set `weights` of one, so that they are sent",
@@ -128,7 +128,7 @@ fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRe
 ///
 /// # Errors
 /// A user fault: other columns, or lengths that do not go together. The model checks whether the lengths fit it.
-pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Option<Vec<f32>>), Fault> {
+pub fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Option<Vec<f32>>), Fault> {
     let wrong = |what: String| Fault::user(format!("{} is not what it should be: {what}", header.id));
     if columns.num_rows() != 1 {
         return Err(wrong(format!("{} rows of columns, expected 1 of lists", columns.num_rows())));
@@ -224,7 +224,7 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
 }
 
 /// The bytes of all values: what credits count, the same in reader and trainer.
-pub(crate) fn bytes(columns: &RecordBatch) -> u64 {
+pub fn bytes(columns: &RecordBatch) -> u64 {
     let list = |column: &ArrayRef| {
         let list = column.as_list_opt::<i32>()?;
         Some(list.values().len() * list.values().data_type().primitive_width()?)
@@ -392,7 +392,7 @@ mod tests {
         assert!(refused(&two).contains("2 rows of columns"));
     }
 
-    /// `cargo test -p forebay-pipelines --features torch --lib copies_costs -- --ignored --nocapture`
+    /// `cargo test -p forebay-batches --lib copies_costs -- --ignored --nocapture`
     #[test]
     #[ignore = "a measurement, quoted in docs/cluster-performance.md"]
     fn what_decoding_copies_costs() {

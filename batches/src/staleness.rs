@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::watch;
 
 /// The most replicas of `lookup` and of `push`. More do not hide more latency, and each holds the rows of a batch.
-pub(crate) const MOST_UNDER_WAY: usize = 8;
+pub const MOST_UNDER_WAY: usize = 8;
 
 /// The staleness bound of one run. It gives out the tickets.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Staleness {
 
 /// Numbers that come in any order, and how far they are complete: which batches are applied, for instance.
 #[derive(Debug, Default)]
-pub(crate) struct InOrder {
+pub struct InOrder {
     /// All numbers below this one have come.
     before: u64,
     /// Those above `before` that have come.
@@ -44,7 +44,7 @@ impl Ticket {
     }
 
     /// The number of its batch, unless it is free.
-    pub(crate) fn number(&self) -> Option<u64> {
+    pub fn number(&self) -> Option<u64> {
         self.batch.as_ref().map(|(number, _)| *number)
     }
 }
@@ -59,11 +59,12 @@ impl Drop for Ticket {
 
 impl InOrder {
     /// All numbers below this one have come.
-    pub(crate) fn before(&self) -> u64 {
+    pub fn before(&self) -> u64 {
         self.before
     }
 
-    pub(crate) fn add(&mut self, number: u64) {
+    /// `number` has come.
+    pub fn add(&mut self, number: u64) {
         self.early.insert(number);
         while self.early.remove(&self.before) {
             self.before += 1;
@@ -98,7 +99,7 @@ impl Staleness {
     }
 
     /// A batch was looked up while `ahead` earlier ones were unapplied.
-    pub(crate) fn observe(&self, ahead: u64) {
+    pub fn observe(&self, ahead: u64) {
         self.observed.fetch_max(ahead, Ordering::Relaxed);
         self.newest.store(ahead, Ordering::Relaxed);
     }

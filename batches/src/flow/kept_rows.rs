@@ -23,7 +23,7 @@ pub struct KeptRows {
 
 impl KeptRows {
     /// Takes `columns` and the reasons, `[n]`. Dictionaries are replaced by their values, because files have different dictionaries.
-    pub(crate) fn new(columns: Vec<(&str, &ArrayRef)>, reasons: StringArray) -> Result<Self, Fault> {
+    pub fn new(columns: Vec<(&str, &ArrayRef)>, reasons: StringArray) -> Result<Self, Fault> {
         let (mut fields, mut arrays) = (Vec::new(), Vec::new());
         for (name, array) in columns {
             let array = match array.data_type() {

@@ -23,7 +23,7 @@ use forebay_connectors::WindowMark;
 use crate::flow::{ExampleBatch, TrainBatch};
 use assembler::Assembler;
 use cutter::Cutter;
-pub(crate) use part::Part;
+pub use part::Part;
 pub use plan::BatchPlan;
 
 /// The `batch` stage.
@@ -33,14 +33,14 @@ pub struct Batcher {
 }
 
 /// The `cut` stage: the first half of [`Batcher`]. Decides which rows become which batches; copies no values.
-pub(crate) struct Cut {
+pub struct Cut {
     describe: String,
     cutter: Cutter,
 }
 
 /// The `batch` stage behind `cut`. A replica makes all batches of a part before it sends the first one, so that replicas work
 /// while they wait for their turn to send.
-pub(crate) struct Assemble {
+pub struct Assemble {
     describe: String,
     assembler: Assembler,
 }
@@ -53,18 +53,18 @@ impl Batcher {
 
     /// Calls `ask` with (epoch, mark) before the first rows of each window. If it returns false, the rows of the window are left
     /// out and counted as rejected.
-    pub(crate) fn ask_before_windows(mut self, ask: impl Fn(u32, &WindowMark) -> bool + Send + 'static) -> Self {
+    pub fn ask_before_windows(mut self, ask: impl Fn(u32, &WindowMark) -> bool + Send + 'static) -> Self {
         self.cut.cutter.ask_before_windows(ask);
         self
     }
 
     /// One batch of all rows of `examples`, which has some, outside of a pipeline.
-    pub(crate) fn whole(&mut self, examples: ExampleBatch) -> TrainBatch {
+    pub fn whole(&mut self, examples: ExampleBatch) -> TrainBatch {
         self.assemble.assembler.batches(Part::whole(examples)).next().expect("a part has a batch at least")
     }
 
     /// The two halves, for several replicas of the second.
-    pub(crate) fn split(self) -> (Cut, BatchPlan) {
+    pub fn split(self) -> (Cut, BatchPlan) {
         let plan = self.cut.cutter.plan().clone();
         (self.cut, plan)
     }
@@ -129,7 +129,8 @@ impl Stage for Cut {
 }
 
 impl Assemble {
-    pub(crate) fn new(plan: &BatchPlan) -> Self {
+    /// Makes the stage from the plan of the whole; see [`Batcher::split`].
+    pub fn new(plan: &BatchPlan) -> Self {
         Self { describe: plan.describe(), assembler: Assembler::new(plan) }
     }
 }

@@ -14,7 +14,8 @@ pub struct RowCounts {
 }
 
 impl RowCounts {
-    pub(crate) fn add(&mut self, other: &Self) {
+    /// Adds the rows of `other`.
+    pub fn add(&mut self, other: &Self) {
         self.trained += other.trained;
         self.rejected += other.rejected;
         self.batches += other.batches;

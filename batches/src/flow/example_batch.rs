@@ -69,7 +69,7 @@ impl SlotKeys {
     }
 
     /// Number of keys of the rows `from..to`.
-    pub(crate) fn count(&self, from: usize, to: usize) -> usize {
+    pub fn count(&self, from: usize, to: usize) -> usize {
         self.offsets().map_or(to - from, |offsets| (offsets[to] - offsets[from]) as usize)
     }
 

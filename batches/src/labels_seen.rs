@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use forebay_actors::commas;
 use forebay_job::{LabelColumn, Labels, Positive, PositiveRule};
 
-use crate::quality::Evaluation;
-
 /// The labels of one run so far. Clones share them.
 #[derive(Clone, Default)]
-pub(crate) struct LabelsSeen(Arc<Mutex<Vec<Seen>>>);
+pub struct LabelsSeen(Arc<Mutex<Vec<Seen>>>);
 
 /// What was seen of one label.
 #[derive(Clone, Copy, Default)]
@@ -32,7 +30,7 @@ impl LabelsSeen {
     }
 
     /// Adds the values of a label; NaN is none.
-    pub(crate) fn add(&self, label: usize, values: &[f32]) {
+    pub fn add(&self, label: usize, values: &[f32]) {
         let there = values.iter().copied().filter(|value| !value.is_nan());
         let (mut rows, mut range) = (0, None);
         for value in there {
@@ -56,12 +54,12 @@ impl LabelsSeen {
     }
 
     /// Logs what is wrong with the labels, of the job's `columns`.
-    pub(crate) fn warn(&self, columns: &Labels) {
+    pub fn warn(&self, columns: &Labels) {
         self.wrong(columns).iter().for_each(|wrong| tracing::warn!("columns.label: {wrong}"));
     }
 
     /// What is wrong with the labels, of the job's `columns`.
-    pub(crate) fn wrong(&self, columns: &Labels) -> Vec<String> {
+    pub fn wrong(&self, columns: &Labels) -> Vec<String> {
         let all = self.0.lock().expect("no holder of this lock panics").clone();
         let rows: u64 = all.iter().map(|seen| seen.rows).sum();
         let of_label = |(column, seen): (&LabelColumn, &Seen)| match seen.range {
@@ -82,16 +80,16 @@ impl LabelsSeen {
     }
 }
 
-/// Logs that all labels of an evaluation are the same. `weighted`: rows have weights, and those of weight 0 do not count.
-pub(crate) fn warn_of_evaluation(columns: &Labels, weighted: bool, evaluation: &Evaluation) {
-    let all = if evaluation.labels.is_empty() { std::slice::from_ref(evaluation) } else { &evaluation.labels };
-    for (column, of) in columns.iter().zip(all) {
-        if of.rows > 0 && (of.positive_rate == 0.0 || of.positive_rate == 1.0) {
+/// Logs that all labels of an evaluation are the same. `measured`: the rows that have each label, and its mean. `weighted`: rows have
+/// weights, and those of weight 0 do not count.
+pub fn warn_of_equal_labels(columns: &Labels, weighted: bool, measured: impl IntoIterator<Item = (u64, f64)>) {
+    for (column, (rows, label)) in columns.iter().zip(measured) {
+        if rows > 0 && (label == 0.0 || label == 1.0) {
             let rows_have = match weighted {
                 true => "all rows with a weight above 0 have".to_owned(),
-                false => all_rows_have(of.rows),
+                false => all_rows_have(rows),
             };
-            let (label, column) = (of.positive_rate, described(column));
+            let column = described(column);
             tracing::warn!("columns.label: {rows_have} label {label} ({column}), so there is no AUC");
         }
     }

@@ -53,7 +53,7 @@ pub(super) fn take_rows(pieces: &mut VecDeque<Piece>, mut rows: usize) -> VecDeq
 
 /// Rows that become batches, and what the batches are called.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub struct Part {
     /// The rows. None: one batch without rows, which ends its window.
     pub(super) pieces: VecDeque<Piece>,
     /// The first rows of the part's order that are sent; a last batch that is too short may be dropped.

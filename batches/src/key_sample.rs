@@ -9,7 +9,7 @@ use forebay_base::GOLDEN_GAMMA;
 
 /// A sample of the keys that came.
 #[derive(Clone, Debug)]
-pub(crate) struct KeySample {
+pub struct KeySample {
     /// The most keys that are kept: a power of two.
     most: usize,
     level: u32,
@@ -24,13 +24,13 @@ fn hash(key: u64) -> u64 {
 
 impl KeySample {
     /// An empty sample of at most this many keys, rounded down to a power of two.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         let most = 1 << most.max(1).ilog2();
         Self { most, level: 0, places: vec![0; 2 * most], kept: 0 }
     }
 
     /// Adds keys. The key 0, which no hash is likely to be, is left out.
-    pub(crate) fn add(&mut self, keys: &[u64]) {
+    pub fn add(&mut self, keys: &[u64]) {
         let mut limit = self.limit();
         for &key in keys {
             if hash(key) <= limit && self.insert(key) && self.kept > self.most {
@@ -81,17 +81,17 @@ impl KeySample {
     }
 
     /// How many leading zero bits of a hash put a key into the sample. 0: it has all keys.
-    pub(crate) fn level(&self) -> u32 {
+    pub fn level(&self) -> u32 {
         self.level
     }
 
     /// The keys of the sample, in no order.
-    pub(crate) fn keys(&self) -> Vec<u64> {
+    pub fn keys(&self) -> Vec<u64> {
         self.places.iter().copied().filter(|&key| key != 0).collect()
     }
 
     /// Adds a sample of another process, which has this level. Keys that do not belong to the sample are left out.
-    pub(crate) fn merge(&mut self, level: u32, keys: &[u64]) {
+    pub fn merge(&mut self, level: u32, keys: &[u64]) {
         if level.min(63) > self.level {
             self.rise_to(level.min(63));
         }
@@ -99,12 +99,12 @@ impl KeySample {
     }
 
     /// About how many keys a part of the sample stands for.
-    pub(crate) fn stands_for(&self, kept: usize) -> u64 {
+    pub fn stands_for(&self, kept: usize) -> u64 {
         (kept as u64) << self.level
     }
 
     /// About how many different keys came.
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.stands_for(self.kept)
     }
 }

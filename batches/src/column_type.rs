@@ -71,7 +71,7 @@ impl ColumnType {
     }
 
     /// An Arrow type whose values have this type.
-    pub(crate) fn data_type(self) -> DataType {
+    pub fn data_type(self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
             Self::Integer | Self::TextInteger => DataType::Int64,
@@ -84,12 +84,12 @@ impl ColumnType {
 }
 
 /// The types of the feature columns in rows of this schema. A column of another type has none.
-pub(crate) fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<String, ColumnType> {
+pub fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<String, ColumnType> {
     features(columns, schema).filter_map(|(name, field)| Some((name.clone(), ColumnType::of_field(field)?))).collect()
 }
 
 /// The feature columns of lists in rows of this schema.
-pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<String> {
+pub fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<String> {
     let is_list =
         |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..));
     features(columns, schema).filter(|(_, field)| is_list(field.data_type())).map(|(name, _)| name.clone()).collect()

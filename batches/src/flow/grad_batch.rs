@@ -26,23 +26,6 @@ pub struct GradBatch {
     pub ticket: Ticket,
 }
 
-#[cfg(test)]
-impl GradBatch {
-    /// Gradients of no rows, for tests of the order of batches.
-    pub(crate) fn without_rows(id: BatchId, step: u64) -> Self {
-        Self {
-            lineage: Lineage::default(),
-            id,
-            step,
-            samples: 1,
-            unique: Vec::new(),
-            row_grads: Vec::new(),
-            dense_grads: None,
-            ticket: Ticket::free(),
-        }
-    }
-}
-
 impl Batch for GradBatch {
     fn rows(&self) -> usize {
         self.samples

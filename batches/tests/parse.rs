@@ -8,10 +8,10 @@ use arrow::compute::cast;
 use arrow::datatypes::*;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_batches::Parse;
+use forebay_batches::{ExampleBatch, SlotKeys};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
-use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
-use forebay_pipelines::stages::Parse;
-use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
+use forebay_job::{Columns, DenseColumn, Slot, SlotKind, Transform};
 use futures::executor::block_on;
 
 fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {

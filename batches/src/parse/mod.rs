@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
 use arrow::compute::{cast, filter_record_batch};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Schema};
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx, counted};
 use forebay_connectors::{OnBadRow, Rows, WindowMark, is_number_of_text};
 use forebay_job::{Columns, DenseColumn, SlotKind, Transform, check_key_spaces};
@@ -35,7 +35,6 @@ use cross::CrossParser;
 use dense::DenseParser;
 use negatives::NegativeSample;
 use slot::SlotParser;
-pub(crate) use type_check::ExpectedTypes;
 use type_check::TypeCheck;
 
 const SEVERAL_VALUES: &str = "several values in a slot that has one";
@@ -117,7 +116,7 @@ impl Parse {
     /// For statistics: two more inputs of each dense feature, which has an indicator, have what its values lose as `f32`. From number
     /// `from` on, the dense features are slots with quantiles, and faults say so.
     #[must_use]
-    pub(crate) fn for_statistics(mut self, from: usize) -> Self {
+    pub fn for_statistics(mut self, from: usize) -> Self {
         self.dense.iter_mut().for_each(DenseParser::with_rests);
         self.dense.iter_mut().skip(from).for_each(DenseParser::is_of_slot);
         self
@@ -157,14 +156,14 @@ impl Parse {
 
     /// At the end, tells `labels` which positive values occurred.
     #[must_use]
-    pub(crate) fn noting(self, labels: LabelsSeen) -> Self {
+    pub fn noting(self, labels: LabelsSeen) -> Self {
         Self { labels, ..self }
     }
 
-    /// Refuses rows whose columns have types of another meaning.
+    /// Refuses rows whose schema `check` refuses. It is called when the schema changes.
     #[must_use]
-    pub(crate) fn expecting(self, types: ExpectedTypes) -> Self {
-        Self { types: TypeCheck::new(types), ..self }
+    pub fn checking_types(self, check: impl Fn(&Schema) -> Result<(), Fault> + Send + Sync + 'static) -> Self {
+        Self { types: TypeCheck::new(Box::new(check)), ..self }
     }
 
     /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
@@ -243,7 +242,7 @@ impl Parse {
     ///
     /// # Errors
     /// A user fault if a column is missing or has a type that cannot be parsed.
-    pub(crate) fn examples_of(&mut self, batch: RecordBatch) -> Result<(ExampleBatch, Vec<(usize, String)>), Fault> {
+    pub fn examples_of(&mut self, batch: RecordBatch) -> Result<(ExampleBatch, Vec<(usize, String)>), Fault> {
         let rows =
             Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
         let mut bad = BadRows::default();
@@ -302,7 +301,7 @@ fn slot_column(there: &BatchColumns, name: &str, columns: &Columns) -> Result<Ar
 }
 
 /// The key of a missing value in each slot, as [`Parse`] makes it; `None` for crosses, which are made of the keys of slots.
-pub(crate) fn missing_keys(columns: &Columns, seed: u64) -> Vec<Option<u64>> {
+pub fn missing_keys(columns: &Columns, seed: u64) -> Vec<Option<u64>> {
     let several = !columns.named_tables().is_empty();
     let in_table = |(key, table): (u64, usize)| if several { in_group(key, table as u8) } else { key };
     let of_slots = columns.slots.iter().map(|slot| SlotHasher::new(slot.key_space(), seed).missing());
@@ -311,7 +310,7 @@ pub(crate) fn missing_keys(columns: &Columns, seed: u64) -> Vec<Option<u64>> {
 }
 
 /// Fails if a column is missing in `batch`, or has a type that cannot be parsed.
-pub(crate) fn check_columns(columns: &Columns, batch: &RecordBatch) -> Result<(), Fault> {
+pub fn check_columns(columns: &Columns, batch: &RecordBatch) -> Result<(), Fault> {
     let batch = batch.slice(0, 0);
     let none = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0, places: None };
     Parse::new(columns, 0, OnBadRow::Fail).examples(&none, &mut BadRows::default()).map(drop)

@@ -25,26 +25,29 @@ const STALE: u8 = 4;
 ///         | batches u32 | rows u64 | rejected u64 | labels u32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Header {
-    pub(crate) id: BatchId,
+pub struct Header {
+    /// Its batch.
+    pub id: BatchId,
     /// How many times its window was leased before.
-    pub(crate) term: u32,
-    /// The split and row that it came from, for error messages.
-    pub(crate) split: u32,
-    pub(crate) row: u64,
+    pub term: u32,
+    /// The split that it came from, for error messages.
+    pub split: u32,
+    /// The row of the split that it begins with.
+    pub row: u64,
     /// Set on the last batch of a window.
-    pub(crate) closes: Option<WindowEnd>,
+    pub closes: Option<WindowEnd>,
     /// The number of batches at the start of its window that are done.
-    pub(crate) done_before: u32,
+    pub done_before: u32,
     /// It takes no credit, because it precedes every batch that its reader has sent on the channel, and these may wait for it.
     /// So batches of a lost lease are not blocked by later ones.
-    pub(crate) urgent: bool,
+    pub urgent: bool,
     /// Labels of a row.
-    pub(crate) labels: u32,
+    pub labels: u32,
 }
 
 impl Header {
-    pub(crate) fn write(&self) -> Bytes {
+    /// Its bytes.
+    pub fn write(&self) -> Bytes {
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let end = self.closes.unwrap_or(WindowEnd { batches: 0, rows: 0, rejected: 0 });
         write_id(flag(self.closes.is_some(), CLOSES) | flag(self.urgent, URGENT), self.id)
@@ -59,9 +62,11 @@ impl Header {
             .finish([])
     }
 
+    /// Reads it from its bytes.
+    ///
     /// # Errors
     /// User: the bytes are no header.
-    pub(crate) fn read(metadata: &[u8]) -> Result<Self, Fault> {
+    pub fn read(metadata: &[u8]) -> Result<Self, Fault> {
         let mut fields = MetadataReader::new(metadata, "header of a batch", 60)?;
         let flags = fields.tag();
         if flags & !(CLOSES | URGENT) != 0 {
@@ -79,12 +84,17 @@ impl Header {
 
 /// Sent by a trainer: its kind, and numbers or the id of a batch, in 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// The first reply: the number of the channel, with which more streams join it. All replies come on the first stream.
     Channel(u64),
     /// Credit for more batches on this channel and for their total bytes. A batch that is larger than all bytes granted may be
     /// sent when every other batch is taken.
-    Grant { batches: u32, bytes: u64 },
+    Grant {
+        /// How many more batches may be sent.
+        batches: u32,
+        /// How many more bytes.
+        bytes: u64,
+    },
     /// The gradients of this batch are applied: the reader drops it.
     Done(BatchId),
     /// This batch came with this term, and its window was leased again with a later one: the reader drops the window, unless it
@@ -93,7 +103,8 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    pub(crate) fn write(&self) -> Bytes {
+    /// Its bytes.
+    pub fn write(&self) -> Bytes {
         match *self {
             Self::Channel(number) => MetadataWriter::new(CHANNEL).u64(number).u64(0).u32(0),
             Self::Grant { batches, bytes } => MetadataWriter::new(GRANT).u32(batches).u32(0).u64(bytes).u32(0),
@@ -103,9 +114,11 @@ impl Reply {
         .finish([])
     }
 
+    /// Reads it from its bytes.
+    ///
     /// # Errors
     /// User: the bytes are no reply.
-    pub(crate) fn read(metadata: &[u8]) -> Result<Self, Fault> {
+    pub fn read(metadata: &[u8]) -> Result<Self, Fault> {
         let mut fields = MetadataReader::new(metadata, "reply to a reader", 20)?;
         let reply = match fields.tag() {
             CHANNEL => {

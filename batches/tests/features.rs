@@ -8,10 +8,10 @@ use arrow::array::*;
 use arrow::datatypes::*;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_batches::Parse;
+use forebay_batches::{ExampleBatch, SlotKeys};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
-use forebay_pipelines::Columns;
-use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
-use forebay_pipelines::stages::Parse;
+use forebay_job::Columns;
 use futures::executor::block_on;
 
 /// Parses rows, which get labels, by the `dense`, `slots` and so on of `text`. Returns the rows and the reasons of bad ones.

@@ -1,0 +1,33 @@
+//! From rows to training batches: the types that travel between the stages, and the two stages that touch every value.
+//!
+//! ```text
+//!  Rows ─→ parse ─→ ExampleBatch ─→ batch ─→ TrainBatch ─→ (lookup) ─→ ReadyBatch ─→ (train) ─→ GradBatch
+//! ```
+//!
+//! Read these files in this order: `flow/` (the batches), `parse/` ([`Parse`]: columns become labels, dense features and keys), `batch/`
+//! ([`Batcher`]: shuffles, cuts, lists every key once), `dedup.rs` (how equal keys are found), [`wire`] (batches between processes),
+//! `staleness.rs` (the [`Ticket`] that travels with a looked-up batch). `forebay-pipelines` has the other stages and wires all of them.
+//!
+//! The crate is optimised for speed, unlike `forebay-pipelines`: a loop over rows, keys or values belongs here, or in a crate below.
+
+mod batch;
+mod column_type;
+mod dedup;
+mod flow;
+mod key_sample;
+mod labels_seen;
+mod nullable;
+mod parse;
+mod staleness;
+pub mod wire;
+
+pub use batch::{Assemble, BatchPlan, Batcher, Cut, Part};
+pub use column_type::{ColumnType, feature_types, list_columns};
+pub use flow::{
+    BatchId, DeviceBatch, ExampleBatch, ExampleRow, GradBatch, KeptRows, ReadyBatch, RowCounts, SlotCounts,
+    SlotIntegers, SlotKeys, TrainBatch, WindowEnd,
+};
+pub use key_sample::KeySample;
+pub use labels_seen::{LabelsSeen, warn_of_equal_labels};
+pub use parse::{Parse, check_columns, missing_keys};
+pub use staleness::{InOrder, MOST_UNDER_WAY, Staleness, Ticket};
