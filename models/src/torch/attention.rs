@@ -4,6 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::TorchBatch;
 use super::bags::Bags;
+use super::batch::rows_of;
 use super::module::SpecModule;
 use crate::{Attention, Pooling};
 
@@ -34,14 +35,6 @@ impl SpecModule {
         }
         Tensor::f_stack(&slots, 1)
     }
-}
-
-/// The rows of a matrix that `places` names. The backward pass adds in a fixed order, also on CUDA.
-fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchError> {
-    if places.device().is_cuda() {
-        return Tensor::f_embedding(matrix, places, -1, false, false);
-    }
-    matrix.f_index(&[Some(places)])
 }
 
 /// The sum of the elements of each row, zeros for a row without any: an operator whose sums run in a fixed order.

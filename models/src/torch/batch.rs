@@ -121,13 +121,7 @@ impl TorchBatch {
     pub fn pooled(&self, pooling: Pooling) -> Result<Tensor, TchError> {
         let shape = [self.rows, self.slots, self.unique_rows.size()[1]];
         match &self.offsets {
-            // On one core, 4,096 rows of 26 slots of width 10, there and back: `index` 5 ms, `index_select` 25, a bag 16. On
-            // CUDA the backward pass through `index_select` adds atomically: every run would give other bits. Those through
-            // `embedding` and a bag sort and add in order, for 5 to 15% more time of a step; `index` takes twice the time.
-            None if self.values.device().is_cuda() => {
-                Tensor::f_embedding(&self.unique_rows, &self.values, -1, false, false)?.f_view(shape)
-            }
-            None => self.unique_rows.f_index(&[Some(&self.values)])?.f_view(shape),
+            None => rows_of(&self.unique_rows, &self.values)?.f_view(shape),
             Some(offsets) => {
                 Self::bag_of(&self.unique_rows, &self.values, offsets, self.value_weights.as_ref(), pooling, &shape)
             }
@@ -163,6 +157,19 @@ impl TorchBatch {
             _ => bags.f_view(shape),
         }
     }
+}
+
+/// The rows of a matrix that `places` names, `[places, width]`. The backward pass adds in a fixed order, also on CUDA.
+pub(super) fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchError> {
+    // On one core, 4,096 rows of 26 slots of width 10, there and back: `index` 5 ms, `index_select` 25, a bag 16. On CUDA the backward
+    // passes of `index_select`, and of `embedding` if a row is named hundreds of times, add atomically: every run would give other
+    // bits. That of a bag sorts and adds in order; `index` does, too, and takes twice the time.
+    if !places.device().is_cuda() {
+        return matrix.f_index(&[Some(places)]);
+    }
+    let (count, width) = (places.size()[0], matrix.size()[1]);
+    let offsets = Tensor::f_arange(count + 1, (Kind::Int, places.device()))?;
+    TorchBatch::bag_of(matrix, places, &offsets, None, Pooling::Sum, &[count, width])
 }
 
 /// The largest number of each component of each bag, `[bags, width]`, 0 in empty bags. The backward pass of libtorch's own maximum adds
