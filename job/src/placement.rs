@@ -35,7 +35,8 @@ pub struct Placement {
     /// round trip, at most 8. From 1 to 64.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<usize>,
-    /// The number format of rows and gradients between trainers and ps.
+    /// The number format of rows and gradients between trainers and ps. With "f16" the model depends on the number of ps, because
+    /// 128 numbers in a row share an exponent.
     pub wire: Wire,
     /// Compression of batches, rows and gradients between processes. Default: none, which is faster on networks of 10 Gbit/s
     /// and more.

@@ -45,7 +45,9 @@ pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
 /// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
 /// same, too.
 fn is_bound(name: &str, state: bool) -> bool {
-    let of_model = name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
+    // The weights follow the share of label 1 among the rows that were trained on, and scores are corrected for one share of all rows.
+    let of_rows = name == "data.negatives";
+    let of_model = of_rows || name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
     let of_model = of_model || name.starts_with("tables.") && name.ends_with(".embedding_dim");
     let is_table = name.starts_with("table.") || name.starts_with("tables.");
     let of_state = name.starts_with("train.optimizer") || is_table && name != "table.shards";
