@@ -146,5 +146,6 @@ impl Case for Predicts {
 
 #[test]
 fn a_model_that_cannot_be_read_gives_no_scores() {
-    sweep(&Predicts, READS, 6);
+    // Files of a model are opened without a look at their metadata by path.
+    sweep(&Predicts, &READS[..2], 6);
 }

@@ -183,7 +183,7 @@ fn what_cannot_be_written_or_found_is_refused_before_a_model_or_a_checkpoint_is_
     let from_checkpoint = [&[elsewhere.as_str()][..], &checkpointed].concat();
     for (settings, arguments, loaded, wrong) in [
         (&from_model[..], &[][..], "shard-0000", &[&model, &eval, &bad][..]),
-        (&from_checkpoint[..], &["--resume"][..], "damaged", &[&model, &eval][..]),
+        (&from_checkpoint[..], &["--resume"][..], "is not used", &[&model, &eval][..]),
     ] {
         refused(train(dir.path(), settings).args(arguments), &[loaded]);
         for (setting, words) in wrong {

@@ -298,7 +298,7 @@ impl Search<'_> {
     /// whose metadata cannot be read.
     ///
     /// Refuses entries that may be wanted, or may hold wanted files, but are no files: a link to nothing, a pipe, a device. Also refuses
-    /// files whose names end in `#` and digits. Listings leave all of these out, too.
+    /// files whose names end in `#` and digits. Listings leave these out, or have them as empty files.
     fn left_out_by_the_store(&mut self, found: &[ObjectMeta]) -> Result<Vec<Path>, Fault> {
         let found: HashSet<&str> = found.iter().map(|meta| meta.location.as_ref()).collect();
         let (mut folders, mut missed) = (vec![self.root.clone()], Vec::new());
@@ -314,7 +314,7 @@ impl Search<'_> {
                 let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
                 // Not `join`, which encodes some characters.
                 let Ok(path) = Path::parse(format!("{folder}/{name}")) else { continue };
-                if left_out(&name) || found.contains(path.as_ref()) {
+                if left_out(&name) {
                     continue;
                 }
                 let wanted = self.pattern.is_none_or(|pattern| glob::selects(pattern, path.as_ref()));
@@ -328,6 +328,7 @@ impl Search<'_> {
                         Ok(_) => return Err(numbered(&entry.path().display().to_string())),
                         Err(e) => return Err(cannot_look_at(&entry.path(), e)),
                     },
+                    Ok(_) if found.contains(path.as_ref()) => {}
                     Ok(_) => missed.push(path),
                     // It vanished, unless its name is still there: that of a link.
                     Err(e) if e.kind() == ErrorKind::NotFound && is_gone(&entry.path()) => {}

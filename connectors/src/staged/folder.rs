@@ -169,10 +169,13 @@ fn look(path: &LocalPath) -> io::Result<Option<fs::Metadata>> {
     unless_missing(fs::metadata(path))
 }
 
-/// `None` if nothing is there, or a file where a folder above it would be. Any other error may hide what is there.
+/// `None` if nothing is there: also if a file is where a folder above it would be, or if no file can have such a name. Any other error may
+/// hide what is there.
 fn unless_missing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename) => {
+            Ok(None)
+        }
         found => found.map(Some),
     }
 }
