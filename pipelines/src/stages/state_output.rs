@@ -55,7 +55,10 @@ impl StateOutput {
         if self.leaves_optimizer {
             cx.leave(OptimizerState(model.optimizer()));
         }
-        if let (Some(cut_point), Ok(state)) = (&self.cut_point, model.state()) {
+        // The state is made only if a checkpoint gets it: it is as large as the model and its optimizer.
+        if let Some(cut_point) = &self.cut_point
+            && let Ok(state) = model.state()
+        {
             cut_point.last_model(state);
         }
     }
