@@ -145,12 +145,11 @@ fn an_old_model_that_cannot_be_removed_is_named_by_this_run_and_by_the_next() {
     mode(&old, 0o755);
 }
 
-/// Runs a command that must be refused before it trains, with these words, and returns what it printed.
+/// Runs a command that must be refused before it trains, with these words.
 #[track_caller]
-fn refused(command: &mut Command, words: &[&str]) -> String {
+fn refused(command: &mut Command, words: &[&str]) {
     let text = common::exits(2, common::ended(command), words);
     assert!(!text.contains("trained on"), "{text}");
-    text
 }
 
 /// A bug: a wrong place of the model was found after the model at `train.from` or a checkpoint was loaded, which may take minutes.
@@ -169,7 +168,9 @@ fn what_cannot_be_written_or_found_is_refused_before_a_model_or_a_checkpoint_is_
     for entry in fs::read_dir(dir.path().join("checkpoints")).unwrap() {
         let path = entry.unwrap().path();
         if path.extension().is_some_and(|extension| extension != "json") {
-            fs::write(path, "damaged").unwrap();
+            // Of the same length: a wrong length is seen without loading.
+            let bytes = fs::metadata(&path).unwrap().len();
+            fs::write(path, "x".repeat(bytes as usize)).unwrap();
         }
     }
     fs::write(dir.path().join("file"), "dear").unwrap();
@@ -185,9 +186,10 @@ fn what_cannot_be_written_or_found_is_refused_before_a_model_or_a_checkpoint_is_
         (&from_model[..], &[][..], "shard-0000", &[&model, &eval, &bad][..]),
         (&from_checkpoint[..], &["--resume"][..], "is not used", &[&model, &eval][..]),
     ] {
-        refused(train(dir.path(), settings).args(arguments), &[loaded]);
+        common::exits(2, common::ended(train(dir.path(), settings).args(arguments)), &[loaded]);
         for (setting, words) in wrong {
-            let text = refused(train(dir.path(), &[settings, &[setting.as_str()]].concat()).args(arguments), &[words]);
+            let settings = [settings, &[setting.as_str()]].concat();
+            let text = common::exits(2, common::ended(train(dir.path(), &settings).args(arguments)), &[words]);
             assert!(!text.contains(loaded), "{setting}: {text}");
         }
     }
