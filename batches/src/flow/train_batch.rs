@@ -28,7 +28,7 @@ pub struct TrainBatch {
     /// Number within its window, from 0, as in [`BatchId`](super::BatchId).
     pub index: u32,
     /// `Some` on the last batch of a window that the source closed. Such a batch may be empty: see
-    /// [`BatchPlan::mark_window_ends`](crate::stages::BatchPlan::mark_window_ends).
+    /// [`BatchPlan::mark_window_ends`](crate::BatchPlan::mark_window_ends).
     pub closes: Option<WindowEnd>,
     /// `n`.
     pub rows: usize,
