@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use forebay_actors::{Fault, FaultKind};
@@ -42,15 +42,16 @@ impl OnBadRow {
     pub fn probe(&self) -> Result<(), Fault> {
         let Self::WriteTo(folder) = self else { return Ok(()) };
         let fault = |e| staged::fault(folder.display(), "cannot write bad rows to", e);
-        let new = !folder.exists();
-        std::fs::create_dir_all(folder).map_err(fault)?;
+        let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
         let file = folder.join(format!(".probe-{:016x}", forebay_base::random_seed()));
-        File::create_new(&file).and_then(|_| std::fs::remove_file(&file)).map_err(fault)?;
-        if new {
+        let probed = std::fs::create_dir_all(folder)
+            .and_then(|()| File::create_new(&file))
+            .and_then(|_| std::fs::remove_file(&file));
+        for folder in made {
             // Another process may use it by now.
             let _ = std::fs::remove_dir(folder);
         }
-        Ok(())
+        probed.map_err(fault)
     }
 }
 
@@ -273,6 +274,19 @@ mod tests {
         }
         let long = format!("{}éé", "x".repeat(39));
         assert_eq!(shown(long.as_bytes()), format!("`{}..`", "x".repeat(39)));
+    }
+
+    /// A bug: the folders above one that was made for the probe stayed.
+    #[test]
+    fn a_probe_leaves_no_folder_that_was_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("there")).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let probe = |folder: &str| OnBadRow::WriteTo(dir.path().join(folder)).probe();
+        probe("there/a/b").unwrap();
+        probe("there").unwrap();
+        assert!(std::fs::read_dir(dir.path().join("there")).unwrap().next().is_none());
+        assert_eq!(probe("file/a/b").unwrap_err().domain, forebay_actors::Domain::User);
     }
 
     #[test]
