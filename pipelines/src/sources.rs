@@ -43,30 +43,19 @@ pub(crate) fn windows_to_predict(
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
-    let windows = leases.map_or(Windows::All, Windows::Leased);
-    read(
-        job,
-        context,
-        train_paths(job)?,
-        (job.columns.names(), Shown::Nothing),
-        window_rows(job, job.in_step()),
-        windows,
-    )
+    to_train(job, context, leases.map_or(Windows::All, Windows::Leased))
 }
 
 /// Reads the job's training rows that were not trained on before this process began. If the windows are not known before they are read
 /// (text, a custom source), reads all rows, and the look-up skips the batches that were trained on. Even then, text files must be those of
 /// the checkpoint.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
-    let windows = cut_point.map_or(Windows::All, Windows::Remaining);
-    read(
-        job,
-        context,
-        train_paths(job)?,
-        (job.columns.names(), Shown::Nothing),
-        window_rows(job, job.in_step()),
-        windows,
-    )
+    to_train(job, context, cut_point.map_or(Windows::All, Windows::Remaining))
+}
+
+fn to_train(job: &Job, context: &Context, windows: Windows) -> Result<Read, Fault> {
+    let columns = (job.columns.names(), Shown::Nothing);
+    read(job, context, train_paths(job)?, columns, window_rows(job, job.in_step()), windows)
 }
 
 fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {

@@ -251,11 +251,10 @@ mod tests {
     #[test]
     fn few_steps_are_those_of_a_whole_training_that_began_anew() {
         let said = |steps, ended, rows_before, settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
             let (types, lists) = Default::default();
             let training = TrainingSummary { rows: 9, steps, epochs: 3, ended, run: None, format: None, types, lists };
             let before = AllTrainers { rows: rows_before, steps: 0 };
-            few_steps(&training, before, &Job::from_toml("data.epochs = 3", &settings).unwrap())
+            few_steps(&training, before, &Job::with_settings("data.epochs = 3", settings).unwrap())
         };
         let hint = "the training had 99 steps, which may be too few: a smaller train.batch_rows (2,048) or more data.epochs (3) \
                     gives more";
