@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::bar::Bar;
-use super::out_folder;
 use super::stats::Stats;
+use super::{column_names, out_folder};
 use crate::connectors::staged::Folder;
 use crate::logs::Logs;
 use crate::pipelines::{Context, Job};
@@ -244,8 +244,9 @@ pub(crate) struct Convert {
     /// A job file: from CSV and JSON lines, write the columns and types of this job. Its data.format and data.csv count, too.
     #[arg(long, value_name = "JOB.toml", conflicts_with = "delimiter")]
     job: Option<PathBuf>,
-    /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines.
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "job")]
+    /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines. A name with a comma, or with
+    /// spaces around it, stands in double quotes.
+    #[arg(long, value_name = "NAMES", conflicts_with = "job")]
     text: Vec<String>,
     #[command(flatten)]
     form: InputForm,
@@ -360,7 +361,7 @@ impl Convert {
                 let (columns, csv) = match &job {
                     Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
                     None => {
-                        let columns = inferred(&input, format, &self.form, &self.text)?;
+                        let columns = inferred(&input, format, &self.form, &column_names::split(&self.text)?)?;
                         (columns, self.form.csv())
                     }
                 };

@@ -16,7 +16,7 @@ use clap::Args;
 use super::bar::Bar;
 use super::predict::{counts, next};
 use super::readers_apart::Predicting;
-use super::{job_args, out_folder};
+use super::{column_names, job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
@@ -51,8 +51,9 @@ pub(crate) struct Embed {
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete.
     #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
-    /// Columns of the input to write beside the vector, for instance item_id.
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    /// Columns of the input to write beside the vector, for instance item_id; may be repeated. A name with a comma, or with spaces around
+    /// it, stands in double quotes: --keep 'item_id,"buy, now"'.
+    #[arg(long, value_name = "COLUMNS")]
     keep: Vec<String>,
     /// Also write _vectors.npy, a numpy array of 32-bit floats, [rows, length of a vector]; a row without a vector is NaN. The
     /// vectors are held in memory until the end.
@@ -73,6 +74,8 @@ fn tower(text: &str) -> Result<TowerSide, String> {
 
 impl Embed {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        let keep = column_names::split(&self.keep)?;
+        let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
         let folder = Folder::from(&self.out).with_stores(&context.stores);
         let stop = Stop::listen_and_say(logs.log_format, "no vectors are written", exit::DRAINED)?;
         let data = Input::from(&self.data).with_stores(&context.stores);
@@ -83,7 +86,6 @@ impl Embed {
         out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         out_folder::check_without_bad_rows(&self.out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
-        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
         let mut vectors = Predicting::alone(model.embed(&self.data, self.tower, &keep)?);
         stop.begin()?;
         block_on(self.write(&mut vectors, folder, &stop, logs))

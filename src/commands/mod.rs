@@ -3,6 +3,7 @@
 mod bar;
 mod bench;
 mod checkpoint;
+mod column_names;
 mod data;
 mod embed;
 mod eval;

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::bar::Bar;
 use super::readers_apart::{Predicting, ReadersApart, ToPredict};
-use super::{job_args, out_folder};
+use super::{column_names, job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
@@ -53,8 +53,9 @@ pub(crate) struct Predict {
     /// The folder to write as Parquet, a path or a URL; it appears when it is complete. `-` writes CSV to standard output.
     #[arg(long, value_name = "FOLDER|-", required_unless_present = "join")]
     out: Option<String>,
-    /// Columns of the input to write beside the score, for instance user_id,item_id.
-    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    /// Columns of the input to write beside the score, for instance user_id,item_id; may be repeated. A name with a comma, or with spaces
+    /// around it, stands in double quotes: --keep 'user_id,"buy, now"'.
+    #[arg(long, value_name = "COLUMNS")]
     keep: Vec<String>,
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -71,7 +72,8 @@ pub(crate) struct Predict {
 
 impl Predict {
     pub(crate) fn run(&self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
-        let keep: Vec<&str> = self.keep.iter().map(|column| column.trim()).collect();
+        let keep = column_names::split(&self.keep)?;
+        let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
         let (model, data, settings) = (self.model.as_str(), Paths(self.data.clone()), self.settings.as_slice());
         let asked = ToPredict { model, data: &data, settings, keep: &keep };
         match &self.out {

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use clap::Args;
 
 use super::launch::Readers;
-use super::out_folder;
 use super::role::scheduled_rank;
 use super::security_args::RunSecurityArgs;
+use super::{column_names, out_folder};
 use crate::actors::{FaultKind, left_out_lines};
 use crate::connectors::Input;
 use crate::connectors::convert::block_on;
@@ -137,7 +137,7 @@ impl ReadersApart {
             arguments.push("predict".into());
             arguments.push(format!("--model={}", asked.model));
             arguments.extend(data.0.iter().map(|path| format!("--data={path}")));
-            arguments.extend((!keep.is_empty()).then(|| format!("--keep={}", keep.join(","))));
+            arguments.extend((!keep.is_empty()).then(|| format!("--keep={}", column_names::join(keep))));
             // The cores come after the settings of the user, which may say how many all processes have together.
             arguments.extend(settings.iter().chain([&cores]).map(|setting| format!("--set={setting}")));
             arguments.push(format!("--readers={count}"));

@@ -249,6 +249,24 @@ fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
     assert_eq!(scores(&predict(&model, &all_bad, &skip[..2]).0).null_count(), 3);
 }
 
+/// A bug: such columns could not be named.
+#[test]
+fn columns_with_commas_and_spaces_in_their_names_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (small_model(dir.path()), dir.path().join("data.parquet"));
+    let column = |from: i32| Arc::new(Int32Array::from_iter_values(from..from + 3)) as ArrayRef;
+    let c: ArrayRef = Arc::new(StringArray::from(vec!["1"; 3]));
+    let features =
+        vec![("x", Arc::new(Float32Array::from(vec![1.0_f32; 3])) as ArrayRef), ("c", c), ("list", column(0))];
+    write(&data, [features, vec![("buy, now", column(10)), (" lead", column(20))]].concat());
+    let keep = ["--keep", "x,\"buy, now\"", "--keep", "\" lead\""];
+    for readers in [&[][..], &["--readers", "1"]] {
+        let (rows, _) = predict(&model, &data, &[&keep[..], readers].concat());
+        assert_eq!((&rows["buy, now"], &rows[" lead"]), (&column(10), &column(20)));
+        assert_eq!(rows.num_columns(), 4);
+    }
+}
+
 /// A bug: hexadecimal digits became the integer that they stand for, and large integers the nearest number.
 #[test]
 fn kept_columns_of_text_are_what_the_file_says() {

@@ -31,10 +31,12 @@ pub(crate) struct Eval {
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Also print the GAUC: the mean of the AUC within the rows of each value of this column, such as the user.
+    /// Also print the GAUC: the mean of the AUC within the rows of each value of this column, such as the user. The whole argument is the
+    /// name, with its commas and spaces.
     #[arg(long, value_name = "COLUMN")]
     group: Option<String>,
-    /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated.
+    /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated. The whole argument is the
+    /// name, as for --group.
     #[arg(long = "slice", value_name = "COLUMN")]
     slices: Vec<String>,
     /// Print the report of each run before its result; to standard error if the results are JSON.
