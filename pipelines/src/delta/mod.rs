@@ -208,11 +208,14 @@ impl Delta {
 /// # Errors
 /// A user fault if a group of the table keeps rows in another rounded format than `values`.
 fn check_values(table: &TableConfig, values: Storage) -> Result<(), Fault> {
-    let twice = |storage: Storage| ![storage, values].contains(&Storage::F32) && storage != values;
-    match table.of_groups().iter().find(|group| twice(group.storage)) {
-        None => Ok(()),
-        Some(TableConfig { name, storage, .. }) => Err(Fault::user(format!(
-            "the table `{name}` keeps rows in {storage}, and a delta in {values} would round them again: write it in {storage} or f32"
-        ))),
-    }
+    let groups = table.of_groups();
+    let rounded_twice = |values: Storage| {
+        let twice = |storage: Storage| ![storage, values].contains(&Storage::F32) && storage != values;
+        groups.iter().find(|group| twice(group.storage))
+    };
+    let Some(TableConfig { name, storage, .. }) = rounded_twice(values) else { return Ok(()) };
+    let own = if rounded_twice(*storage).is_none() { format!("{storage} or ") } else { String::new() };
+    Err(Fault::user(format!(
+        "the table `{name}` keeps rows in {storage}, and a delta in {values} would round them again: write it in {own}f32"
+    )))
 }

@@ -13,7 +13,7 @@ use arrow::array::{
 use arrow::datatypes::{ArrowPrimitiveType, Field, Float16Type};
 use forebay_actors::Host;
 use forebay_job::Job;
-use forebay_ps::start_table;
+use forebay_ps::{GroupConfig, start_table};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
@@ -153,6 +153,24 @@ fn rows_that_a_table_keeps_rounded_are_exact_in_a_delta_of_the_same_format_and_r
         let versions = ModelVersions { version: new.version().unwrap(), approximates: None };
         assert_eq!(old.merged(&own).unwrap().versions().unwrap(), versions);
     }
+}
+
+/// A bug: each of the two formats was advised instead of the other one.
+#[test]
+fn beside_a_table_in_another_rounded_format_only_f32_is_advised() {
+    let [one, _] = two_models(&["table.storage=f16"]);
+    let mut table = one.table.config().clone();
+    let advice = |table: &TableConfig, values| {
+        let error = check_values(table, values).unwrap_err().to_string();
+        error.rsplit_once(": ").expect("the advice is the last part").1.to_owned()
+    };
+    assert_eq!(advice(&table, Storage::Int8), "write it in f16 or f32");
+    let (parts, lifetime) = (table.parts.clone(), table.lifetime);
+    table.groups = vec![GroupConfig { name: "items".into(), parts, storage: Storage::Int8, lifetime }];
+    for values in [Storage::F16, Storage::Int8] {
+        assert_eq!(advice(&table, values), "write it in f32");
+    }
+    assert!(check_values(&table, Storage::F32).is_ok());
 }
 
 #[test]
