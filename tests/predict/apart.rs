@@ -236,13 +236,19 @@ fn lines_that_readers_leave_out_are_counted() {
 }
 
 #[test]
-fn a_reader_with_other_kept_columns_is_found() {
+fn a_reader_of_another_prediction_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
     let data = common::parquet(dir.path(), 4000, 3000);
     let address = free_address().to_string();
     let listens = ["--keep", "C1", "--readers", "2", "--listen", &address];
     let running = Running::start(dir.path(), &folder, &data, &listens);
+    // One with other settings or other rows is refused, and the run goes on.
+    let other = common::parquet(dir.path(), 8000, 3000);
+    for (data, more) in [(&data, &["--set", "data.read_rows=77"][..]), (&other, &[])] {
+        let refused = reader(&folder, data, &address, "0", &[&["--keep", "C1"][..], more].concat());
+        common::exits(2, refused.wait(), &["those of `predict` the same --model, --data, --set and --readers"]);
+    }
     let readers = ["0", "1"].map(|rank| reader(&folder, &data, &address, rank, &["--keep", "C2,I1"]));
     let Running { results, run } = running;
     let (code, said) = run.wait();

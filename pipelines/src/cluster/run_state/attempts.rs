@@ -186,7 +186,7 @@ impl RunState {
         }
         Err(Fault::user(format!(
             "{role} {rank} has another job than the coordinator (digests {job} and {expected}): give all processes the same \
-             job file and the same --set"
+             job file and the same --set, and those of `predict` the same --model, --data, --set and --readers"
         )))
     }
 
