@@ -65,7 +65,7 @@ impl Dialer {
             return Err(wrong());
         }
         let tls = self.security.client_tls();
-        let origin = Arc::new(Origin::Server { address: address.to_owned(), tls: tls.is_some(), _io: self.io.clone() });
+        let origin = Arc::new(Origin::server(address, tls.is_some(), &self.io));
         let scheme = if tls.is_some() { "https" } else { "http" };
         let limits = &self.limits;
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))

@@ -171,6 +171,7 @@ impl Peer {
     }
 
     fn accepted(&self, response: Response<Body>) -> Result<Body, Fault> {
+        self.origin.has_answered();
         let headers = response.headers();
         let grpc =
             headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));

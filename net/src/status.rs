@@ -3,6 +3,7 @@
 //! Domain, `retryable` and some kinds travel in the header `forebay-fault`; without it they follow from the gRPC code.
 
 use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
 use http::HeaderMap;
@@ -22,13 +23,25 @@ const MOST_MESSAGE: usize = 2 << 10;
 /// The other end of a connection, for messages.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A server that we called: `host:port`, and whether it is called with TLS. Streams keep the runtime alive with it.
-    Server { address: String, tls: bool, _io: IoRuntime },
+    /// A server that we called: `host:port`, whether it is called with TLS, and whether it has ever answered. Streams keep the runtime
+    /// alive with it.
+    Server { address: String, tls: bool, answered: AtomicBool, _io: IoRuntime },
     /// A client that calls us.
     Client(String),
 }
 
 impl Origin {
+    pub(crate) fn server(address: &str, tls: bool, io: &IoRuntime) -> Self {
+        Self::Server { address: address.to_owned(), tls, answered: AtomicBool::new(false), _io: io.clone() }
+    }
+
+    /// The server has answered, so both ends speak TLS, or none does.
+    pub(crate) fn has_answered(&self) {
+        if let Self::Server { answered, .. } = self {
+            answered.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// The fault, with the name of the other end in front.
     pub(crate) fn name(&self, fault: Fault) -> Fault {
         fault.context(self.who())
@@ -141,7 +154,7 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
         cause = e.source();
     }
     let said = words.join(": ");
-    if let Origin::Server { tls, .. } = origin {
+    if let Origin::Server { tls, answered, .. } = origin {
         if said.contains("invalid peer certificate") {
             let advice = "its certificate is not trusted: tls_ca must name the authority that signed it, and the \
                           certificate must name the host as it is dialed";
@@ -159,7 +172,7 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
         }
         // What a TLS server does to a plain caller, or any server that goes away while it is called.
         const ENDS: [&str; 3] = ["broken pipe", "reset", "connection closed"];
-        if !*tls && ENDS.iter().any(|end| said.contains(end)) {
+        if !*tls && !answered.load(Ordering::Relaxed) && ENDS.iter().any(|end| said.contains(end)) {
             return origin
                 .fault(&format!("{said} (if it speaks TLS, name the authority of its certificate by tls_ca)"))
                 .kind(FaultKind::Unreachable)
@@ -171,7 +184,20 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
+
+    /// A bug: a process of a run without TLS that was killed was said to speak TLS, perhaps.
+    #[test]
+    fn a_server_that_has_answered_and_goes_away_is_not_said_to_speak_tls() {
+        let origin = Origin::server("ps0:7600", false, &IoRuntime::new("io", 1));
+        let said = || broken(&origin, &io::Error::from(io::ErrorKind::ConnectionReset)).to_string();
+        let hint = "if it speaks TLS";
+        assert!(said().contains(hint), "{}", said());
+        origin.has_answered();
+        assert!(said().contains("reset") && !said().contains(hint), "{}", said());
+    }
 
     /// A bug: a trainer that asked for rows of a run that had been drained ended with the exit code of a lost network.
     #[test]
