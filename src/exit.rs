@@ -58,7 +58,7 @@ pub(crate) const HELP: &str = "Exit codes:
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
   5    drained by Ctrl-C or SIGTERM before all rows were trained on
-  6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or the best model was gone
+  6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or the best model was gone at the end
   130  stopped at once by a second Ctrl-C or SIGTERM";
 
 /// Prints the fault and returns its exit code.
