@@ -29,13 +29,14 @@ fn only_one_says_auto(name: &str, there: Option<&Value>, here: Option<&Value>) -
     is_transform && matches!(values, [Some("auto"), Some("none" | "log1p")] | [Some("none" | "log1p"), Some("auto")])
 }
 
-/// Of a list with more entries than this only the first one that differs is said.
-const ENTRIES: usize = 30;
+/// Of lists whose texts together have more bytes than this only the first entry that differs is said.
+const LONG_LISTS: usize = 200;
 
 fn said(name: &str, there: Option<&Value>, here: Option<&Value>) -> String {
     let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
+    let (all, others) = (shown(there), shown(here));
     if let (Some(Value::Array(there)), Some(Value::Array(here))) = (there, here)
-        && there.len().max(here.len()) > ENTRIES
+        && all.len() + others.len() > LONG_LISTS
     {
         let first = (0..there.len().max(here.len())).find(|&entry| there.get(entry) != here.get(entry)).unwrap_or(0);
         let (one, other) = (shown(there.get(first)), shown(here.get(first)));
@@ -45,7 +46,7 @@ fn said(name: &str, there: Option<&Value>, here: Option<&Value>) -> String {
             first + 1
         );
     }
-    format!("{name} is {} there and {} here", shown(there), shown(here))
+    format!("{name} is {all} there and {others} here")
 }
 
 /// What a default of an optimizer follows from that is not the same in both jobs, in parentheses.
@@ -145,7 +146,7 @@ mod tests {
         assert_eq!(said, ["columns.statistics.x.mean is 1.0 there and 3.0 here"]);
     }
 
-    /// A bug: both lists were printed, of hundreds of slots.
+    /// A bug: both lists were printed, of hundreds of slots, and of the 26 slots of Criteo.
     #[test]
     fn of_a_long_list_the_first_entry_that_differs_is_said() {
         let list = |n: usize, third: &str| {
@@ -160,6 +161,15 @@ mod tests {
         let longer = of(&list(40, "a"), &list(39, "a"));
         assert!(longer.ends_with("entry 40 is \"S39\" there and not set here"), "{longer}");
         assert!(of(&list(3, "a"), &list(3, "b")).starts_with("columns.slots is [\"S0\", "));
+        let slots = |second: &str| {
+            let slot = |range: &str| format!("{{ column = '{range}', kind = 'hex' }}");
+            let setting = format!("columns.slots=[{}, {}]", slot("C1..C6"), slot(second));
+            Job::with_settings("", &[setting.as_str()]).unwrap()
+        };
+        let said = slots("C7..C26").differences(&slots("C8..C26"), |name| name == "columns.slots");
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("columns.slots has 26 entries there and 25 here, and entry 7 is "), "{said:?}");
+        assert!(said[0].contains("C7") && !said[0].contains("C9"), "{said:?}");
     }
 
     #[test]
