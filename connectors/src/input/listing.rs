@@ -85,12 +85,15 @@ pub(super) async fn list(
             }
         }
     }
+    // A file or folder of exactly this name is meant, not what the name matches as a glob.
+    let is_exact = found.iter().any(|meta| meta.location.prefix_matches(path));
     let mut folder = (String::new(), Partitions::default().below_path(search.root.as_ref()));
     let mut files = Vec::new();
     for meta in found {
         let whole = meta.location.as_ref();
+        let matched = pattern.is_none_or(|pattern| glob::selects(pattern, whole));
         let named =
-            pattern.is_none_or(|pattern| glob::selects(pattern, whole)) && !whole[below..].split('/').any(left_out);
+            matched && (!is_exact || meta.location.prefix_matches(path)) && !whole[below..].split('/').any(left_out);
         let empty = meta.size == 0;
         if named && (!empty || Format::told_by(whole) == Some(Format::Parquet)) {
             // Files of one folder mostly come together and share what it says.

@@ -213,6 +213,18 @@ mod tests {
         assert_eq!(said(format!("{root}/b.parquet")).await, ["b.parquet"]);
     }
 
+    /// A bug: what the name matches as a glob was read.
+    #[tokio::test]
+    async fn a_file_or_folder_with_a_wildcard_in_its_name_is_read_alone_if_it_is_named() {
+        let (_dir, root) = folder(&["a?b.parquet", "axb.parquet", "d*/x.parquet", "d*x/x.parquet"]);
+        let list = async |text: &str| names(&Input::from(format!("{root}/{text}")).list().await.unwrap(), &root);
+        assert_eq!(list("a?b.parquet").await, ["a?b.parquet"]);
+        assert_eq!(list("d*").await, ["d*/x.parquet"]);
+        assert_eq!(list("d*/x.parquet").await, ["d*/x.parquet"]);
+        assert_eq!(list("a*b.parquet").await, ["a?b.parquet", "axb.parquet"]);
+        assert_eq!(list("d?x").await, ["d*x/x.parquet"]);
+    }
+
     #[tokio::test]
     async fn a_listed_input_asks_its_store_no_more_unless_it_is_another_one() {
         let (_dir, root) = folder(&["day=1/a.csv"]);
