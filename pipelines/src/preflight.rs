@@ -60,12 +60,12 @@ fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
         if job.keeps_best() {
             best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
         }
-        probe_place(folder, context).map_err(|fault| fault.context("the model could not be saved at output.model"))?;
+        probe_place(folder, context).map_err(|fault| not_trained(fault, "the model could not be saved at output.model"))?;
     }
     if let Some(to) = &job.checkpoint.to {
         match CheckpointFolder::open(to, context)?.probe() {
             Err(fault) if fault.domain == Domain::User => {
-                return Err(fault.context("checkpoints could not be written to checkpoint.to"));
+                return Err(not_trained(fault, "checkpoints could not be written to checkpoint.to"));
             }
             // The disk is full, or the store is away: this may change before the first checkpoint.
             Err(fault) => tracing::warn!("a checkpoint could not be written to checkpoint.to now: {fault}"),
@@ -78,6 +78,11 @@ fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
     }
     // A disk that is full may have room when there is a bad row.
     job.data.on_bad_row.probe().or_else(|fault| if fault.domain == Domain::User { Err(fault) } else { Ok(()) })
+}
+
+/// Says that the run ends before its first row, and why.
+fn not_trained(fault: Fault, why: &str) -> Fault {
+    fault.context(format!("nothing is trained, because {why}"))
 }
 
 /// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is below

@@ -342,7 +342,7 @@ fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_re
     refused(&mut train(dir.path(), &[&setting, &checkpoints]), &["checkpoint.to is", "in the folder of the model"]);
     refused(
         &mut train(dir.path(), &["checkpoint.to=/proc/nowhere/checkpoints"]),
-        &["checkpoints could not be written to checkpoint.to"],
+        &["nothing is trained, because checkpoints could not be written to checkpoint.to"],
     );
     let there = dir.path().join("there");
     assert!(train(dir.path(), &[&format!("checkpoint.to={}", there.display())]).output().unwrap().status.success());
@@ -394,7 +394,7 @@ fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
     for place in [Path::new("/proc/nowhere/model"), &inside, &long] {
         refused(
             &mut train(dir.path(), &[&format!("output.model={}", place.display())]),
-            &["could not be saved at output.model"],
+            &["nothing is trained, because the model could not be saved at output.model"],
         );
     }
     // Something else is where the model of a drained run would go.

@@ -128,16 +128,16 @@ impl Evaluations {
     pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64) -> Result<(), Fault> {
         let options = &self.shared.job.evaluation;
         let mut kept_from = 0;
-        if let (Some(at), Some(models)) = (stopping::best(options, &points), self.shared.best().as_mut())
-            && !models.find(at, &points[at], &self.shared.job)?
-        {
+        if let Some(models) = self.shared.best().as_mut() {
+            kept_from = stopping::kept_from(options, &points, |at| models.find(at, &points[at], &self.shared.job))?;
+        }
+        if let (1.., Some(at)) = (kept_from, stopping::best(options, &points)) {
             tracing::warn!(
                 "the best model so far, of evaluation {} ({}), is neither beside output.model nor there: the best one of later \
                  evaluations is kept",
                 at + 1,
                 points[at]
             );
-            kept_from = points.len();
         }
         let mut state = self.shared.lock();
         state.stopped = stopping::stops_after(options, &points);

@@ -42,6 +42,26 @@ pub(super) fn best(options: &EvaluationOptions, points: &[EvaluationPoint]) -> O
     best.map(|(at, _)| at)
 }
 
+/// The best model is one of the evaluations from this index on: if the model of the best one is gone, the best of those after it counts,
+/// and so on. `is_there` says whether the model of an evaluation is still kept.
+///
+/// # Errors
+/// Those of `is_there`.
+pub(super) fn kept_from(
+    options: &EvaluationOptions,
+    points: &[EvaluationPoint],
+    mut is_there: impl FnMut(usize) -> Result<bool, Fault>,
+) -> Result<usize, Fault> {
+    let mut from = 0;
+    while let Some(at) = best(options, &points[from..]).map(|at| from + at) {
+        if is_there(at)? {
+            break;
+        }
+        from = at + 1;
+    }
+    Ok(from)
+}
+
 /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
 pub(super) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint]) -> bool {
     let Some(patience) = options.patience else { return false };
@@ -139,6 +159,19 @@ mod tests {
         assert!(!due(1, None, 0, 0) && !due(1, None, 50, 0) && due(1, None, 100, 1));
         assert!(!due(1, Some((100, 1)), 150, 1) && due(1, Some((100, 1)), 200, 2));
         assert!(!due(2, None, 100, 1) && due(2, None, 200, 2) && due(2, Some((200, 2)), 500, 5));
+    }
+
+    /// A bug: all evaluations before the second resume were left out, also the best one whose model was kept after the first.
+    #[test]
+    fn after_the_best_model_is_gone_the_best_later_one_that_is_there_is_kept() {
+        let options = EvaluationOptions::default();
+        let points = [0.7, 0.9, 0.6, 0.8, 0.5].map(|value| point(0, 0, value));
+        let from = |there: &[usize]| kept_from(&options, &points, |at| Ok(there.contains(&at))).unwrap();
+        assert_eq!([from(&[1]), from(&[3]), from(&[4])], [0, 2, 4]);
+        assert_eq!(from(&[]), points.len());
+        assert_eq!(kept_from(&options, &[], |_| Ok(false)).unwrap(), 0);
+        let away = kept_from(&options, &points, |_| Err(Fault::external("the store is away")));
+        assert!(away.is_err());
     }
 
     #[test]
