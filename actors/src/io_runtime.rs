@@ -2,6 +2,7 @@
 //! threads of actors do no network IO.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::available_parallelism;
 
@@ -77,6 +78,8 @@ impl IoRuntime {
 
     /// Starts a task. The task goes on if its handle is dropped.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        // In a box, tokio's code for tasks is compiled once for each `T`, and not for each future (docs/adr/0006).
+        let task: Pin<Box<dyn Future<Output = T> + Send>> = Box::pin(task);
         self.handle().spawn(task)
     }
 
@@ -100,6 +103,7 @@ impl IoRuntime {
     /// # Panics
     /// On a thread that runs a tokio runtime, where blocking is not allowed.
     pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        let work: Pin<Box<dyn Future<Output = T> + '_>> = Box::pin(work);
         self.handle().block_on(work)
     }
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
 
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::{CriteoSource, column_name};
@@ -133,6 +135,17 @@ impl FileSource {
     }
 }
 
+/// The futures are in boxes so that the code of all sources is compiled in this crate, and not in each one that reads files (docs/adr/0006).
+impl FileSource {
+    fn opened<'a>(&'a mut self, cx: &'a StageCx) -> LocalBoxFuture<'a, Result<(), Fault>> {
+        of_any!(self, source => source.open(cx).boxed_local())
+    }
+
+    fn read(&mut self) -> LocalBoxFuture<'_, Result<Option<Rows>, Fault>> {
+        of_any!(self, source => source.next().boxed_local())
+    }
+}
+
 impl Source for FileSource {
     type Out = Rows;
 
@@ -145,10 +158,10 @@ impl Source for FileSource {
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        of_any!(self, source => source.open(cx).await)
+        self.opened(cx).await
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        of_any!(self, source => source.next().await)
+        self.read().await
     }
 }

@@ -11,6 +11,8 @@ use std::time::Duration;
 use arrow_flight::{Action, FlightDescriptor, Ticket};
 use bytes::Bytes;
 use forebay_actors::{Fault, FaultKind, IoRuntime};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use prost::Message as _;
 use serde::Serialize;
@@ -87,23 +89,28 @@ impl Peer {
         deadline: Duration,
     ) -> Result<R, Fault> {
         let body = serde_json::to_vec(body).map_err(|e| Fault::internal(format!("a body of `{kind}`")).because(e))?;
-        let answer = self.raw_action(kind, body, deadline).await?;
+        let answer = self.answer(kind, body.into(), deadline).await?;
         serde_json::from_slice(&answer)
             .map_err(|e| self.origin.fault(&format!("the answer to `{kind}` is not what was expected")).because(e))
     }
 
     /// As [`Peer::action`], with bodies of any bytes.
     pub async fn raw_action(&self, kind: &str, body: impl Into<Bytes>, deadline: Duration) -> Result<Bytes, Fault> {
-        let (peer, action) = (self.clone(), Action { r#type: kind.to_owned(), body: body.into() });
-        let what = format!("no answer to `{kind}`");
-        self.within(&what, deadline, async move {
+        self.answer(kind, body.into(), deadline).await
+    }
+
+    /// In a box, so that the code below is compiled in this crate, and not in each one that calls it (docs/adr/0006); as
+    /// [`stream`](Self::stream).
+    fn answer<'a>(&'a self, kind: &'a str, body: Bytes, deadline: Duration) -> BoxFuture<'a, Result<Bytes, Fault>> {
+        let (peer, action) = (self.clone(), Action { r#type: kind.to_owned(), body });
+        let call = async move {
             let body = peer.call("DoAction", Body::new(SendBody::once(framed(&action)))).await?;
             let mut frames = Frames::new(body, peer.limits.most_message_bytes, peer.origin.clone());
             let answer = frames.next().await?.ok_or_else(|| peer.origin.fault("an answer without a body"))?;
             let answer = arrow_flight::Result::decode(answer);
             Ok(answer.map_err(|e| peer.origin.fault("an answer that is not Flight's").because(e))?.body)
-        })
-        .await
+        };
+        async move { self.within(&format!("no answer to `{kind}`"), deadline, call).await }.boxed()
     }
 
     /// Opens a stream to the handler `path[0]`; returns when the peer has accepted it. What the handler itself refuses comes
@@ -129,11 +136,14 @@ impl Peer {
         self.stream("DoGet", Body::new(SendBody::once(framed(&ticket))), deadline).await
     }
 
-    async fn stream(&self, method: &'static str, body: Body, deadline: Duration) -> Result<Incoming, Fault> {
+    fn stream(&self, method: &'static str, body: Body, deadline: Duration) -> BoxFuture<'_, Result<Incoming, Fault>> {
         let peer = self.clone();
-        let what = "the stream was not accepted";
-        let body = self.within(what, deadline, async move { peer.call(method, body).await }).await?;
-        Ok(Incoming::new(body, &self.limits, self.origin.clone()))
+        let call = async move { peer.call(method, body).await };
+        async move {
+            let body = self.within("the stream was not accepted", deadline, call).await?;
+            Ok(Incoming::new(body, &self.limits, self.origin.clone()))
+        }
+        .boxed()
     }
 
     /// Runs a call on the IO runtime, no longer than its deadline.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind};
 use forebay_base::Backoff;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -53,40 +55,68 @@ impl Retry {
         // Not `AsyncFnMut`: a future of one cannot be spawned (rust-lang/rust#110338).
         F: Future<Output = Result<T, Fault>>,
     {
-        let begun = Instant::now();
-        let (mut backoff, mut said) = (Backoff::full_jitter(self.first, self.most), None::<Instant>);
-        let given_up = || self.given_up.as_ref().and_then(|given_up| given_up());
+        let mut attempts = Attempts { retry: self, what, begun: Instant::now(), said: None };
+        let mut backoff = Backoff::full_jitter(self.first, self.most);
         loop {
-            if let Some(fault) = given_up() {
-                return Err(fault);
-            }
-            let fault = match op().await {
+            self.goes_on()?;
+            match op().await {
                 Ok(value) => {
-                    if said.is_some() {
-                        info!("{what} is there, after {:.1} s", begun.elapsed().as_secs_f64());
-                    }
+                    attempts.succeeded();
                     return Ok(value);
                 }
-                Err(fault) if !fault.retryable => return Err(fault),
-                Err(fault) => fault,
-            };
-            let left = self.within.saturating_sub(begun.elapsed());
+                Err(fault) => attempts.failed(fault, backoff.next_wait()).await?,
+            }
+        }
+    }
+
+    fn goes_on(&self) -> Result<(), Fault> {
+        self.given_up.as_ref().and_then(|given_up| given_up()).map_or(Ok(()), Err)
+    }
+}
+
+/// The attempts of one operation so far. Apart from [`Retry::run`], which is compiled for each operation.
+struct Attempts<'a> {
+    retry: &'a Retry,
+    what: &'a str,
+    begun: Instant,
+    /// When the log last said what is waited for.
+    said: Option<Instant>,
+}
+
+impl Attempts<'_> {
+    fn succeeded(&self) {
+        if self.said.is_some() {
+            info!("{} is there, after {:.1} s", self.what, self.begun.elapsed().as_secs_f64());
+        }
+    }
+
+    /// Waits until the next attempt, for `wait`, or until time is up.
+    ///
+    /// # Errors
+    /// The fault, if it is not retryable or time is up; what [`Retry::unless`] gives up with.
+    fn failed(&mut self, fault: Fault, wait: Duration) -> BoxFuture<'_, Result<(), Fault>> {
+        async move {
+            let Self { retry, what, begun, .. } = self;
+            if !fault.retryable {
+                return Err(fault);
+            }
+            let left = retry.within.saturating_sub(begun.elapsed());
             if left.is_zero() {
                 let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
                 return Err(Fault::external(waited).because(fault).kind(FaultKind::Timeout).retryable());
             }
-            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
                 warn!("waiting for {what}: {fault}");
-                said = Some(Instant::now());
+                self.said = Some(Instant::now());
             }
             // The last try begins when time is up, however long the wait would be.
-            let until = Instant::now() + backoff.next_wait().min(left);
+            let until = Instant::now() + wait.min(left);
             while Instant::now() < until {
-                if let Some(fault) = given_up() {
-                    return Err(fault);
-                }
+                retry.goes_on()?;
                 sleep(ASK_EVERY.min(until - Instant::now())).await;
             }
+            Ok(())
         }
+        .boxed()
     }
 }

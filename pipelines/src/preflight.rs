@@ -60,7 +60,8 @@ fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
         if job.keeps_best() {
             best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
         }
-        probe_place(folder, context).map_err(|fault| not_trained(fault, "the model could not be saved at output.model"))?;
+        probe_place(folder, context)
+            .map_err(|fault| not_trained(fault, "the model could not be saved at output.model"))?;
     }
     if let Some(to) = &job.checkpoint.to {
         match CheckpointFolder::open(to, context)?.probe() {

@@ -29,7 +29,8 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, 
             _ => damaged(message),
         });
     }
-    serde_json::from_value(what).map_err(|e| damaged(format!("{name} is damaged")).because(e))
+    // Not from `what`: serde's code for a type is compiled for each kind of text that it is read from (docs/adr/0006).
+    serde_json::from_slice(text).map_err(|e| damaged(format!("{name} is damaged")).because(e))
 }
 
 fn damaged(message: String) -> Fault {

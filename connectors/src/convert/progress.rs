@@ -3,6 +3,7 @@
 use std::future::Future;
 
 use forebay_actors::{Fault, Source, StageCx};
+use futures::FutureExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::rows::Rows;
@@ -35,7 +36,7 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Fault>>) -> Result<T, 
         .enable_all()
         .build()
         .map_err(|e| Fault::external("cannot start a runtime").because(e))?;
-    runtime.block_on(future)
+    runtime.block_on(future.boxed_local())
 }
 
 /// Passes every batch of a source to `take` and keeps the ledger. Returns the rows that were rejected.

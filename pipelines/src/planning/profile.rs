@@ -73,7 +73,7 @@ impl RunProfile {
     /// User: it is no report, one of an older program, of a run that failed, or of one that is too short; names the field.
     pub fn from_json(text: &str) -> Result<Self, Fault> {
         let no = |why: String| Err(Fault::user(why));
-        let json: serde_json::Value = match serde_json::from_str(text) {
+        let json: serde_json::Value = match serde_json::from_slice(text.as_bytes()) {
             Ok(json) => json,
             Err(e) => return no(format!("it is not JSON: {e}; expected the report.json of `forebay train --report`")),
         };
@@ -90,7 +90,7 @@ impl RunProfile {
                 return no(format!("it has version {other}, expected {VERSION}: run the job again with this program"));
             }
         }
-        let profile: Self = match serde_json::from_value(json) {
+        let profile: Self = match serde_json::from_slice(text.as_bytes()) {
             Ok(profile) => profile,
             Err(e) => return no(format!("it is not whole: {e}")),
         };
