@@ -17,11 +17,14 @@ pub struct Change {
     pub field: String,
     /// Its new value, as the job file says it.
     pub value: String,
-    /// How many times as fast the run is expected to be.
+    /// How many times as fast the run is expected to be; for `train.threads` at most, because part of a step runs on one thread.
     pub gain: f64,
     /// The limit after the change.
     pub then: String,
 }
+
+/// The field whose gain is an upper bound: how much of a step runs on one thread is not measured, and light models leave little to divide.
+const THREADS: &str = "train.threads";
 
 /// The field whose change gives another model.
 const STALENESS: &str = "train.staleness";
@@ -190,7 +193,7 @@ fn knob<'a>(
         }
         (_, COMPUTE, None) if job.train.backend == Backend::Native => {
             let n = job.dense_threads();
-            (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
+            (n < cores).then(|| (THREADS.into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
         // The ps are near but answer late: their machines or their networks are overloaded.
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
@@ -281,9 +284,12 @@ impl Change {
     /// Says it in words. `of` is the limit that it moves.
     pub(super) fn say(&self, of: &Limit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, gain, then } = self;
+        let about = if field == THREADS { "at most" } else { "about" };
         match *then == of.name {
-            true => write!(f, "with {field} = {value} the limit would be {then} still, about {gain:.1} times as fast")?,
-            false => write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")?,
+            true => {
+                write!(f, "with {field} = {value} the limit would be {then} still, {about} {gain:.1} times as fast")?
+            }
+            false => write!(f, "{field} = {value} would move the limit to {then}, {about} {gain:.1} times as fast")?,
         }
         match field.as_str() {
             // The only advice that changes what is learned.
