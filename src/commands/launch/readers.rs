@@ -1,7 +1,6 @@
 //! The readers of a prediction, as child processes of the process that scores.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Fault;
@@ -12,6 +11,7 @@ use crate::stop::Stop;
 use super::child::{Child, fault_of_end, how, may_start_again};
 use super::output::{Output, pause};
 use super::port::free_address;
+use super::program::RunningProgram;
 use super::token::Token;
 
 /// The most restarts of readers that were killed, ended with exit code 3 or were told to end.
@@ -30,6 +30,8 @@ pub(crate) struct Readers {
     restarts: u32,
     /// A reader that is silent for longer hangs.
     most_silence: Duration,
+    /// Also readers that are started again run it.
+    program: RunningProgram,
     output: Output,
     token: Token,
     address: String,
@@ -47,6 +49,7 @@ impl Readers {
             children: Vec::new(),
             restarts: 0,
             most_silence,
+            program: RunningProgram::find()?,
             output: Output::start(logs.is_json())?,
             token: Token::new()?,
             address: free_address()?,
@@ -66,17 +69,14 @@ impl Readers {
     }
 
     /// Adds a reader with the arguments `arguments` of this program; [`look`](Self::look) starts it.
-    pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) -> Result<(), Fault> {
-        let program = std::env::current_exe();
-        let program = program.map_err(|e| Fault::external("cannot find this program").because(e))?;
-        let mut command = Command::new(program);
+    pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) {
+        let mut command = self.program.command();
         command.args(arguments);
         // These processes talk to each other on this machine only, and the token is enough.
         for certificate in ["FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"] {
             command.env_remove(certificate);
         }
         self.children.push(Child::new("reader", rank, command));
-        Ok(())
     }
 
     /// Starts readers, also again, and kills `silent` ones that hang. Called several times a second, by the program's main thread, while
