@@ -1,4 +1,4 @@
-//! The first code of a server that sees a request: it answers `/healthz`, refuses calls with a wrong token, protocol or run,
+//! The first code of a server that sees a request: it answers `/healthz` and `/livez`, refuses calls with a wrong token, protocol or run,
 //! and passes streams to `exchange` and other calls to `service`, both with their [`Caller`].
 
 use std::convert::Infallible;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderValue, Request, Response, StatusCode, header};
 use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::{Code, Status};
@@ -59,14 +59,14 @@ impl Gate {
         let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
         Ok(Caller { peer: client.map_or(unknown, |client| client.address), identity })
     }
+}
 
-    fn health(&self) -> Response<Body> {
-        let (status, text) = self.health.answer();
-        let mut response = Response::new(Body::new(SendBody::once(text.into())));
-        *response.status_mut() = status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        response
-    }
+/// The answer to a question about this process, which needs no token.
+fn plain((status, text): (StatusCode, String)) -> Response<Body> {
+    let mut response = Response::new(Body::new(SendBody::once(text.into())));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
 }
 
 impl Service<Request<Body>> for Gate {
@@ -79,9 +79,13 @@ impl Service<Request<Body>> for Gate {
     }
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        if request.uri().path() == "/healthz" {
-            let response = self.health();
-            return Box::pin(async { Ok(response) });
+        let known = match request.uri().path() {
+            "/healthz" => Some(self.health.answer()),
+            "/livez" => Some(Health::alive()),
+            _ => None,
+        };
+        if let Some(answer) = known {
+            return Box::pin(async { Ok(plain(answer)) });
         }
         let caller = match self.caller(&request) {
             Ok(caller) => caller,

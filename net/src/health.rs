@@ -1,4 +1,5 @@
-//! Whether a process is ready: `GET /healthz` answers 200 `ok`, or 503 with what it waits for.
+//! Whether a process is ready: `GET /healthz` answers 200 `ok`, or 503 with what it waits for. `GET /livez` answers 200 `ok`, whatever it
+//! waits for: a process that is stopped, or hangs, does not answer.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +42,11 @@ impl Health {
             Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
             Err(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting: {what}\n")),
         }
+    }
+
+    /// The answer to `GET /livez`: its status, and its body in plain text.
+    pub(crate) fn alive() -> (StatusCode, String) {
+        (StatusCode::OK, "ok\n".to_owned())
     }
 
     /// As it stands now.

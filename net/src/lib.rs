@@ -70,7 +70,7 @@
 //!                     Peer ── one connection, many streams ──→ Server
 //!  Outgoing ─ encode ─ SendBody ─→ HTTP/2 ─→ Frames ─ decode ─ Incoming      the same both ways; columns are copied
 //!                                                                            once, when they are received
-//!  connections ─→ gate (token, protocol, run) ─┬─ /healthz
+//!  connections ─→ gate (token, protocol, run) ─┬─ /healthz, /livez
 //!                                              ├─ exchange: DoExchange, DoGet ──→ Handler::exchange, Handler::get
 //!                                              └─ service: all small calls ─────→ Handler::action, Handler::list
 //! ```

@@ -146,7 +146,7 @@ impl ReadersApart {
             arguments.push(format!("--run={}", self.run));
             arguments.push(format!("--token-file={}", readers.token_file().display()));
             arguments.push(format!("--parent={}", std::process::id()));
-            readers.add(rank as usize, &arguments)?;
+            readers.add(rank as usize, &arguments);
         }
         Ok(Predicting { predictions, readers: Some(readers) })
     }

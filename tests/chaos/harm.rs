@@ -8,11 +8,16 @@ use forebay_base::SplitMix64;
 /// `placement.lease_seconds` of the rounds with long stops and cuts. By default it is 30: a round would take minutes.
 pub(crate) const LEASE_SECONDS: u64 = 4;
 
-/// What is done to a process.
+/// One harm of so many is a kill of all processes at once.
+const ALL_AT_ONCE: u64 = 12;
+
+/// What is done to a process, or to all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Harm {
     /// SIGKILL.
     Kill,
+    /// SIGKILL of all processes at once, but not of what starts them again.
+    KillAll,
     /// SIGSTOP for up to two seconds.
     Stop,
     /// SIGSTOP for longer than the lease.
@@ -24,7 +29,7 @@ pub(crate) enum Harm {
 impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Kill => "kill",
+            Self::Kill | Self::KillAll => "kill",
             Self::Stop => "stop",
             Self::LongStop => "stop longer than the lease",
             Self::Cut => "cut",
@@ -44,6 +49,7 @@ pub(crate) struct Victim {
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) harm: Harm,
+    /// That of the process, or `all processes`.
     pub(crate) role: String,
     pub(crate) at: Instant,
 }
@@ -54,7 +60,7 @@ pub(crate) trait Cluster {
     fn victims(&self) -> Vec<Victim>;
     /// Does what a supervisor does that is no part of the program. Returns whether the run has ended.
     fn is_over(&mut self) -> bool;
-    /// Begins to do harm to a process. Returns whether it could be done.
+    /// Begins to do harm to a process, or to all. Returns whether it could be done.
     fn begin(&mut self, harm: Harm, victim: &Victim) -> bool;
     /// Undoes it, if it can be undone.
     fn end(&mut self, harm: Harm, victim: &Victim);
@@ -69,7 +75,7 @@ pub(crate) trait Cluster {
 }
 
 /// Does one to four kinds of harm out of `kinds` at random times within `calm`, the time of an undisturbed run. A kind that is there twice
-/// is twice as likely.
+/// is twice as likely. Instead of one of `kinds`, it sometimes kills all processes.
 pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, random: &mut SplitMix64) -> Vec<Done> {
     let mut done = Vec::new();
     // On a loaded machine they come late.
@@ -86,17 +92,21 @@ pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, ra
             break;
         }
         let victim = &victims[random.next_u64() as usize % victims.len()];
-        let harm = kinds[random.next_u64() as usize % kinds.len()];
+        let harm = match random.below(ALL_AT_ONCE) {
+            0 => Harm::KillAll,
+            _ => kinds[random.next_u64() as usize % kinds.len()],
+        };
         let lease = LEASE_SECONDS * 1000;
         let time = Duration::from_millis(match harm {
-            Harm::Kill => 0,
+            Harm::Kill | Harm::KillAll => 0,
             Harm::Stop => random.next_u64() % 2000,
             Harm::LongStop => lease + 1000 + random.next_u64() % lease,
             Harm::Cut => 200 + random.next_u64() % (2 * lease),
         });
         let at = Instant::now();
         if cluster.begin(harm, victim) {
-            done.push(Done { harm, role: victim.role.clone(), at });
+            let role = if harm == Harm::KillAll { "all processes" } else { victim.role.as_str() };
+            done.push(Done { harm, role: role.to_owned(), at });
         }
         cluster.pause(time);
         cluster.end(harm, victim);

@@ -81,12 +81,17 @@ impl Cluster for Launched {
     }
 
     fn begin(&mut self, harm: Harm, victim: &Victim) -> bool {
-        signal(victim, if harm == Harm::Kill { Signal::KILL } else { Signal::STOP })
+        match harm {
+            Harm::Kill => signal(victim, Signal::KILL),
+            // It starts none again meanwhile: it waits for half a second first.
+            Harm::KillAll => self.victims().iter().filter(|victim| signal(victim, Signal::KILL)).count() > 0,
+            _ => signal(victim, Signal::STOP),
+        }
     }
 
     fn end(&mut self, harm: Harm, victim: &Victim) {
         // If `launch` has killed the process meanwhile, the signal reaches nothing, or a new process with its number, which is not stopped.
-        if harm != Harm::Kill {
+        if !matches!(harm, Harm::Kill | Harm::KillAll) {
             signal(victim, Signal::CONT);
         }
     }

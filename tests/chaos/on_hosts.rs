@@ -183,6 +183,11 @@ impl Cluster for OnHosts {
             self.hosts.cut(&victim.name);
             return true;
         }
+        if harm == Harm::KillAll {
+            let running = self.processes.iter().filter(|process| process.ended.is_none() && !process.done);
+            let killed = running.filter(|process| kill_process(Pid::from_child(&process.child), Signal::KILL).is_ok());
+            return killed.count() > 0;
+        }
         let signal = if harm == Harm::Kill { Signal::KILL } else { Signal::STOP };
         let process = self.process(&victim.name);
         process.child.id() == victim.id && kill_process(Pid::from_child(&process.child), signal).is_ok()
@@ -190,7 +195,7 @@ impl Cluster for OnHosts {
 
     fn end(&mut self, harm: Harm, victim: &Victim) {
         match harm {
-            Harm::Kill => {}
+            Harm::Kill | Harm::KillAll => {}
             Harm::Cut => self.hosts.mend(&victim.name),
             Harm::Stop | Harm::LongStop => {
                 let process = self.process(&victim.name);

@@ -22,7 +22,7 @@ fn settings(run: &str, placement: &[&str]) -> (tempfile::TempDir, Vec<String>) {
 
 /// A job whose table counts rows, exactly and in any order: the steps are so small that every gradient is that of a new model,
 /// a power of two. A row that is trained on twice or never changes the weights of its keys.
-const COUNTS: [&str; 4] = [
+pub(crate) const COUNTS: [&str; 4] = [
     "data.epochs=6",
     "model.kind=lr",
     "table.linear_optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",

@@ -1,4 +1,4 @@
-//! Processes that are killed when it hurts most: all of a launch at once, and the trainer while it saves the model.
+//! Processes that are killed when it hurts most: all of a launch at once, and the trainer or a ps while the model is saved.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use rustix::process::{Signal, kill_process};
 use super::drained_launch::settings;
 use super::jobs::{job, one_process};
 use super::launch::start;
-use super::processes::{LONG, Ledger, Run, in_time};
+use super::processes::{LONG, Ledger, Run, in_time, over_too_soon};
 use super::supervise::{Child, child, until_children};
 
 #[test]
@@ -41,10 +41,10 @@ fn saves(folder: &Path) -> bool {
     inside(folder).filter(hidden).any(|hidden| inside(&hidden).any(|file| !name(&file).contains("probe")))
 }
 
-/// Kills the trainer while it saves. Returns false if the model was there before the signal.
-fn is_killed_while_saving(run: &mut Run) -> bool {
+/// Kills `victim` while the trainer saves. Returns false if the model was there before the signal.
+fn is_killed_while_saving(run: &mut Run, victim: &str) -> bool {
     run.until_said("launch", "all members joined");
-    let trainer = child(run, "trainer 0");
+    let victim = child(run, victim);
     let (begun, model) = (Instant::now(), run.folder().join("model"));
     while !saves(run.folder()) {
         if model.exists() {
@@ -52,30 +52,49 @@ fn is_killed_while_saving(run: &mut Run) -> bool {
         }
         assert!(begun.elapsed() < LONG, "it saves no model");
     }
-    kill_process(trainer.id, Signal::KILL).is_ok() && !model.exists()
+    kill_process(victim.id, Signal::KILL).is_ok() && !model.exists()
 }
+
+/// A setting of runs with checkpoints.
+const OFTEN: &str = "checkpoint.rows=4000";
 
 /// A bug: the trainer saved freshly initialised parameters over the model.
 #[test]
 fn a_trainer_that_is_killed_while_it_saves_leaves_the_model_of_an_undisturbed_run() {
+    for more in ["placement.dense=trainer", "placement.dense=ps", OFTEN] {
+        killed_while_the_model_is_saved("trainer 0", more);
+    }
+}
+
+/// The trainer reads the rows of the tables from the ps meanwhile.
+#[test]
+fn a_ps_that_is_killed_while_the_model_is_saved_leaves_the_model_of_an_undisturbed_run() {
+    for (victim, more) in
+        [("ps 0", "placement.dense=trainer"), ("ps 1", "placement.dense=ps"), ("ps 0", OFTEN), ("ps 1", OFTEN)]
+    {
+        killed_while_the_model_is_saved(victim, more);
+    }
+}
+
+/// Kills `victim` while the trainer saves the model of a job with the setting `more`.
+fn killed_while_the_model_is_saved(victim: &str, more: &str) {
     in_time(|_| {
         // So many weights that it takes a while to write them.
         let small = ["placement.readers=1", "placement.ps=2", "model.embedding_dim=64", "model.hidden=[512, 512]"];
         let folder = tempfile::tempdir().unwrap();
-        let often = "checkpoint.rows=4000";
-        for more in ["placement.dense=trainer", "placement.dense=ps", often] {
-            let settings = job(12_000, &[&small[..], &[more]].concat());
-            let mut runs = (0..20).map(|number| {
-                let to = format!("checkpoint.to={}", folder.path().join(format!("checkpoints-{number}")).display());
-                let to = (more == often).then_some(to);
-                start(&settings.iter().cloned().chain(to).collect::<Vec<_>>(), &[])
-            });
-            let mut run = runs.find_map(|mut run| is_killed_while_saving(&mut run).then_some(run));
-            let run = run.as_mut().expect("one of 20 runs is killed while it saves");
-            let log = run.end_well(&["launch"]).remove(0);
-            assert!(log.contains("trainer 0 was killed by signal 9 (SIGKILL): starts it again"), "{log}");
-            let calm: Vec<String> = settings.iter().filter(|s| !s.starts_with("checkpoint.")).cloned().collect();
-            assert_eq!(run.model().difference(&one_process(&calm).0), None, "{more:?}: {log}");
+        let settings = job(12_000, &[&small[..], &[more]].concat());
+        let mut runs = (0..20).map(|number| {
+            let to = format!("checkpoint.to={}", folder.path().join(format!("checkpoints-{number}")).display());
+            let to = (more == OFTEN).then_some(to);
+            start(&settings.iter().cloned().chain(to).collect::<Vec<_>>(), &[])
+        });
+        let mut run = runs.find_map(|mut run| is_killed_while_saving(&mut run, victim).then_some(run));
+        let run = run.as_mut().expect("one of 20 runs is killed while it saves");
+        let log = run.end_well(&["launch"]).remove(0);
+        if !log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")) {
+            over_too_soon(&log);
         }
+        let calm: Vec<String> = settings.iter().filter(|s| !s.starts_with("checkpoint.")).cloned().collect();
+        assert_eq!(run.model().difference(&one_process(&calm).0), None, "{victim}, {more:?}: {log}");
     });
 }

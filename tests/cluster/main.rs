@@ -22,6 +22,7 @@ mod metrics;
 mod processes;
 mod refusals;
 mod relay;
+mod replaced;
 mod requests;
 mod restarts;
 mod supervise;

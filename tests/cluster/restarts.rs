@@ -6,6 +6,7 @@
 use rustix::process::Signal;
 
 use super::bits::Bits;
+use super::checkpoints::COUNTS;
 use super::jobs::{one_process, rows};
 use super::processes::{Ended, Ledger, Run, in_time};
 
@@ -177,5 +178,21 @@ fn one_of_two_trainers_that_read_by_themselves_may_be_started_again() {
     for victim in ["trainer 0", "trainer 1"] {
         let (model, _) = restarted(&names, victim, &settings(&placement));
         assert!(model.keys() > 1000);
+    }
+}
+
+/// Without staleness a trainer has one batch under way. It holds nothing that others lack, so the run goes on, and whoever trains on the
+/// rest of its rows, the table has every row once.
+#[test]
+fn one_of_two_trainers_that_look_up_fresh_rows_may_be_started_again() {
+    let names = ["ps 0", "trainer 0", "trainer 1"];
+    let placement = ["placement.ps=1", "placement.trainers=2", "placement.dense=ps", "train.staleness=0"];
+    let mut settings = settings(&[&COUNTS[..], &placement, &["data.epochs=2"]].concat());
+    // The last batch, too, has a power of two of rows.
+    settings.push(format!("data.train={}", rows(2 * ROWS).display()));
+    for (victim, windows) in [("trainer 0", 1), ("trainer 1", 3)] {
+        let (model, log) = restarted_after(windows, 4 * ROWS, &names, victim, &settings);
+        let difference = model.difference_of_rows(&one_process(&settings).0);
+        assert_eq!(difference, None, "{victim} was killed after {windows} windows: {log}");
     }
 }

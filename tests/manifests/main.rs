@@ -9,8 +9,9 @@ mod references;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-use objects::{Objects, Pod, built, folder, secret};
+use objects::{Objects, Pod, built, folder, secret, text};
 use references::mistakes;
 
 const OVERLAYS: [&str; 3] = ["base", "gpu", "local"];
@@ -78,6 +79,29 @@ fn the_certificate_holds_for_every_pod_that_listens_and_for_no_other_namespace()
     assert!(token.trim().len() >= 32, "{token}");
     let another = self::secret("forebay").unwrap();
     assert_ne!(another.value("token"), secret.value("token"), "each run has its own");
+}
+
+/// The command of the probe, with another process in the place of the reader.
+#[test]
+fn a_reader_that_is_stopped_fails_its_probe() {
+    let objects = overlay("base");
+    let reader = objects.pods().into_iter().find(|pod| pod.role() == "reader").unwrap();
+    let command = reader.containers()[0]["livenessProbe"]["exec"]["command"].as_array().unwrap();
+    let mut process = Command::new("sleep").arg("120").spawn().unwrap();
+    let id = process.id();
+    let words: Vec<String> =
+        command.iter().map(|word| text(word).replace("/proc/1/", &format!("/proc/{id}/"))).collect();
+    assert!(words.iter().any(|word| word.contains(&format!("/proc/{id}/"))), "{words:?}");
+    let passes = || Command::new(&words[0]).args(&words[1..]).status().unwrap().success();
+    for (signal, expected) in [("-CONT", true), ("-STOP", false), ("-CONT", true)] {
+        assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+        let begun = Instant::now();
+        while passes() != expected {
+            assert!(begun.elapsed() < Duration::from_secs(60), "after kill {signal} the probe does not say {expected}");
+        }
+    }
+    process.kill().unwrap();
+    process.wait().unwrap();
 }
 
 #[test]
@@ -150,6 +174,19 @@ fn every_broken_line_is_named_in_an_error() {
             "port: flight\n            periodSeconds: 2",
             "port: fligt\n            periodSeconds: 2",
             "port fligt",
+        ),
+        ("base/ps.yaml", "path: /livez", "path: /healthz", "https /livez"),
+        (
+            "base/trainer.yaml",
+            "            terminationGracePeriodSeconds: 30\n",
+            "",
+            "as much time to end as one that drains",
+        ),
+        (
+            "base/reader.yaml",
+            "exec:\n              command: [sh, -c, \"! grep -q '^State:.T' /proc/1/status\"]",
+            "tcpSocket:\n              port: 7600",
+            "by a command",
         ),
         ("base/ps.yaml", "replicas: 2", "replicas: 3", "placement.ps"),
         ("base/ps.yaml", "forebay-ps-0.forebay-ps.$", "forebay-ps-0.forebay-pss.$", "FOREBAY_COORDINATOR"),

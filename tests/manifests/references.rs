@@ -89,6 +89,23 @@ fn names(objects: &Objects, pod: &Pod<'_>, wrong: &mut Vec<String>) {
             wrong.push("readiness is not asked at https /healthz".to_owned());
         }
     }
+    alive(pod, wrong);
+}
+
+/// A process that is stopped must fail its probe, and not get the time of a drain. An open port says nothing.
+fn alive(pod: &Pod<'_>, wrong: &mut Vec<String>) {
+    let probe = &pod.containers()[0]["livenessProbe"];
+    let http = &probe["httpGet"];
+    if pod.listens() && (http["path"] != "/livez" || http["scheme"] != "HTTPS") {
+        wrong.push("liveness is not asked at https /livez".to_owned());
+    }
+    if !pod.listens() && !probe["exec"]["command"].is_array() {
+        wrong.push("liveness is not asked by a command".to_owned());
+    }
+    let seconds = |of: &Value| of["terminationGracePeriodSeconds"].as_i64();
+    if seconds(probe).is_none_or(|time| Some(time) >= seconds(pod.spec())) {
+        wrong.push("a process that does not answer has as much time to end as one that drains".to_owned());
+    }
 }
 
 /// Mounted objects must exist and have the keys that are mounted.

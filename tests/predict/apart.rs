@@ -30,12 +30,19 @@ struct Running {
 
 impl Running {
     fn start(dir: &Path, model: &Path, data: &Path, more: &[&str]) -> Self {
+        Self::start_program(Path::new(env!("CARGO_BIN_EXE_forebay")), dir, model, data, more)
+    }
+
+    /// The same with this file of the program.
+    fn start_program(program: &Path, dir: &Path, model: &Path, data: &Path, more: &[&str]) -> Self {
         let results = dir.join("results");
         // Those of the try before.
         let _ = fs::remove_dir_all(&results);
         fs::create_dir(&results).unwrap();
         let out = results.join("scores");
-        let run = common::Background::start(&mut common::forebay(&[&arguments(model, data, &out)[..], more].concat()));
+        let mut command = Command::new(program);
+        command.args([&arguments(model, data, &out)[..], more].concat()).env_remove("FOREBAY_LOG");
+        let run = common::Background::start(&mut command);
         Self { results, run }
     }
 
@@ -104,13 +111,19 @@ fn text_and_output_as_csv_are_the_same_byte_by_byte() {
 /// Does this to the readers of a prediction when scores of some rows are written: `harm` returns false if it came too late. The prediction
 /// must say `expected`, and lose and double no row.
 fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
+    readers_of_program_survive(|| env!("CARGO_BIN_EXE_forebay").into(), harm, expected);
+}
+
+/// The same with the file of the program that `program` returns.
+fn readers_of_program_survive(program: impl Fn() -> PathBuf, harm: impl Fn(&[u32]) -> bool, expected: &str) {
     let dir = tempfile::tempdir().unwrap();
     let (_, folder) = model(dir.path(), &["model.kind=lr"]);
     let data = copies(&common::parquet(dir.path(), 4000, 20_000), 40);
     let options = ["--keep", "C1,I1", "--set", "placement.lease_seconds=10"];
     let (rows, _) = predict(&folder, &data, &options);
     let survived = (0..20).any(|_| {
-        let mut running = Running::start(dir.path(), &folder, &data, &[&options[..], &["--readers", "2"]].concat());
+        let options = [&options[..], &["--readers", "2"]].concat();
+        let mut running = Running::start_program(&program(), dir.path(), &folder, &data, &options);
         running.run.wait_for("all members joined", 1);
         if !running.has_scores() || !harm(&children(running.run.id())) {
             return false;
@@ -127,6 +140,24 @@ fn readers_survive(harm: impl Fn(&[u32]) -> bool, expected: &str) {
 fn a_reader_that_is_killed_is_started_again_and_no_row_is_lost_or_doubled() {
     let again = "was killed by signal 9 (SIGKILL): starts it again in 0.5 s (restart 1 of 10)";
     readers_survive(|readers| readers.first().is_some_and(|&reader| signal(reader, "-KILL")), again);
+}
+
+/// A bug: the prediction ended with "No such file or directory".
+#[test]
+fn a_reader_is_started_again_if_the_file_of_the_program_was_removed() {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = folder.path().join("scores");
+    // A copy would be open for writing in processes that other tests start at the same time, and could not be started then.
+    let link = || {
+        let _ = fs::remove_file(&program);
+        fs::hard_link(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();
+        program.clone()
+    };
+    let kill = |readers: &[u32]| {
+        fs::remove_file(&program).unwrap();
+        readers.first().is_some_and(|&reader| signal(reader, "-KILL"))
+    };
+    readers_of_program_survive(link, kill, "starts it again in 0.5 s (restart 1 of 10)");
 }
 
 #[test]

@@ -125,8 +125,9 @@ impl Slurm {
     }
 
     fn environment(&self, mut command: Command) -> Command {
-        // Look for a ps that has moved every second, not twice a minute.
-        command.env("SLURM_CONF", self.dir.join("etc/slurm.conf")).env("FOREBAY_LOOK_SECONDS", "1");
+        // Look for a ps that has moved every second, not twice a minute. Start a program that was killed again at once.
+        command.env("SLURM_CONF", self.dir.join("etc/slurm.conf"));
+        command.env("FOREBAY_LOOK_SECONDS", "1").env("FOREBAY_RESTART_SECONDS", "0");
         command
     }
 }

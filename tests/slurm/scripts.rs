@@ -25,10 +25,15 @@ echo drained
 type Said = BTreeMap<String, String>;
 
 fn up(nodes: u32) -> (Slurm, PathBuf, PathBuf) {
+    up_with(nodes, STAND_IN)
+}
+
+/// The same with another script as the program.
+fn up_with(nodes: u32, script: &str) -> (Slurm, PathBuf, PathBuf) {
     let slurm = Slurm::up(nodes);
     let (job, program) = (slurm.shared().join("job.toml"), slurm.shared().join("stand-in"));
     std::fs::write(&job, "seed = 1\n").unwrap();
-    std::fs::write(&program, STAND_IN).unwrap();
+    std::fs::write(&program, script).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     (slurm, job, program)
 }
@@ -47,6 +52,11 @@ fn starts(run: &Run, name: &str) -> Vec<Said> {
 /// Waits for the process's start number `count` (from 1).
 fn start(run: &Run, name: &str, count: usize) -> Said {
     wait_until(&format!("start {count} of {name}"), || starts(run, name).get(count - 1).cloned())
+}
+
+/// Sends this start of a process a signal.
+fn signal(start: &Said, signal: &str) {
+    assert!(Command::new("kill").args([signal, &start["pid"]]).status().unwrap().success());
 }
 
 fn drained_once(run: &Run, name: &str) {
@@ -180,7 +190,7 @@ fn a_requeued_ps_is_found_again() {
         tasks.iter().any(|task| task.job == run.ps && task.state == "PENDING").then_some(())
     });
     // The reader has given up the coordinator, with the exit code of an external fault; the trainer still waits for it.
-    assert!(Command::new("kill").args(["-USR1", &reader["pid"]]).status().unwrap().success());
+    signal(&reader, "-USR1");
     wait_until("the reader waits", || run.log("reader-0").contains("waiting for the ps job").then_some(()));
     slurm.start_requeued_now();
     let back = start(&run, "ps-0", 2);
@@ -193,6 +203,50 @@ fn a_requeued_ps_is_found_again() {
     assert_ne!(back["coordinator"], reader["coordinator"]);
     assert!(run.log("trainer-0").contains("was started again, and so is this"), "{}", run.log("trainer-0"));
     assert!(!run.log("reader-0").contains("was started again, and so is this"), "{}", run.log("reader-0"));
+}
+
+/// A bug: the task ended, and with the task of a ps or of a trainer the run.
+#[test]
+fn a_process_that_is_killed_is_started_again_in_its_place() {
+    let (slurm, job, program) = up(3);
+    let run = slurm.submit(&job, &program, &[]);
+    let before = slurm.all_run(3);
+    for name in ["reader-0", "trainer-0", "ps-0"] {
+        let mut killed = start(&run, name, 1);
+        assert!(!killed["arguments"].contains("--resume"), "{killed:?}");
+        for (number, (by, said)) in [("-KILL", "9 (SIGKILL)"), ("-SEGV", "11 (SIGSEGV)")].into_iter().enumerate() {
+            signal(&killed, by);
+            let again = start(&run, name, 2 + number);
+            for same in ["rank", "node", "coordinator", "starts"] {
+                assert_eq!(again[same], killed[same], "{same} of {name}");
+            }
+            assert!(again["arguments"].contains("--resume"), "{again:?}");
+            let said = format!("was killed by signal {said}: starts it again in 0 s (restart {} of 10)", 1 + number);
+            // Standard error may be later in the log than standard output.
+            wait_until(&format!("{name} says `{said}`"), || run.log(name).contains(&said).then_some(()));
+            killed = again;
+        }
+    }
+    assert_eq!(slurm.all_run(3), before, "no task has ended");
+    // One that is told to end is not started again.
+    signal(&start(&run, "reader-0", 3), "-TERM");
+    drained_once(&run, "reader-0");
+    wait_until("its task has ended", || (slurm.tasks().len() == 2).then_some(()));
+}
+
+#[test]
+fn a_process_that_is_always_killed_ends_after_ten_restarts() {
+    let (slurm, job, program) = up_with(3, "#!/bin/sh\nkill -9 $$\n");
+    let run = slurm.submit(&job, &program, &[]);
+    wait_until("all jobs have ended", || slurm.tasks().is_empty().then_some(()));
+    let said = slurm.run("scontrol", &["show", "job", &run.ps.to_string()]);
+    assert!(said.contains("JobState=FAILED") && said.contains("ExitCode=137:0"), "{said}");
+    let said = run.log("ps-0");
+    assert_eq!(said.matches(": starts it again in 0 s").count(), 10, "{said}");
+    assert!(
+        said.contains("killed by signal 9 (SIGKILL); it is not started again, because it has had 10 restarts"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -1,17 +1,22 @@
-//! `GET /healthz`, and the end of a server.
+//! `GET /healthz` and `GET /livez`, and the end of a server.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use forebay_net::Message;
+use forebay_net::{Limits, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::common::{LONG, Toys};
+use crate::common::{Files, LONG, Toys};
 
 async fn ask(address: &str) -> String {
+    get(address, "/healthz").await
+}
+
+async fn get(address: &str, path: &str) -> String {
     let mut socket = TcpStream::connect(address).await.unwrap();
-    socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes()).await.unwrap();
     let mut said = String::new();
     socket.read_to_string(&mut said).await.unwrap();
     said
@@ -27,6 +32,16 @@ async fn health_says_what_is_waited_for_and_then_ok() {
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("waiting: 2 of 3 readers\n"), "{said}");
     toys.health.ready();
     let said = ask(&toys.address()).await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.contains("\r\nok\n"), "{said}");
+}
+
+/// Kubernetes must not kill a process that waits for others.
+#[tokio::test]
+async fn a_process_that_waits_is_alive_and_needs_no_token_to_say_so() {
+    let files = Files::new();
+    let toys = Toys::start(&files.token("open-sesame"), &Limits::default()).await;
+    toys.health.waiting("2 of 3 readers");
+    let said = get(&toys.address(), "/livez").await;
     assert!(said.starts_with("HTTP/1.1 200") && said.contains("\r\nok\n"), "{said}");
 }
 

@@ -76,11 +76,16 @@ impl Child {
     }
 
     /// Starts the process if it is time. It ends with the thread that calls this: the program's main thread.
+    ///
+    /// # Errors
+    /// The process could not be started and does not run. Schedule another start, or give it up.
     pub(super) fn start_if_due(&mut self, now: Instant, output: &Output) -> Result<(), Fault> {
         let State::Waits(due) = self.state else { return Ok(()) };
         if now < due {
             return Ok(());
         }
+        // The time of a start that fails, too: the waits grow.
+        self.started = now;
         let name = &self.name;
         if self.was_started_again {
             self.command.args(self.added.drain(..));
@@ -92,9 +97,16 @@ impl Child {
         };
         let mut child = child.map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        (self.state, self.started) = (State::Runs(child), now);
-        out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out))?;
-        err.map_or(Ok(()), |err| output.merge(name, Stream::Err, err))
+        let out = out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out));
+        let merged = out.and_then(|()| err.map_or(Ok(()), |err| output.merge(name, Stream::Err, err)));
+        if let Err(fault) = merged {
+            // Its log would be lost.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(fault.context(format!("cannot start {name}")));
+        }
+        self.state = State::Runs(child);
+        Ok(())
     }
 
     /// How the process ended, once after each end.
@@ -278,5 +290,19 @@ mod tests {
         let waits: Vec<f64> = (0..7).map(|_| child.start_again(now).as_secs_f64()).collect();
         assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
         assert_eq!(child.start_again(now + RECOVERED).as_secs_f64(), 0.5, "it has run for long");
+    }
+
+    #[test]
+    fn the_waits_of_a_process_that_has_run_for_long_and_cannot_be_started_grow() {
+        let mut child = Child::new("reader", 0, Command::new("/no/such/program"));
+        let (output, mut now) = (Output::start(false).unwrap(), Instant::now() + RECOVERED);
+        for wait in [0.5, 1.0, 2.0] {
+            let fault = child.start_if_due(now, &output).unwrap_err();
+            assert_eq!(fault.to_string(), "cannot start reader 0: No such file or directory (os error 2)");
+            assert!(!child.is_over());
+            assert_eq!(child.start_again(now).as_secs_f64(), wait);
+            assert!(child.start_if_due(now, &output).is_ok(), "it is not time");
+            now += Duration::from_secs_f64(wait);
+        }
     }
 }

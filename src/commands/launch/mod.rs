@@ -2,8 +2,8 @@
 //!
 //! `child.rs` starts a process and says how it ended, `supervisor.rs` decides what to do then, `restarts.rs` limits restarts, `output.rs`
 //! merges the output of all processes, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator, `token.rs`
-//! holds the token of the run, `memory_file.rs` the files of the token and the job, `nodes.rs` binds processes to NUMA nodes,
-//! `out_of_memory.rs` finds out whether the kernel killed a process. `readers.rs` starts the readers of `forebay predict`.
+//! holds the token of the run, `memory_file.rs` the files of the token and the job, `program.rs` the program, `nodes.rs` binds processes
+//! to NUMA nodes, `out_of_memory.rs` finds out whether the kernel killed a process. `readers.rs` starts the readers of `forebay predict`.
 
 mod child;
 mod memory_file;
@@ -11,6 +11,7 @@ mod nodes;
 mod out_of_memory;
 mod output;
 mod port;
+mod program;
 mod readers;
 mod restarts;
 mod supervisor;
@@ -19,7 +20,6 @@ mod watch;
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use crate::{Fault, Job};
@@ -30,6 +30,7 @@ use self::memory_file::MemoryFile;
 use self::nodes::Nodes;
 use self::output::Output;
 use self::port::free_address;
+use self::program::RunningProgram;
 pub(super) use self::readers::Readers;
 use self::supervisor::Supervisor;
 use self::token::Token;
@@ -63,7 +64,7 @@ pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
     /// The most restarts of processes that were killed, hang or ended with exit code 3. The count begins anew when the run has trained for
-    /// ten minutes after a restart. Processes that end within 5 s count once.
+    /// ten minutes after a restart. Processes that end within 5 s count once. A restart that fails counts, too.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
     /// Do not bind processes to NUMA nodes. By default, if all nodes have the same number of cores and of trainers, `launch` binds each
@@ -92,7 +93,9 @@ impl Launch {
         let job_file = copy.as_ref().map(MemoryFile::path);
         let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
-        let children = self.children(&job, job_file.as_deref(), logs, &token, &coordinator)?;
+        // Held until all processes have ended: they are started again from it.
+        let program = RunningProgram::find()?;
+        let children = self.children(&program, &job, job_file.as_deref(), logs, &token, &coordinator);
         let security = SecurityFiles { token_file: Some(token.file()), ..job.network.security_files() };
         let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
         let first = children.first().map_or_else(String::new, |child| child.name.clone());
@@ -119,14 +122,13 @@ impl Launch {
     /// The processes of the job, not started yet. Those that others connect to come first, and the coordinator is the first of them.
     fn children(
         &self,
+        program: &RunningProgram,
         job: &Job,
         job_file: Option<&Path>,
         logs: &Logs,
         token: &Token,
         coordinator: &str,
-    ) -> Result<Vec<Child>, Fault> {
-        let cannot = |what: &str| Fault::external(format!("cannot {what}"));
-        let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
+    ) -> Vec<Child> {
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
         // All processes of this run give a batch the same trace; other runs give it other traces.
@@ -139,7 +141,7 @@ impl Launch {
             // Comes after the settings of the user, which may say how many cores all processes have together.
             let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
             for rank in 0..count {
-                let mut command = Command::new(&program);
+                let mut command = program.command();
                 command.args(logs.arguments()).args(["role", role]).args(job_file);
                 for setting in settings.iter().chain([&cores]) {
                     command.args(["--set", setting]);
@@ -180,6 +182,6 @@ impl Launch {
                 children.push(child);
             }
         }
-        Ok(children)
+        children
     }
 }

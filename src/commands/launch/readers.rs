@@ -1,7 +1,6 @@
 //! The readers of a prediction, as child processes of the process that scores.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::Fault;
@@ -12,9 +11,10 @@ use crate::stop::Stop;
 use super::child::{Child, fault_of_end, how, may_start_again};
 use super::output::{Output, pause};
 use super::port::free_address;
+use super::program::RunningProgram;
 use super::token::Token;
 
-/// The most restarts of readers that were killed, ended with exit code 3 or were told to end.
+/// The most restarts of readers that were killed, ended with exit code 3 or were told to end. One that fails counts, too.
 const MOST_RESTARTS: u32 = 10;
 
 /// If the readers have ended because the run has failed, the process that scores hears why within this time.
@@ -30,6 +30,8 @@ pub(crate) struct Readers {
     restarts: u32,
     /// A reader that is silent for longer hangs.
     most_silence: Duration,
+    /// Also readers that are started again run it.
+    program: RunningProgram,
     output: Output,
     token: Token,
     address: String,
@@ -47,6 +49,7 @@ impl Readers {
             children: Vec::new(),
             restarts: 0,
             most_silence,
+            program: RunningProgram::find()?,
             output: Output::start(logs.is_json())?,
             token: Token::new()?,
             address: free_address()?,
@@ -66,39 +69,45 @@ impl Readers {
     }
 
     /// Adds a reader with the arguments `arguments` of this program; [`look`](Self::look) starts it.
-    pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) -> Result<(), Fault> {
-        let program = std::env::current_exe();
-        let program = program.map_err(|e| Fault::external("cannot find this program").because(e))?;
-        let mut command = Command::new(program);
+    pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) {
+        let mut command = self.program.command();
         command.args(arguments);
         // These processes talk to each other on this machine only, and the token is enough.
         for certificate in ["FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"] {
             command.env_remove(certificate);
         }
         self.children.push(Child::new("reader", rank, command));
-        Ok(())
     }
 
     /// Starts readers, also again, and kills `silent` ones that hang. Called several times a second, by the program's main thread, while
     /// rows are left.
     ///
     /// # Errors
-    /// All readers have ended, and no more are started.
+    /// A reader could not be started for the first time; or all readers have ended, and no more are started.
     pub(crate) fn look(&mut self, silent: &[String]) -> Result<(), Fault> {
         let now = Instant::now();
         for child in &mut self.children {
-            child.start_if_due(now, &self.output)?;
+            let failed = child.start_if_due(now, &self.output).err();
             child.kill_if_silent(silent, self.most_silence, now);
-            let Some(status) = child.has_ended()? else { continue };
-            let ended = format!("{} {}", child.name, how(status));
-            // A reader that was told to end leaves without a fault. Rows are left, and no process but this one starts readers.
-            if (status.success() || may_start_again(status)) && self.restarts < MOST_RESTARTS {
+            let (ended, again, fault) = match failed {
+                Some(fault) if !child.was_started_again() => return Err(fault),
+                Some(fault) => (fault.to_string(), true, fault),
+                None => {
+                    let Some(status) = child.has_ended()? else { continue };
+                    let ended = format!("{} {}", child.name, how(status));
+                    // A reader that was told to end leaves without a fault. Rows are left, and no process but this one starts readers.
+                    let again = status.success() || may_start_again(status);
+                    let fault = fault_of_end(status, &ended);
+                    (ended, again, fault)
+                }
+            };
+            if again && self.restarts < MOST_RESTARTS {
                 self.restarts += 1;
                 let wait = child.start_again(now).as_secs_f64();
                 tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {MOST_RESTARTS})", self.restarts);
             } else {
                 tracing::warn!("{ended}: does not start it again");
-                let fault = fault_of_end(status, &ended);
+                child.give_up();
                 if self.ended.as_ref().is_none_or(|first| may_pass(first) && !may_pass(&fault)) {
                     self.ended = Some(fault);
                 }
@@ -143,4 +152,77 @@ impl Readers {
 /// Whether another try may help.
 fn may_pass(fault: &Fault) -> bool {
     fault.domain == Domain::External
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A reader whose program is gone after its first start: it stands for a machine that has no room for a process. `restarts` were there
+    /// before. Returns the place of the program, and that of a file which the second start makes.
+    fn reader_without_program(dir: &std::path::Path, restarts: u32) -> (Readers, PathBuf, PathBuf) {
+        let (shell, gone, again) = (dir.join("shell"), dir.join("gone"), dir.join("again"));
+        symlink("/bin/sh", &shell).unwrap();
+        let second = format!("if [ -e {} ]; then touch {}; exec sleep 60; fi", gone.display(), again.display());
+        let mut command = Command::new(&shell);
+        command.args(["-c", &format!("{second}; rm {}; touch {}; exit 3", shell.display(), gone.display())]);
+        let readers = Readers {
+            children: vec![Child::new("reader", 0, command)],
+            restarts,
+            most_silence: Duration::from_secs(60),
+            program: RunningProgram::find().unwrap(),
+            output: Output::start(false).unwrap(),
+            token: Token::new().unwrap(),
+            address: String::new(),
+            ended: None,
+            all_ended: None,
+        };
+        (readers, shell, again)
+    }
+
+    /// A bug: the prediction ended with the fault of the restart.
+    #[test]
+    fn a_restart_that_fails_is_tried_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut readers, shell, again) = reader_without_program(dir.path(), 0);
+        let begun = Instant::now();
+        while !again.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the reader is not started again");
+            readers.look(&[]).unwrap();
+            // The end of the reader, and a start that failed.
+            if readers.restarts == 2 && !shell.exists() {
+                symlink("/bin/sh", &shell).unwrap();
+            }
+            pause();
+        }
+        assert!(readers.restarts >= 2, "{}", readers.restarts);
+    }
+
+    #[test]
+    fn a_reader_that_cannot_be_started_is_given_up_after_the_last_restart() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut readers, ..) = reader_without_program(dir.path(), MOST_RESTARTS - 2);
+        let begun = Instant::now();
+        let fault = loop {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the reader is not given up");
+            match readers.look(&[]) {
+                Ok(()) => pause(),
+                Err(fault) => break fault,
+            }
+        };
+        let said = "all readers have ended before the last row: cannot start reader 0: No such file or directory";
+        assert!(fault.to_string().starts_with(said), "{fault}");
+        assert_eq!((fault.domain, readers.restarts), (Domain::External, MOST_RESTARTS));
+    }
+
+    #[test]
+    fn a_reader_that_cannot_be_started_at_all_ends_the_prediction_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut readers, shell, _) = reader_without_program(dir.path(), 0);
+        std::fs::remove_file(shell).unwrap();
+        assert!(readers.look(&[]).unwrap_err().to_string().starts_with("cannot start reader 0: "));
+    }
 }

@@ -88,7 +88,12 @@ impl<'a> Supervisor<'a> {
             }
             let now = Instant::now();
             for at in 0..self.children.len() {
-                self.children[at].start_if_due(now, self.output)?;
+                match self.children[at].start_if_due(now, self.output) {
+                    Ok(()) => {}
+                    // The run has not begun, so no process has anything to save.
+                    Err(fault) if !self.children[at].was_started_again() => return Err(fault),
+                    Err(fault) => self.start_again(at, &fault.to_string(), None, now),
+                }
                 if let Some(status) = self.children[at].has_ended()? {
                     self.on_end(at, status, now);
                 }
@@ -147,7 +152,9 @@ impl<'a> Supervisor<'a> {
                 self.end_all(now);
                 self.phase = Phase::Ending(None, now + UNUSED);
             }
-            Phase::Running | Phase::Draining if may_start_again(status) => self.start_again(at, &ended, status, now),
+            Phase::Running | Phase::Draining if may_start_again(status) => {
+                self.start_again(at, &ended, Some(status), now);
+            }
             Phase::Running | Phase::Draining => self.end_run(fault_of_end(status, &ended), now),
             // The process lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
@@ -171,15 +178,26 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn start_again(&mut self, at: usize, ended: &str, status: ExitStatus, now: Instant) {
+    /// Schedules a restart of a process, or ends the run if it has had too many. `ended` names the process and says how it ended, or why
+    /// it could not be started; then there is no `status`.
+    fn start_again(&mut self, at: usize, ended: &str, status: Option<ExitStatus>, now: Instant) {
         match self.restarts.count(&self.children[at].name, ended, now) {
             Ok(restart) => {
                 let wait = self.children[at].start_again(now).as_secs_f64();
                 tracing::warn!("{ended}: starts it again in {wait} s ({restart})");
             }
             // While the run drains, the coordinator gives up the rows of a reader that is lost.
-            Err(why) if self.phase == Phase::Draining && self.children[at].is_reader => tracing::warn!("{why}"),
-            Err(why) => self.end_run(fault_of_end(status, &why), now),
+            Err(why) if self.phase == Phase::Draining && self.children[at].is_reader => {
+                tracing::warn!("{why}");
+                self.children[at].give_up();
+            }
+            Err(why) => {
+                let fault = match status {
+                    Some(status) => fault_of_end(status, &why),
+                    None => Fault::external(why),
+                };
+                self.end_run(fault, now);
+            }
         }
     }
 
@@ -244,7 +262,8 @@ mod tests {
     use super::*;
     use crate::net::SecurityFiles;
     use crate::pipelines::cluster::StatusClient;
-    use std::path::PathBuf;
+    use std::os::unix::fs::symlink;
+    use std::path::{Path, PathBuf};
     use std::process::Command;
     use std::thread::JoinHandle;
 
@@ -255,16 +274,22 @@ mod tests {
 
     /// The same. The user may stop it.
     fn supervised_until(stop: &Stop, scripts: &[(&str, &str)]) -> Result<Ended, Fault> {
-        let children = scripts.iter().map(|(role, script)| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            Child::new(role, 0, command)
-        });
+        supervise(stop, scripts.iter().map(|(role, script)| child(role, "sh".as_ref(), script)).collect(), 10)
+    }
+
+    /// A process that a shell at this path runs.
+    fn child(role: &str, shell: &Path, script: &str) -> Child {
+        let mut command = Command::new(shell);
+        command.args(["-c", script]);
+        Child::new(role, 0, command)
+    }
+
+    fn supervise(stop: &Stop, children: Vec<Child>, most_restarts: u32) -> Result<Ended, Fault> {
         let long = Duration::from_secs(60);
         let nothing = StatusClient::new("launch", "127.0.0.1:1", &SecurityFiles::default()).unwrap();
         let watch = Watch::start(nothing, "ps 0".into(), long).unwrap();
         let output = Output::start(false).unwrap();
-        Supervisor::new(children.collect(), 10, &output, watch, long).run(stop)
+        Supervisor::new(children, most_restarts, &output, watch, long).run(stop)
     }
 
     /// A thread that asks for a drain once all processes have made their files.
@@ -379,5 +404,51 @@ mod tests {
         let ended = supervised(&[("ps", &format!("{twice}; sleep .5")), ("trainer", &twice), ("reader", &reader)]);
         assert_eq!(ended.unwrap(), Ended::Done);
         assert!(std::fs::read_to_string(&mark).unwrap().starts_with("x\nx\n"));
+    }
+
+    /// A bug: all processes were killed at once, perhaps while they saved.
+    #[test]
+    fn a_start_that_fails_counts_as_a_restart_and_the_others_end_in_their_own_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let (shell, ready, saved) = (file("shell"), file("ready"), file("saved"));
+        symlink("/bin/sh", &shell).unwrap();
+        let waits = "for i in $(seq 600); do sleep .1; done";
+        let ps = format!("trap 'sleep .5; touch {}; exit 0' TERM; touch {}; {waits}", saved.display(), ready.display());
+        let until_ready = format!("for i in $(seq 600); do [ -e {} ] && break; sleep .1; done", ready.display());
+        // A program that is gone stands for a machine that has no room for a process.
+        let reader = format!("{until_ready}; rm {}; exit 3", shell.display());
+        let children = vec![
+            child("ps", "sh".as_ref(), &ps),
+            child("trainer", "sh".as_ref(), waits),
+            child("reader", &shell, &reader),
+        ];
+        let failed = supervise(&Stop::default(), children, 2).unwrap_err();
+        let said = failed.to_string();
+        assert!(said.starts_with("cannot start reader 0: No such file or directory"), "{said}");
+        assert!(said.contains("the run has had 2 restarts"), "{said}");
+        assert!(said.ends_with("the first restart was because reader 0 ended with exit code 3"), "{said}");
+        assert_eq!(failed.domain, crate::actors::Domain::External);
+        assert!(saved.exists(), "the ps was killed before it had saved");
+    }
+
+    #[test]
+    fn a_process_that_could_not_be_started_for_a_while_is_started_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        let (shell, gone, again) = (file("shell"), file("gone"), file("again"));
+        symlink("/bin/sh", &shell).unwrap();
+        let until = |mark: &Path| format!("for i in $(seq 600); do [ -e {} ] && break; sleep .1; done", mark.display());
+        // Comes back after the first try.
+        let ps = format!("{}; sleep 1; ln -s /bin/sh {}; {}", until(&gone), shell.display(), until(&again));
+        let second = format!("if [ -e {} ]; then touch {}; exec sleep 60; fi", gone.display(), again.display());
+        let reader = format!("{second}; rm {}; touch {}; exit 3", shell.display(), gone.display());
+        let children = vec![
+            child("ps", "sh".as_ref(), &ps),
+            child("trainer", "sh".as_ref(), &until(&again)),
+            child("reader", &shell, &reader),
+        ];
+        assert_eq!(supervise(&Stop::default(), children, 10).unwrap(), Ended::Done);
+        assert!(again.exists(), "the reader was not started again");
     }
 }

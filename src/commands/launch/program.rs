@@ -1,0 +1,62 @@
+//! The program that runs, as the program of child processes. They are the same program, also if another one is at its path meanwhile, or
+//! none.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Fault;
+
+/// This program, held open. Its commands can be started while this exists.
+pub(super) struct RunningProgram {
+    file: File,
+    /// Where it was at its start.
+    path: PathBuf,
+}
+
+impl RunningProgram {
+    /// The program of this process.
+    pub(super) fn find() -> Result<Self, Fault> {
+        let cannot = |e: io::Error| Fault::external("cannot find this program").because(e);
+        let path = std::env::current_exe().map_err(cannot)?;
+        // Without reading it: a program may be executable only.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open("/proc/self/exe").map_err(cannot)?;
+        Ok(Self { file, path })
+    }
+
+    /// A command of this program. Lists of processes show the path, but the name of its process is the number of a file until the process
+    /// takes another one ([`parent::end_with`](crate::parent::end_with)).
+    pub(super) fn command(&self) -> Command {
+        // The kernel finds the file before it closes it for the new program.
+        let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        command.arg0(&self.path);
+        command
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_removed_can_be_started() {
+        let dir = tempfile::tempdir_in(std::env::current_exe().unwrap().parent().unwrap()).unwrap();
+        let path = dir.path().join("program");
+        // A copy would be open for writing in processes that other tests start at the same time.
+        std::fs::hard_link(std::env::current_exe().unwrap(), &path).unwrap();
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(&path).unwrap();
+        let program = RunningProgram { file, path };
+        for removed in [false, true] {
+            if removed {
+                std::fs::remove_file(&program.path).unwrap();
+            }
+            let output = program.command().arg("--list").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("a_program_that_is_removed_can_be_started"), "{output:?}");
+        }
+    }
+}
