@@ -4,7 +4,7 @@
 //! | store | while it is written | how it appears |
 //! |---|---|---|
 //! | local | a hidden folder beside it | flushed to the disk, then one rename; a folder to be replaced is exchanged |
-//! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `renamed`) |
+//! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `two_renames`) |
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
 mod above;
@@ -18,6 +18,7 @@ mod local;
 mod place;
 mod renamed;
 mod stop;
+mod two_renames;
 mod within;
 mod writer;
 
@@ -160,6 +161,18 @@ fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
     match &folder.at {
         Opened::Store(place) if place.renames => renamed::put_back(place),
         _ => Ok(true),
+    }
+}
+
+impl OpenFolder {
+    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it; and the command that puts it back. `None`, too, if the store does not say.
+    #[must_use]
+    pub fn replaced(&self) -> Option<(String, String)> {
+        match &self.at {
+            Opened::Store(place) if place.renames => renamed::replaced(place),
+            Opened::Store(_) => None,
+            Opened::Local(place) => local::replaced(place),
+        }
     }
 }
 
