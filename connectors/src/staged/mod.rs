@@ -3,7 +3,7 @@
 //!
 //! | store | while it is written | how it appears |
 //! |---|---|---|
-//! | local | a hidden folder beside it | flushed to the disk, then one rename; a folder to be replaced is exchanged |
+//! | local | a hidden folder beside it | flushed to the disk, then one rename; to replace one, an exchange or two renames (see `local`) |
 //! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `two_renames`) |
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
@@ -16,6 +16,7 @@ mod flat;
 mod folder;
 mod local;
 mod place;
+mod rename_flags;
 mod renamed;
 mod stop;
 mod two_renames;
@@ -156,16 +157,18 @@ fn open(folder: &Folder) -> Result<OpenFolder, Fault> {
     Ok(open)
 }
 
-/// See [`renamed::put_back`]; other stores have nothing to put back, and no folders that a probe makes.
+/// See [`renamed::put_back`]; stores without renames have nothing to put back. Only on HDFS a probe removes the folders that it made.
 fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
     match &folder.at {
         Opened::Store(place) if place.renames => renamed::put_back(place),
-        _ => Ok(true),
+        Opened::Store(_) => Ok(true),
+        Opened::Local(place) => local::put_back(place).map(|()| true),
     }
 }
 
 impl OpenFolder {
-    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it; and the command that puts it back. `None`, too, if the store does not say.
+    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it, or replaces
+    /// it at this moment; and the command that puts it back. `None`, too, if the store does not say.
     #[must_use]
     pub fn replaced(&self) -> Option<(String, String)> {
         match &self.at {
