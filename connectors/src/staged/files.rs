@@ -20,7 +20,7 @@ use super::fail_points::{PointedFile, around, pass};
 use super::folder::{OpenFolder, Opened, StoreFolder, list};
 use super::rename_flags::{FlaggedRename, is_unknown, no_replace};
 use super::writer::FileWriter;
-use super::{flat, renamed};
+use super::{flat, place, renamed};
 use crate::store_error::store_fault;
 
 /// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
@@ -38,6 +38,7 @@ impl OpenFolder {
         self.stop.check(&name)?;
         let writer = match &self.at {
             Opened::Local(path) => {
+                place::check_disk(&self.disks, path)?;
                 let made = fs::create_dir_all(path).and_then(|()| PointedFile::create(&path.join(file)));
                 FileWriter::synced(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?)
             }
@@ -52,6 +53,7 @@ impl OpenFolder {
         let name = self.name(file);
         let made = match &self.at {
             Opened::Local(path) => {
+                place::check_disk(&self.disks, path)?;
                 put_local(path, file, &bytes, no_replace).map_err(|e| fault(&name, "cannot write", e))?
             }
             Opened::Store(folder) => folder.put_new(file, name, Bytes::from(bytes.clone()))?,
