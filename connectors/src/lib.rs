@@ -16,7 +16,7 @@
 //!
 //! Read these files in this order:
 //!
-//! 1. `stores`, `hdfs/`, `s3`, `store_error`: where bytes lie, and how errors become faults.
+//! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: where bytes lie, and how errors become faults.
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
@@ -31,6 +31,7 @@
 mod column_types;
 mod decode_growth;
 mod decode_pool;
+mod disks;
 mod file;
 mod file_source;
 mod format;

@@ -13,6 +13,7 @@ use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
+use crate::disks::TriedDisks;
 use crate::hdfs::{self, HdfsStore};
 use crate::store_error::{io_fault, one_line, unreadable};
 
@@ -29,13 +30,14 @@ struct Shared {
     hdfs: Arc<hdfs::Shared>,
     /// By root, see [`Stores::root`].
     opened: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    disks: TriedDisks,
 }
 
 impl Stores {
     /// Stores that work on the threads of `io`.
     pub fn new(io: IoRuntime) -> Self {
         let hdfs = Arc::new(hdfs::Shared::new(io.clone()));
-        Self(Arc::new(Shared { io, hdfs, opened: Mutex::default() }))
+        Self(Arc::new(Shared { io, hdfs, opened: Mutex::default(), disks: TriedDisks::default() }))
     }
 
     /// The runtime that the stores work on.
@@ -92,6 +94,11 @@ impl Stores {
                 "cannot open `{url}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
             ))),
         }
+    }
+
+    /// The disks of the local folders that outputs were tried in.
+    pub(crate) fn disks(&self) -> &TriedDisks {
+        &self.0.disks
     }
 
     /// The store of a URL of HDFS, with connections of its own.

@@ -16,7 +16,8 @@ use crate::run_end::RunEnd;
 #[serde(deny_unknown_fields, default)]
 pub struct OutputOptions {
     /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. The run writes a staged folder and
-    /// renames it at the end. It replaces an older model. Default: the model is not saved.
+    /// renames it at the end. It replaces an older model. On S3 there is no rename: the manifest of the older model is deleted before the
+    /// uploads of the new one are completed, so a run that is killed between leaves neither. Default: the model is not saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// Whether the model folder also has the state of all optimizers, so that `train.from` continues as if the training had not ended. With

@@ -2,7 +2,8 @@
  *
  * Of the calls of these kinds on files below FOLDER, the FIRST-th to the LAST-th fail with EIO (0 0: none). At the end the number of
  * calls is written to the file COUNT, and the exit code is that of the program. KINDS has letters: o open, r read, w write, s sync,
- * n rename, t stat of a path.
+ * n rename, t stat of a path, x rename with flags, all of which fail with EINVAL, as file systems answer that do not know them. With k
+ * the program is killed at the FIRST-th call instead.
  *
  * The kernel asks this process about each call (seccomp user notification), so that a call fails however the program makes it. It
  * needs no privilege.
@@ -14,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +41,7 @@ static const struct call calls[] = {
     {SYS_pwrite64, 'w', 0, -1, -1},     {SYS_writev, 'w', 0, -1, -1},    {SYS_pwritev, 'w', 0, -1, -1},
     {SYS_copy_file_range, 'w', 2, -1, -1}, {SYS_fsync, 's', 0, -1, -1},  {SYS_fdatasync, 's', 0, -1, -1},
     {SYS_renameat, 'n', -1, 1, 3},      {SYS_renameat2, 'n', -1, 1, 3},  {SYS_statx, 't', 0, 1, -1},
-    {SYS_newfstatat, 't', 0, 1, -1},
+    {SYS_newfstatat, 't', 0, 1, -1},    {SYS_renameat2, 'x', -1, 1, 3},
 #ifdef SYS_open
     {SYS_open, 'o', -1, 0, -1},         {SYS_rename, 'n', -1, 0, 1},
 #endif
@@ -152,7 +154,16 @@ int main(int argc, char **argv) {
             if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked)) continue;
             answer.id = asked.id;
             answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-            if (concerns(&asked, folder) && ++count >= first && count <= last) answer.flags = 0, answer.error = -EIO;
+            if (concerns(&asked, folder)) {
+                int fails = ++count >= first && count <= last;
+                if (fails && strchr(kinds, 'k')) {
+                    /* It does not come back from this call. */
+                    kill(child, SIGKILL);
+                    continue;
+                }
+                int unknown = strchr(kinds, 'x') && asked.data.nr == SYS_renameat2 && asked.data.args[4];
+                if (fails || unknown) answer.flags = 0, answer.error = unknown ? -EINVAL : -EIO;
+            }
             ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
             continue;
         }

@@ -1,4 +1,4 @@
-//! Runs the program on a disk whose calls fail with EIO: `eio.c` says how.
+//! Runs the program on a disk whose calls fail with EIO, or that does not know some of them: `eio.c` says how.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -13,8 +13,9 @@ pub(crate) const ALL: &str = "orwsnt";
 /// Which calls of a run fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fails {
+    /// The letters of `eio.c`: those of [`ALL`], `x` for a disk that knows no renames with flags, `k` for a kill instead of a failure.
     pub(crate) kinds: &'static str,
-    /// The number of the first one, from 1.
+    /// The number of the first one, from 1. 0: none.
     pub(crate) first: u64,
     /// Whether all later ones fail, too.
     pub(crate) and_later: bool,

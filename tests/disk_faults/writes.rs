@@ -14,14 +14,14 @@ use super::sweep::{Case, EIO, names_the_file, sweep};
 /// Calls that write.
 const WRITES: &[&str] = &["w", "s", "n", "o"];
 
-const ROWS: u64 = 2000;
+pub(super) const ROWS: u64 = 2000;
 
 /// Rows, and models of one epoch and two, made once.
-struct Made {
+pub(super) struct Made {
     folder: tempfile::TempDir,
 }
 
-fn made() -> &'static Made {
+pub(super) fn made() -> &'static Made {
     static MADE: OnceLock<Made> = OnceLock::new();
     MADE.get_or_init(|| {
         let made = Made { folder: tempfile::tempdir().unwrap() };
@@ -35,15 +35,15 @@ fn made() -> &'static Made {
 }
 
 impl Made {
-    fn rows(&self) -> PathBuf {
+    pub(super) fn rows(&self) -> PathBuf {
         self.folder.path().join("parquet-0")
     }
 
-    fn model(&self, epochs: u64) -> PathBuf {
+    pub(super) fn model(&self, epochs: u64) -> PathBuf {
         self.folder.path().join(format!("model-{epochs}"))
     }
 
-    fn train(&self, epochs: u64, more: &[&str]) -> Command {
+    pub(super) fn train(&self, epochs: u64, more: &[&str]) -> Command {
         let (data, epochs) = (format!("data.train={}", self.rows().display()), format!("data.epochs={epochs}"));
         let fixed = ["model.kind=lr", "output.retry_for=0s", "train.batch_rows=128", "train.threads=1", &data, &epochs];
         let mut command = common::forebay(&["train"]);
@@ -52,12 +52,12 @@ impl Made {
     }
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(super) fn copy(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
     assert!(copied.success());
 }
 
-fn names(folder: &Path) -> Vec<String> {
+pub(super) fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();

@@ -1,5 +1,5 @@
-//! A model that is trained and cannot be saved, because the disk is full: it is saved when there is room again, elsewhere, or by the run
-//! that goes on from the checkpoint which the first one leaves. No run trains again for it.
+//! A model that is trained and cannot be saved, because the disk is full or was unmounted: it is saved when there is room again, elsewhere,
+//! or by the run that goes on from the checkpoint which the first one leaves. No run trains again for it.
 
 use std::fs;
 use std::path::Path;
@@ -84,6 +84,25 @@ fn a_model_whose_disk_stays_full_is_saved_in_the_working_directory() {
         }
     }
     panic!("no model was tried to be saved again");
+}
+
+/// A bug: the model went to new folders on the disk beneath, and the run ended as if it were saved.
+#[test]
+fn a_model_whose_disk_is_unmounted_during_the_run_is_saved_elsewhere_and_not_on_the_disk_beneath() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let mount_point = disk.0.clone();
+    let place = format!("output.model={}", mount_point.join("models/model").display());
+    let mut run = train(dir.path(), &[&place, "output.on_drain=replace", "data.epochs=1000000"]);
+    let mut run = Background::start(run.args(["--dashboard", "127.0.0.1:0"]));
+    // The place is tried before the first row.
+    assert!(run.has_trained(1.0), "{}", run.output());
+    // Unmounts it.
+    drop(disk);
+    run.signal("-TERM");
+    let text = common::exits(2, run.wait(), &["is not mounted any more", "was saved at"]);
+    assert_eq!(fs::read_dir(mount_point).unwrap().count(), 0, "{text}");
+    assert_eq!(training(&dir.path().join("model.rescued")).ended, RunEnd::Drained);
 }
 
 #[test]

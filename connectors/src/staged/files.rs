@@ -12,13 +12,15 @@ use forebay_actors::Fault;
 use futures::executor::block_on;
 use futures::{Stream, StreamExt, TryStreamExt};
 use object_store::{ListResult, ObjectMeta, ObjectStoreExt, PutMode, PutOptions};
+use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
 use super::folder::{OpenFolder, Opened, StoreFolder, list};
+use super::rename_flags::{FlaggedRename, is_unknown, no_replace};
 use super::writer::FileWriter;
-use super::{flat, renamed};
+use super::{flat, place, renamed};
 use crate::store_error::store_fault;
 
 /// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
@@ -36,6 +38,7 @@ impl OpenFolder {
         self.stop.check(&name)?;
         let writer = match &self.at {
             Opened::Local(path) => {
+                place::check_disk(&self.disks, path)?;
                 let made = fs::create_dir_all(path).and_then(|()| PointedFile::create(&path.join(file)));
                 FileWriter::synced(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?)
             }
@@ -49,7 +52,10 @@ impl OpenFolder {
     pub fn put_new(&self, file: &str, bytes: Vec<u8>) -> Result<bool, Fault> {
         let name = self.name(file);
         let made = match &self.at {
-            Opened::Local(path) => put_local(path, file, &bytes).map_err(|e| fault(&name, "cannot write", e))?,
+            Opened::Local(path) => {
+                place::check_disk(&self.disks, path)?;
+                put_local(path, file, &bytes, no_replace).map_err(|e| fault(&name, "cannot write", e))?
+            }
             Opened::Store(folder) => folder.put_new(file, name, Bytes::from(bytes.clone()))?,
         };
         Ok(made || self.bytes(file, bytes.len() as u64).is_ok_and(|found| found == bytes))
@@ -204,8 +210,10 @@ impl Read for StoreReader {
 }
 
 /// Writes a hidden file, then gives it its name unless the name is taken.
-fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
-    use rustix::fs::{CWD, RenameFlags, renameat_with};
+///
+/// Where the file system does not know `no_replace`, it looks first whether the name is taken: of two processes that give it at the same
+/// moment, both return true, and the file of the later one stays.
+fn put_local(folder: &Path, file: &str, bytes: &[u8], no_replace: FlaggedRename) -> io::Result<bool> {
     fs::create_dir_all(folder)?;
     let hidden = folder.join(format!(".{file}.partial-{}", std::process::id()));
     let place = folder.join(file);
@@ -214,12 +222,11 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
         file.write_all(bytes)?;
         file.sync()?;
         pass(&place, "before rename")?;
-        match renameat_with(CWD, &hidden, CWD, &place, RenameFlags::NOREPLACE) {
+        match no_replace(&hidden, &place) {
             Ok(()) => pass(&place, "after rename")?,
-            Err(rustix::io::Errno::EXIST) => return Ok(false),
-            // A file system without this flag.
-            Err(rustix::io::Errno::INVAL) if place.try_exists()? => return Ok(false),
-            Err(rustix::io::Errno::INVAL) => fs::rename(&hidden, &place)?,
+            Err(Errno::EXIST) => return Ok(false),
+            Err(e) if is_unknown(e) && place.try_exists()? => return Ok(false),
+            Err(e) if is_unknown(e) => fs::rename(&hidden, &place)?,
             Err(e) => return Err(e.into()),
         }
         // The name itself is on the disk when the folder is.
@@ -370,6 +377,23 @@ mod tests {
         }
         assert!(received.recv().await.is_none());
         task.await.unwrap();
+    }
+
+    #[test]
+    fn a_name_that_is_taken_stays_where_the_file_system_knows_only_the_plain_rename() {
+        let unknown: [FlaggedRename; 3] =
+            [|_, _| Err(Errno::INVAL), |_, _| Err(Errno::NOSYS), |_, _| Err(Errno::OPNOTSUPP)];
+        for rename in unknown {
+            let dir = tempfile::tempdir().unwrap();
+            let put = |bytes: &[u8]| put_local(dir.path(), "a", bytes, rename).unwrap();
+            assert!(put(b"one") && !put(b"two"));
+            assert_eq!(fs::read(dir.path().join("a")).unwrap(), b"one");
+            assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no hidden file stays");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let fault = put_local(dir.path(), "a", b"one", |_, _| Err(Errno::IO)).unwrap_err();
+        assert_eq!(fault.raw_os_error(), Some(Errno::IO.raw_os_error()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

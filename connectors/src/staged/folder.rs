@@ -21,6 +21,7 @@ use rustix::fs::OFlags;
 use super::error::fault;
 use super::fail_points::pass;
 use super::stop::Stop;
+use crate::disks::TriedDisks;
 use crate::input::Input;
 use crate::store_error::store_fault;
 use crate::stores::{Stores, local_path};
@@ -60,6 +61,7 @@ pub(super) struct StoreFolder {
 pub struct OpenFolder {
     pub(super) at: Opened,
     pub(super) stop: Stop,
+    pub(super) disks: TriedDisks,
     held: Option<Arc<File>>,
 }
 
@@ -108,7 +110,8 @@ impl Folder {
 
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
-        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), held: None })
+        let (Location::Url(_, stores) | Location::InStore(StoreFolder { stores, .. })) = &self.at;
+        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), disks: stores.disks().clone(), held: None })
     }
 
     fn opened(&self) -> Result<Opened, Fault> {

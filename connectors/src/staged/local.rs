@@ -1,5 +1,6 @@
 //! A staged folder on the local file system: a hidden folder beside its place. Its files are on the disk before the folder
-//! gets its name in one step.
+//! gets its name in one step. A folder to be replaced is exchanged for it in one step, too, where the file system knows that; elsewhere it
+//! takes two renames (see [`two_renames`]).
 //!
 //! A process that is killed leaves its staged folder, which the next one of this machine removes. It tells them from those of
 //! processes that are alive by their locks, which end with a process; so folders of other machines stay.
@@ -12,6 +13,8 @@ use forebay_actors::Fault;
 
 use super::error::fault;
 use super::place;
+use super::rename_flags::{FlaggedRename, exchange, is_unknown};
+use super::two_renames::{self, REPLACED, Renames, hidden_name, is_hidden};
 use super::within::check_not_around_here;
 
 /// How files are made; tests put something in the place of [`File::create_new`].
@@ -26,6 +29,7 @@ pub(super) struct Local {
     /// The folder, locked while this process writes it. `None`: the file system has no locks.
     _lock: Option<File>,
     pub(super) create: Create,
+    exchange: FlaggedRename,
 }
 
 impl Local {
@@ -42,7 +46,8 @@ impl Local {
         let prefix = format!(".{}.partial-{}-", name.to_string_lossy(), host());
         remove_abandoned(&place, &prefix);
         let (staged, lock) = make_locked(&place, &prefix)?;
-        Ok(Self { place, staged, replace, published: false, _lock: lock, create: |path| File::create_new(path) })
+        let create: Create = |path| File::create_new(path);
+        Ok(Self { place, staged, replace, published: false, _lock: lock, create, exchange })
     }
 
     /// Makes a file, the folders in its name included.
@@ -55,40 +60,122 @@ impl Local {
     }
 
     /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
-    /// step, then removed.
+    /// step, or renamed before it where the file system does not know that, then removed.
     pub(super) fn publish(mut self) -> Result<(), Fault> {
-        let replaced = self.give_name().map_err(|e| fault(self.place.display(), "cannot finish", e))?;
+        let replaced = self.give_name()?;
         // The folder stands in its place, whole: what fails from here on is no reason to write it again.
         self.published = true;
         // The name itself is on the disk when the folder that holds it is.
         if let Err(e) = self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()) {
             tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
         }
-        if replaced
-            && let Err(e) = fs::remove_dir_all(&self.staged)
+        if let Some(old) = replaced
+            && let Err(e) = fs::remove_dir_all(&old)
             // Another process may remove it first.
             && e.kind() != io::ErrorKind::NotFound
         {
-            let old = self.staged.display();
+            let old = old.display();
             tracing::warn!("the old folder is replaced, but cannot be removed: {e}; it is at {old} now, remove it");
         }
         Ok(())
     }
 
-    /// Returns whether another folder was replaced, which has the hidden name now.
-    fn give_name(&self) -> io::Result<bool> {
-        sync(&self.staged)?;
+    /// Returns where another folder is now that was replaced.
+    fn give_name(&self) -> Result<Option<PathBuf>, Fault> {
+        let cannot = |e: io::Error| fault(self.place.display(), "cannot finish", e);
+        sync(&self.staged).map_err(cannot)?;
         // A rename replaces an empty folder and no other. Another process may make the folder at the same time.
         match fs::rename(&self.staged, &self.place) {
             Err(e) if self.replace && self.place.is_dir() => {
                 tracing::debug!(place = %self.place.display(), error = %e, "replaces a folder");
-                use rustix::fs::{CWD, RenameFlags, renameat_with};
-                renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
-                Ok(true)
+                match (self.exchange)(&self.staged, &self.place) {
+                    Err(e) if is_unknown(e) => self.replace_by_two_renames().map(Some),
+                    exchanged => exchanged.map(|()| Some(self.staged.clone())).map_err(|e| cannot(e.into())),
+                }
             }
-            renamed => renamed.map(|()| false),
+            renamed => renamed.map(|()| None).map_err(cannot),
         }
     }
+
+    /// Returns where the old folder is now.
+    fn replace_by_two_renames(&self) -> Result<PathBuf, Fault> {
+        let name = name_of(&self.place);
+        let old = self.place.with_file_name(hidden_name(&name, REPLACED, &two_renames::own()));
+        two_renames::replace(&Beside(&self.place), &self.staged, &self.place, &old)?;
+        Ok(old)
+    }
+}
+
+/// The folders beside this one.
+struct Beside<'a>(&'a Path);
+
+impl Renames for Beside<'_> {
+    type Folder = PathBuf;
+
+    fn name(&self) -> String {
+        self.0.display().to_string()
+    }
+
+    fn shown(&self, folder: &PathBuf) -> String {
+        folder.display().to_string()
+    }
+
+    fn holds(&self, folder: &PathBuf) -> Result<bool, Fault> {
+        match fs::read_dir(folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            entries => entries
+                .and_then(|mut entries| entries.next().transpose())
+                .map(|first| first.is_some())
+                .map_err(|e| fault(folder.display(), "cannot look into", e)),
+        }
+    }
+
+    fn rename(&self, what: &str, from: &PathBuf, to: &PathBuf) -> Result<(), Fault> {
+        fs::rename(from, to).map_err(|e| fault(self.0.display(), what, e))
+    }
+
+    fn remove(&self, folder: &PathBuf) -> Result<(), Fault> {
+        match fs::remove_dir_all(folder) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(folder.display(), "cannot remove", e)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Puts back what a process that was killed was replacing by two renames, or removes it: see [`two_renames::put_back`].
+pub(super) fn put_back(place: &Path) -> Result<(), Fault> {
+    let Ok(place) = place::followed(place) else { return Ok(()) };
+    let (left, beside) = (left_behind(&place), Beside(&place));
+    // What stands in the way of a folder is for the writer to say.
+    if left.is_empty() || fs::symlink_metadata(&place).is_ok_and(|there| !there.is_dir()) {
+        return Ok(());
+    }
+    two_renames::put_back(&beside, &place, beside.holds(&place)?, &left)
+}
+
+/// The folder that stood at `place`, if nothing does now because a process was killed while it replaced it; and the command that puts it
+/// back.
+pub(super) fn replaced(place: &Path) -> Option<(String, String)> {
+    let place = place::followed(place).ok()?;
+    if Beside(&place).holds(&place).ok()? {
+        return None;
+    }
+    let left = left_behind(&place);
+    let [old] = &left[..] else { return None };
+    Some((old.display().to_string(), format!("mv -T {} {}", old.display(), place.display())))
+}
+
+/// The folders beside `place` that were replaced by two renames and are not removed.
+fn left_behind(place: &Path) -> Vec<PathBuf> {
+    let name = name_of(place);
+    let entries = place.parent().and_then(|parent| fs::read_dir(parent).ok()).into_iter().flatten().flatten();
+    let left = entries.filter(|entry| entry.file_name().to_str().is_some_and(|at| is_hidden(at, &name, REPLACED)));
+    left.map(|entry| entry.path()).collect()
+}
+
+/// The name of a folder, as it stands in the hidden names beside it.
+fn name_of(place: &Path) -> String {
+    place.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The name of this machine, as it fits into the name of a file.
@@ -173,6 +260,9 @@ impl Drop for Local {
 mod tests {
     use std::process::Command;
 
+    use forebay_actors::Domain;
+    use rustix::io::Errno;
+
     use super::*;
 
     /// A bug: each process that was killed while it saved a model left a copy of the model.
@@ -203,6 +293,115 @@ mod tests {
         assert!(place.join("other").exists());
         drop(Local::begin(place, true).unwrap());
         assert_eq!(names().len(), stay.len() + 1, "{:?}", names());
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> =
+            fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    /// A folder that holds the file `new`, to be put in `place`, on a file system that does not know the exchange of folders.
+    fn staged(place: &Path) -> Local {
+        let mut staged = Local::begin(place.to_owned(), true).unwrap();
+        staged.create("new").unwrap();
+        staged.exchange = |_, _| Err(Errno::INVAL);
+        staged
+    }
+
+    /// A bug: every second training to the same folder failed on NFS.
+    #[test]
+    fn where_folders_are_not_exchanged_two_renames_replace_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        for errno in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
+            fs::create_dir(&place).unwrap();
+            fs::write(place.join("old"), "1").unwrap();
+            let mut staged = staged(&place);
+            staged.exchange = match errno {
+                Errno::INVAL => |_, _| Err(Errno::INVAL),
+                Errno::NOSYS => |_, _| Err(Errno::NOSYS),
+                _ => |_, _| Err(Errno::OPNOTSUPP),
+            };
+            staged.publish().unwrap();
+            assert_eq!(names(dir.path()), ["model"], "{errno}");
+            assert_eq!(names(&place), ["new"], "{errno}");
+            fs::remove_dir_all(&place).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_fault_of_the_disk_is_none_of_a_missing_exchange() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("old"), "1").unwrap();
+        let mut staged = staged(&place);
+        staged.exchange = |_, _| Err(Errno::IO);
+        let fault = staged.publish().unwrap_err();
+        assert!(fault.domain == Domain::External && fault.to_string().contains("cannot finish"), "{fault}");
+        assert_eq!(names(dir.path()), ["model"]);
+        assert_eq!(names(&place), ["old"]);
+    }
+
+    #[test]
+    fn an_old_folder_is_put_back_if_the_new_one_cannot_take_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        fs::create_dir(&place).unwrap();
+        fs::write(place.join("old"), "1").unwrap();
+        let mut staged = staged(&place);
+        // The second rename finds nothing to rename.
+        staged.exchange = |staged, _| {
+            fs::remove_dir_all(staged).unwrap();
+            Err(Errno::INVAL)
+        };
+        let said = staged.publish().unwrap_err().to_string();
+        assert!(said.contains("cannot finish") && said.contains("model"), "{said}");
+        assert_eq!(names(dir.path()), ["model"]);
+        assert_eq!(names(&place), ["old"]);
+    }
+
+    /// What a process leaves that is killed between the two renames.
+    #[test]
+    fn a_folder_that_was_being_replaced_is_named_to_readers_and_put_back_by_the_next_writer() {
+        let dir = tempfile::tempdir().unwrap();
+        // By a link, too: the hidden folders are beside what it leads to.
+        let (place, link) = (dir.path().join("model"), dir.path().join("link"));
+        std::os::unix::fs::symlink("model", &link).unwrap();
+        let old = |number: u32| dir.path().join(format!(".model.replaced-{number}-18ebb46b072e7df2"));
+        let make = |folder: &Path| {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("old"), "1").unwrap();
+        };
+        for named in [&place, &link] {
+            make(&old(1));
+            let (at, command) = replaced(named).unwrap();
+            assert!(Path::new(&at) == old(1) && command.starts_with(&format!("mv -T {at} ")), "{at} {command}");
+            let moved = Command::new("sh").args(["-c", &command]).status().unwrap();
+            assert!(moved.success() && place.join("old").exists() && replaced(named).is_none(), "{command}");
+            fs::rename(&place, old(1)).unwrap();
+            put_back(named).unwrap();
+            assert!(place.join("old").exists() && !old(1).exists());
+            // Beside a folder that stands there, it goes; what has another name stays.
+            let mine = dir.path().join(".model.replaced-by-me");
+            make(&old(1));
+            make(&mine);
+            put_back(named).unwrap();
+            assert!(place.join("old").exists() && !old(1).exists() && mine.exists());
+            fs::remove_dir_all(&place).unwrap();
+            fs::remove_dir_all(&mine).unwrap();
+        }
+        // Which of two is the newer one, nothing says.
+        make(&old(1));
+        make(&old(2));
+        put_back(&place).unwrap();
+        assert!(old(1).exists() && old(2).exists() && !place.exists() && replaced(&place).is_none());
+        // A file in its place is no folder to be replaced, and no reason to remove one.
+        fs::write(&place, "mine").unwrap();
+        put_back(&place).unwrap();
+        assert!(old(1).exists() && old(2).exists() && place.is_file());
     }
 
     /// A bug: it was reported as failed, and the output was written once more elsewhere. A folder of another user cannot be removed either.

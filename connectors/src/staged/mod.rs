@@ -3,8 +3,8 @@
 //!
 //! | store | while it is written | how it appears |
 //! |---|---|---|
-//! | local | a hidden folder beside it | flushed to the disk, then one rename; a folder to be replaced is exchanged |
-//! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `renamed`) |
+//! | local | a hidden folder beside it | flushed to the disk, then one rename; to replace one, an exchange or two renames (see `local`) |
+//! | HDFS | a hidden folder beside it | one rename; two, to replace a folder (see `two_renames`) |
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
 mod above;
@@ -16,8 +16,10 @@ mod flat;
 mod folder;
 mod local;
 mod place;
+mod rename_flags;
 mod renamed;
 mod stop;
+mod two_renames;
 mod within;
 mod writer;
 
@@ -82,7 +84,10 @@ impl StagedFolder {
             )));
         }
         let staged = match folder.at.clone() {
-            Opened::Local(path) => Staged::Local(Local::begin(path, replace)?),
+            Opened::Local(path) => {
+                place::check_disk(&folder.disks, &path)?;
+                Staged::Local(Local::begin(path, replace)?)
+            }
             Opened::Store(place) if place.renames => Staged::Renamed(Renamed::begin(place, replace)?),
             Opened::Store(place) => Staged::Flat(Flat::begin(place, replace)),
         };
@@ -91,17 +96,21 @@ impl StagedFolder {
 
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
     /// store without folders: below it) and removes that file. If it fails on HDFS, it removes the folders that it made.
+    ///
+    /// Remembers the disk of a local folder: if that is unmounted later, nothing is written beside the place any more.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
         let open = folder.open()?;
         let above = if put_back(&open)? { MissingAbove::default() } else { MissingAbove::of(&open) };
-        let probed = Self::begin_at(open, replace).and_then(|staged| {
+        let probed = Self::begin_at(open.clone(), replace).and_then(|staged| {
             let mut file = staged.create("probe")?;
             let name = file.name().to_owned();
             file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
             file.finish().map(drop)
         });
-        if probed.is_err() {
-            above.remove();
+        match &open.at {
+            _ if probed.is_err() => above.remove(),
+            Opened::Local(path) => place::remember_disk(&open.disks, path),
+            Opened::Store(_) => {}
         }
         probed
     }
@@ -155,11 +164,32 @@ fn open(folder: &Folder) -> Result<OpenFolder, Fault> {
     Ok(open)
 }
 
-/// See [`renamed::put_back`]; other stores have nothing to put back, and no folders that a probe makes.
+/// See [`renamed::put_back`]; stores without renames have nothing to put back. Only on HDFS a probe removes the folders that it made.
 fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
     match &folder.at {
         Opened::Store(place) if place.renames => renamed::put_back(place),
-        _ => Ok(true),
+        Opened::Store(_) => Ok(true),
+        Opened::Local(place) => local::put_back(place).map(|()| true),
+    }
+}
+
+impl OpenFolder {
+    /// Remembers the disk that this folder is on, if it is a local one. If the disk is unmounted later, writing here is an external fault.
+    pub fn remember_disk(&self) {
+        if let Opened::Local(path) = &self.at {
+            self.disks.remember(path);
+        }
+    }
+
+    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it, or replaces
+    /// it at this moment; and the command that puts it back. `None`, too, if the store does not say.
+    #[must_use]
+    pub fn replaced(&self) -> Option<(String, String)> {
+        match &self.at {
+            Opened::Store(place) if place.renames => renamed::replaced(place),
+            Opened::Store(_) => None,
+            Opened::Local(place) => local::replaced(place),
+        }
     }
 }
 
@@ -169,9 +199,10 @@ mod tests {
     use std::io::Write;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use forebay_actors::FaultKind;
+    use forebay_actors::{Domain, FaultKind};
 
     use super::*;
+    use crate::Stores;
 
     fn write(staged: &StagedFolder, name: &str, text: &str) {
         let mut file = staged.create(name).unwrap();
@@ -199,6 +230,31 @@ mod tests {
         staged.publish().unwrap();
         assert!(place.join("b").exists() && !place.join("below").exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    /// A bug: the folders were made anew on the disk beneath, and the run ended well.
+    #[test]
+    fn nothing_is_written_to_the_disk_beneath_one_that_was_unmounted() {
+        let (dir, stores) = (tempfile::tempdir().unwrap(), Stores::default());
+        let folder = |name: &str| Folder::from(dir.path().join(name)).with_stores(&stores);
+        StagedFolder::probe(&folder("models/ctr"), true).unwrap();
+        let checkpoints = folder("models/checkpoints").open().unwrap();
+        checkpoints.create("probe").unwrap().finish().unwrap();
+        checkpoints.remember_disk();
+        checkpoints.remove_all().unwrap();
+        drop(StagedFolder::begin(&folder("models/ctr"), true).unwrap());
+        stores.disks().unmounted(&dir.path().join("models"));
+        let faults = [
+            StagedFolder::begin(&folder("models/ctr"), true).err().unwrap(),
+            StagedFolder::begin(&folder("models/ctr.best-0"), true).err().unwrap(),
+            checkpoints.create("a").err().unwrap(),
+            checkpoints.put_new("a", vec![1]).unwrap_err(),
+        ];
+        for fault in faults {
+            assert!(fault.domain == Domain::External && fault.to_string().contains("not mounted any more"), "{fault}");
+        }
+        assert_eq!(fs::read_dir(dir.path().join("models")).unwrap().count(), 0);
+        drop(StagedFolder::begin(&folder("elsewhere/ctr"), true).unwrap());
     }
 
     #[test]

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use forebay_actors::Fault;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 
+use crate::disks::TriedDisks;
+
 /// As many symbolic links as Linux follows.
 const MOST_LINKS: usize = 40;
 
@@ -36,6 +38,20 @@ pub(super) fn followed(place: &Path) -> Result<PathBuf, Fault> {
         at = at.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
     }
     Err(Fault::user(format!("`{}` is a symbolic link that leads back to itself: name another folder", place.display())))
+}
+
+/// Remembers the disk of the folder above a place that was tried: see [`check_disk`].
+pub(super) fn remember_disk(disks: &TriedDisks, place: &Path) {
+    for place in [Some(place.to_owned()), followed(place).ok()].into_iter().flatten() {
+        disks.remember(place.parent().unwrap_or(&place));
+    }
+}
+
+/// # Errors
+/// An external fault if the disk of a place that was tried is not mounted any more.
+pub(super) fn check_disk(disks: &TriedDisks, place: &Path) -> Result<(), Fault> {
+    disks.check(place)?;
+    followed(place).map_or(Ok(()), |place| disks.check(&place))
 }
 
 fn is_mount_point(place: &Path) -> bool {

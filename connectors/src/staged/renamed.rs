@@ -1,14 +1,10 @@
-//! A staged folder in a store that has folders and renames them in one step: HDFS.
+//! A staged folder in a store that has folders and renames them in one step: HDFS. To replace a folder takes two renames (see
+//! [`two_renames`]).
 //!
-//! To replace a folder takes two renames: the old folder gets a hidden name, then the new one takes its place. A process
-//! that is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`, and the next writer puts it
-//! back. At any other moment the old or the new folder stands in its place, whole.
-//!
-//! A process that is killed earlier leaves its staged folder, `.NAME.partial-...`. Nothing tells whether a process on another machine still
-//! writes it, so the next writer removes it only if none of its files has changed for a day.
+//! A process that is killed before them leaves its staged folder, `.NAME.partial-...`. Nothing tells whether a process on another machine
+//! still writes it, so the next writer removes it only if none of its files has changed for a day.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_actors::Fault;
 use futures::TryStreamExt;
@@ -16,7 +12,8 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
-use super::folder::{OpenFolder, Opened, StoreFolder, holds, list};
+use super::folder::{StoreFolder, list};
+use super::two_renames::{self, PARTIAL, REPLACED, Renames, is_hidden};
 use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
 
@@ -47,16 +44,14 @@ impl Renamed {
                 place.name
             )));
         }
-        // Unlike on a local disk, writers on other machines may have the same process number.
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
-        let own = format!("{}-{now:x}", std::process::id());
+        let own = two_renames::own();
         let above = place.path.as_ref().strip_suffix(name).unwrap_or_default();
-        // Not `join`, which encodes some characters. The leading dot makes readers skip the folder if the process is killed.
+        // Not `join`, which encodes some characters.
         let beside = |kind: &str| {
-            Path::parse(format!("{above}.{name}.{kind}-{own}"))
+            Path::parse(format!("{above}{}", two_renames::hidden_name(name, kind, &own)))
                 .map_err(|e| Fault::user(format!("`{}` is not a folder that can be made", place.name)).because(e))
         };
-        let (staged, old) = (beside("partial")?, beside("replaced")?);
+        let (staged, old) = (beside(PARTIAL)?, beside(REPLACED)?);
         let staged = StoreFolder { path: staged, ..place.clone() };
         Ok(Self { place, staged, old, replace, published: false })
     }
@@ -68,39 +63,49 @@ impl Renamed {
 
     /// Gives the folder its name.
     pub(super) fn publish(mut self) -> Result<(), Fault> {
-        let move_old = self.place.holds_anything()?;
-        if move_old && !self.replace {
-            return Err(made_meanwhile(&self.place.name));
+        let (place, staged) = (self.place.clone(), &self.staged.path);
+        if !place.holds_anything()? {
+            // A rename replaces an empty folder and no other.
+            two_renames::rename(&place, "cannot finish", staged, &place.path)?;
+        } else if self.replace {
+            two_renames::replace(&place, staged, &place.path, &self.old)?;
+            two_renames::remove(&place, &self.old);
+        } else {
+            return Err(made_meanwhile(&place.name));
         }
-        let (place, staged, old) = (self.place.clone(), self.staged.path.clone(), self.old.clone());
-        self.place.wait(async move {
-            let cannot = |e| store_fault(&format!("cannot finish `{}`", place.name), e);
-            let store = &place.store;
-            if !move_old {
-                // A rename replaces an empty folder and no other.
-                rename(store, &staged, &place.path).await.map_err(cannot)?;
-                remove_abandoned(&place).await;
-                return Ok(());
-            }
-            if let Err(e) = rename(store, &place.path, &old).await {
-                // Perhaps the rename was done, and nothing has said so since: then this puts the folder back, else it finds nothing.
-                let _ = store.rename(&old, &place.path).await;
-                return Err(cannot(e));
-            }
-            if let Err(e) = rename(store, &staged, &place.path).await {
-                if let Err(e) = rename(store, &old, &place.path).await {
-                    tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
-                }
-                return Err(cannot(e));
-            }
-            if let Err(e) = remove(store, &old).await {
-                tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
-            }
+        self.published = true;
+        place.clone().wait(async move {
             remove_abandoned(&place).await;
             Ok(())
-        })?;
-        self.published = true;
-        Ok(())
+        })
+    }
+}
+
+impl Renames for StoreFolder {
+    type Folder = Path;
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn shown(&self, folder: &Path) -> String {
+        format!("/{folder}")
+    }
+
+    fn holds(&self, folder: &Path) -> Result<bool, Fault> {
+        Self { path: folder.clone(), ..self.clone() }.holds_anything()
+    }
+
+    fn rename(&self, what: &str, from: &Path, to: &Path) -> Result<(), Fault> {
+        let (store, from, to) = (Arc::clone(&self.store), from.clone(), to.clone());
+        let what = format!("{what} `{}`", self.name);
+        self.wait(async move { store.rename(&from, &to).await.map_err(|e| store_fault(&what, e)) })
+    }
+
+    fn remove(&self, folder: &Path) -> Result<(), Fault> {
+        let (store, folder) = (Arc::clone(&self.store), folder.clone());
+        let what = format!("cannot remove `/{folder}`");
+        self.wait(async move { remove(&store, &folder).await.map_err(|e| store_fault(&what, e)) })
     }
 }
 
@@ -121,62 +126,36 @@ impl Drop for Renamed {
     }
 }
 
-impl OpenFolder {
-    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it. `None`, too,
-    /// if the store does not say.
-    #[must_use]
-    pub fn replaced(&self) -> Option<String> {
-        let Opened::Store(place) = &self.at else { return None };
-        if !place.renames || place.holds_anything().ok()? {
-            return None;
-        }
-        let at = place.clone();
-        let found = place.wait(async move { Ok(left_behind(&at, "replaced").await.unwrap_or_default()) }).ok()?;
-        let [old] = &found[..] else { return None };
-        let (parent, _) = place.name.rsplit_once('/')?;
-        Some(format!("{parent}/{}", old.filename()?))
+/// The folder that stood at `place`, as messages name it, if nothing does now because a process was killed while it replaced it; and the
+/// command that puts it back. `None`, too, if the store does not say.
+pub(super) fn replaced(place: &StoreFolder) -> Option<(String, String)> {
+    if place.holds_anything().ok()? {
+        return None;
     }
+    let at = place.clone();
+    let found = place.wait(async move { Ok(left_behind(&at, REPLACED).await.unwrap_or_default()) }).ok()?;
+    let [old] = &found[..] else { return None };
+    let (parent, _) = place.name.rsplit_once('/')?;
+    let old = format!("{parent}/{}", old.filename()?);
+    let command = format!("hdfs dfs -mv {old} {}", place.name);
+    Some((old, command))
 }
 
-/// Puts back what a process that was killed was replacing. If something stands at `place`, removes what was replaced instead. Only looks at
-/// the hidden names of this program; without the right to list the folder above `place`, does nothing. Returns whether that folder is known
-/// to be there, because `place` or another folder is in it.
+/// Puts back what a process that was killed was replacing, or removes it: see [`two_renames::put_back`]. Only looks at the hidden names of
+/// this program; without the right to list the folder above `place`, does nothing. Returns whether that folder is known to be there,
+/// because `place` or another folder is in it.
 pub(super) fn put_back(place: &StoreFolder) -> Result<bool, Fault> {
-    let (there, place) = (place.holds_anything()?, place.clone());
-    place.clone().wait(async move {
-        let beside = match beside(&place).await {
-            Ok(beside) => beside,
-            Err(e) => {
-                tracing::debug!(path = %place.path, error = %e, "cannot look for folders that were being replaced");
-                return Ok(there);
-            }
-        };
-        let left = hidden(&place, &beside, "replaced");
-        match &left[..] {
-            _ if there => {
-                for old in &left {
-                    if let Err(e) = remove(&place.store, old).await {
-                        tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
-                    }
-                }
-            }
-            [old] => {
-                let back = rename(&place.store, old, &place.path).await;
-                back.map_err(|e| store_fault(&format!("cannot put back `{}`, which is at /{old}", place.name), e))?;
-                tracing::warn!("a process was killed while it replaced `{}`: the old folder is back", place.name);
-            }
-            [] => {}
-            several => {
-                let names: Vec<_> = several.iter().map(|old| format!("/{old}")).collect();
-                tracing::warn!(
-                    "processes were killed while they replaced `{}`: {} are left",
-                    place.name,
-                    names.join(", ")
-                );
-            }
+    let (there, at) = (place.holds_anything()?, place.clone());
+    match place.wait(async move { Ok(beside(&at).await) })? {
+        Ok(beside) => {
+            two_renames::put_back(place, &place.path, there, &hidden(place, &beside, REPLACED))?;
+            Ok(!beside.is_empty())
         }
-        Ok(!beside.is_empty())
-    })
+        Err(e) => {
+            tracing::debug!(path = %place.path, error = %e, "cannot look for folders that were being replaced");
+            Ok(there)
+        }
+    }
 }
 
 /// The hidden folders of a kind beside `place`.
@@ -202,18 +181,10 @@ fn hidden(place: &StoreFolder, beside: &[Path], kind: &str) -> Vec<Path> {
     beside.iter().filter(is_hidden).cloned().collect()
 }
 
-/// Whether a folder has the hidden name that [`Renamed::begin`] chooses beside `name`, of this kind: `partial` or `replaced`.
-fn is_hidden(folder: &str, name: &str, kind: &str) -> bool {
-    let own = folder.strip_prefix('.').and_then(|folder| folder.strip_prefix(name));
-    let own = own.and_then(|own| own.strip_prefix('.')).and_then(|own| own.strip_prefix(kind));
-    let own = own.and_then(|own| own.strip_prefix('-')).and_then(|own| own.split_once('-'));
-    own.is_some_and(|(process, time)| process.parse::<u32>().is_ok() && u128::from_str_radix(time, 16).is_ok())
-}
-
 /// Removes the staged folders beside `place`, which was just written, that killed processes have left. One that cannot be removed stays.
 async fn remove_abandoned(place: &StoreFolder) {
     let store = &place.store;
-    let staged = left_behind(place, "partial").await.unwrap_or_default();
+    let staged = left_behind(place, PARTIAL).await.unwrap_or_default();
     if staged.is_empty() {
         return;
     }
@@ -240,15 +211,6 @@ async fn last_change(store: &dyn ObjectStore, folder: &Path) -> object_store::Re
     times.try_fold(None, |last: Option<i64>, at| std::future::ready(Ok(last.max(Some(at))))).await
 }
 
-/// Renames a folder that holds something. If the folder has its new name after an error, only the answer was lost.
-async fn rename(store: &dyn ObjectStore, from: &Path, to: &Path) -> object_store::Result<()> {
-    let renamed = store.rename(from, to).await;
-    if renamed.is_err() && matches!((holds(store, from).await, holds(store, to).await), (Ok(false), Ok(true))) {
-        return Ok(());
-    }
-    renamed
-}
-
 /// Deletes a folder with all below it, if it is there.
 pub(super) async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<()> {
     match store.delete(folder).await {
@@ -262,6 +224,7 @@ mod tests {
     use object_store::memory::InMemory;
 
     use super::super::Folder;
+    use super::super::folder::Opened;
     use super::*;
 
     #[test]
@@ -272,25 +235,11 @@ mod tests {
                 let folder = Folder::in_renaming_store(Arc::new(InMemory::new()), path).open().unwrap();
                 let Opened::Store(place) = folder.at else { panic!("it is in a store") };
                 let renamed = Renamed::begin(place, true).unwrap();
-                assert!(is_hidden(renamed.old.filename().unwrap(), name, "replaced"), "{}", renamed.old);
+                assert!(is_hidden(renamed.old.filename().unwrap(), name, REPLACED), "{}", renamed.old);
                 let staged = &renamed.staged.path;
                 assert!(staged.as_ref().starts_with(above), "{staged}");
-                assert!(is_hidden(staged.filename().unwrap(), name, "partial"), "{staged}");
+                assert!(is_hidden(staged.filename().unwrap(), name, PARTIAL), "{staged}");
             }
-        }
-    }
-
-    #[test]
-    fn only_hidden_names_of_this_program_are_folders_that_were_replaced() {
-        for (folder, expected) in [
-            (".mp.replaced-30236-18ebb46b072e7df2", true),
-            (".mp.partial-30236-18ebb46b072e7df2", false),
-            (".mp2.replaced-30236-18ebb46b072e7df2", false),
-            (".mp.replaced-by-me", false),
-            (".mp.replaced-1", false),
-            ("mp.replaced-1-a", false),
-        ] {
-            assert_eq!(is_hidden(folder, "mp", "replaced"), expected, "{folder}");
         }
     }
 }

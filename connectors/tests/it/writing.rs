@@ -237,7 +237,7 @@ async fn a_folder_that_was_being_replaced_is_put_back_and_removed_when_there_is_
     let (place, whole) = (dir.path().join("a/rows"), store.all().await);
     std::fs::rename(&place, old(1)).unwrap();
     let open = store.folder("a/rows").open().unwrap();
-    assert!(open.replaced().unwrap().ends_with("a/.rows.replaced-1-18ebb46b072e7df2"));
+    assert!(open.replaced().unwrap().0.ends_with("a/.rows.replaced-1-18ebb46b072e7df2"));
     // It is back before it is asked whether it may be replaced.
     assert!(begin(false).err().unwrap().to_string().contains("holds files already"));
     assert_eq!(store.all().await, whole);

@@ -65,7 +65,8 @@ impl CheckpointFolder {
         }
     }
 
-    /// Writes and removes a small file, as checkpoints will be written.
+    /// Writes and removes a small file, as checkpoints will be written. If the disk of a local folder is unmounted later, no checkpoint is
+    /// written to the disk beneath.
     ///
     /// # Errors
     /// A user fault if the folder holds something else, or cannot be written; an external fault of a disk or a store.
@@ -73,7 +74,9 @@ impl CheckpointFolder {
         self.check_place()?;
         let name = file_name(0, forebay_base::random_seed(), "probe");
         self.folder.create(&name)?.finish()?;
-        self.folder.remove(&name)
+        self.folder.remove(&name)?;
+        self.folder.remember_disk();
+        Ok(())
     }
 
     /// The numbers of the checkpoints, lowest first.

@@ -76,10 +76,10 @@ fn has_text_integers(model: &Model) -> bool {
 
 /// A folder without a manifest.
 fn not_a_model(folder: &OpenFolder) -> Fault {
-    if let Some(old) = folder.replaced() {
+    if let Some((old, command)) = folder.replaced() {
         return Fault::user(format!(
-            "{folder} is not there, because a process was killed while it replaced it; the old model is at {old}: the next training puts it \
-             back, or do so with `hdfs dfs -mv {old} {folder}`"
+            "{folder} is not there, because a process was killed while it replaced it, or replaces it at this moment; the old model is at \
+             {old}: try again; the next training puts it back, or do so with `{command}`"
         ));
     }
     let files = folder.files().unwrap_or_default();

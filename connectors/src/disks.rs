@@ -1,0 +1,120 @@
+//! The disks that outputs were tried on. A disk that is unmounted during a run leaves its mount point, an empty folder of the disk beneath:
+//! a writer would make the folders of the output there anew, and the output would be on the wrong disk without a word.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_actors::Fault;
+
+/// The folders that were tried. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TriedDisks(Arc<Mutex<HashMap<PathBuf, Tried>>>);
+
+/// A folder that was tried.
+#[derive(Debug)]
+struct Tried {
+    /// Its path without symbolic links.
+    real: PathBuf,
+    /// The device that the mount point of its disk is on.
+    beneath: u64,
+}
+
+impl TriedDisks {
+    /// Remembers which disk a folder is on that is there. That of `/` cannot be unmounted.
+    pub(crate) fn remember(&self, folder: &Path) {
+        if let Some(tried) = Tried::of(folder, device) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), tried);
+        }
+    }
+
+    /// # Errors
+    /// An external fault if `place` is in a folder that was tried, whose disk is not mounted any more.
+    pub(crate) fn check(&self, place: &Path) -> Result<(), Fault> {
+        let tried = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match tried.iter().find(|(folder, tried)| place.starts_with(folder) && tried.is_gone(folder, device)) {
+            None => Ok(()),
+            Some((folder, _)) => Err(Fault::external(format!(
+                "cannot write `{}`: the disk that `{}` was on at the start is not mounted any more: mount it again",
+                place.display(),
+                folder.display()
+            ))),
+        }
+    }
+
+    /// As if the disk of a folder that is there had been unmounted since it was tried.
+    #[cfg(test)]
+    pub(crate) fn unmounted(&self, folder: &Path) {
+        let real = fs::canonicalize(folder).expect("it is there");
+        let beneath = device(folder).expect("it is there");
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), Tried { real, beneath });
+    }
+}
+
+impl Tried {
+    fn of(folder: &Path, device: impl Fn(&Path) -> Option<u64>) -> Option<Self> {
+        let real = fs::canonicalize(folder).ok()?;
+        let own = device(&real)?;
+        let beneath = real.ancestors().filter_map(&device).find(|other| *other != own)?;
+        Some(Self { real, beneath })
+    }
+
+    /// Whether the folder, or the nearest one above it that is there, is on the disk beneath. (A disk that is mounted again may be another
+    /// device than before, and a link that has taken the folder's place may lead to any disk.)
+    fn is_gone(&self, folder: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
+        let there = folder.ancestors().find_map(|at| Some((device(at)?, fs::canonicalize(at).ok()?)));
+        there.is_some_and(|(device, real)| device == self.beneath && self.real.starts_with(real))
+    }
+}
+
+/// The device that a folder is on. The dot makes the system mount a disk that it mounts on demand.
+fn device(folder: &Path) -> Option<u64> {
+    fs::metadata(folder.join(".")).ok().map(|there| there.dev())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_gone_is_told_from_a_folder_that_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let (point, folder, other) = (root.join("disk"), root.join("disk/models"), root.join("other"));
+        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir(&other).unwrap();
+        let mounted = |at: &Path| at.exists().then(|| if at.starts_with(&point) { 2 } else { 1 });
+        let again = |at: &Path| at.exists().then(|| if at.starts_with(&point) { 3 } else { 1 });
+        let unmounted = |at: &Path| at.exists().then_some(1);
+        let tried = Tried::of(&folder, mounted).unwrap();
+        assert_eq!((&tried.real, tried.beneath), (&folder, 1));
+        let check = || {
+            assert!(!tried.is_gone(&folder, mounted) && !tried.is_gone(&folder, again));
+            assert!(tried.is_gone(&folder, unmounted));
+        };
+        check();
+        fs::remove_dir(&folder).unwrap();
+        check();
+        // Somebody has moved the output to another disk.
+        symlink(&other, &folder).unwrap();
+        assert!(!tried.is_gone(&folder, unmounted));
+        assert!(Tried::of(&other, mounted).is_none(), "it is on the disk of `/`");
+    }
+
+    #[test]
+    fn only_places_in_a_folder_that_was_tried_are_checked() {
+        let disks = TriedDisks::default();
+        // A file system that is mounted on every machine.
+        disks.unmounted(Path::new("/proc"));
+        let fault = disks.clone().check(Path::new("/proc/models/ctr")).unwrap_err();
+        assert!(fault.domain == forebay_actors::Domain::External, "{fault}");
+        assert!(fault.to_string().contains("the disk that `/proc` was on at the start is not mounted"), "{fault}");
+        disks.check(Path::new("/process/models")).unwrap();
+        disks.remember(Path::new("/proc"));
+        disks.check(Path::new("/proc/models/ctr")).unwrap();
+    }
+}
