@@ -307,6 +307,30 @@ fn auc_by_pairs(rows: &[&(f64, f64, Vec<Option<String>>)]) -> Option<f64> {
     common::auc_by_pairs(&rows.iter().map(|row| (row.0, row.1)).collect::<Vec<_>>())
 }
 
+/// Compares a GAUC with that of rows by their first kept column, pair by pair.
+fn check_gauc(found: &serde_json::Value, rows: &[&(f64, f64, Vec<Option<String>>)]) {
+    let mut of_value: BTreeMap<&String, Vec<&_>> = BTreeMap::new();
+    for row in rows {
+        if let Some(value) = &row.2[0] {
+            of_value.entry(value).or_default().push(*row);
+        }
+    }
+    let (mut sum, mut mixed, mut mixed_rows) = (0.0, 0, 0);
+    for group in of_value.values() {
+        if let Some(auc) = auc_by_pairs(group) {
+            (sum, mixed, mixed_rows) = (sum + auc * group.len() as f64, mixed + 1, mixed_rows + group.len());
+        }
+    }
+    match found["auc"].as_f64() {
+        Some(auc) => assert!((auc - sum / mixed_rows as f64).abs() < 1e-9, "{found}"),
+        None => assert_eq!(mixed, 0, "{found}"),
+    }
+    assert_eq!(
+        (&found["column"], &found["groups"], &found["mixed_groups"], &found["mixed_rows"]),
+        (&"C14".into(), &of_value.len().into(), &mixed.into(), &mixed_rows.into())
+    );
+}
+
 #[test]
 fn gauc_and_slices_are_those_of_the_rows_of_each_value() {
     let dir = tempfile::tempdir().unwrap();
@@ -333,24 +357,8 @@ fn gauc_and_slices_are_those_of_the_rows_of_each_value() {
     let found: serde_json::Value = serde_json::from_str(&said).unwrap();
     let rows = predicted(&folder, &data, "label,C14,I5");
 
-    let mut of_value: BTreeMap<String, Vec<&_>> = BTreeMap::new();
-    rows.iter().for_each(|row| {
-        if let Some(value) = &row.2[0] {
-            of_value.entry(value.clone()).or_default().push(row)
-        }
-    });
-    let (mut sum, mut mixed, mut mixed_rows) = (0.0, 0, 0);
-    for group in of_value.values() {
-        if let Some(auc) = auc_by_pairs(group) {
-            (sum, mixed, mixed_rows) = (sum + auc * group.len() as f64, mixed + 1, mixed_rows + group.len());
-        }
-    }
-    let gauc = &found["gauc"];
-    assert!((gauc["auc"].as_f64().unwrap() - sum / mixed_rows as f64).abs() < 1e-9, "{gauc}");
-    assert_eq!(
-        (&gauc["column"], &gauc["groups"], &gauc["mixed_groups"], &gauc["mixed_rows"]),
-        (&"C14".into(), &of_value.len().into(), &mixed.into(), &mixed_rows.into())
-    );
+    assert!(found["gauc"]["auc"].is_number(), "{found}");
+    check_gauc(&found["gauc"], &rows.iter().collect::<Vec<_>>());
 
     let slices = found["slices"].as_array().unwrap();
     for (at, column) in [(1, "I5"), (0, "C14")] {
@@ -375,12 +383,18 @@ fn gauc_and_slices_are_those_of_the_rows_of_each_value() {
             };
             let logloss = rows.iter().map(loss).sum::<f64>() / rows.len() as f64;
             assert!((slice["logloss"].as_f64().unwrap() - logloss).abs() < 1e-5, "{slice}: {logloss}");
+            check_gauc(&slice["gauc"], &rows);
         }
     }
     assert!(
         slices.iter().any(|slice| slice["value"].is_null() && slice["column"] == "I5"),
         "rows without a value are a slice"
     );
+    let [model, data] = [&folder, &data].map(|path| path.to_str().unwrap());
+    let eval = ["eval", "--model", model, "--data", data, "--slice", "I5"];
+    let said = common::exits(0, common::run(&[&eval[..], &["--group", "C14"]].concat()), &["  GAUC 0."]);
+    assert!(said.lines().any(|line| line.starts_with("  I5 = ") && line.contains(", GAUC 0.")), "{said}");
+    assert!(!common::exits(0, common::run(&eval), &["  I5 = "]).contains("GAUC"));
 }
 
 /// A bug: hexadecimal digits of text were shown as the decimal number that they stand for.
@@ -454,6 +468,7 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     );
     let evaluation = &written["evaluation"]["evaluation"];
     assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
+    assert_eq!(evaluation["slices"][0]["gauc"]["column"], "C14", "{evaluation}");
     common::exits(2, run(&["--set", "evaluation.slices=['country']"]), &["country", "nothing is trained"]);
     common::exits(2, run(&["--set", "evaluation.slices=['C1', 'C1']"]), &["evaluation.slices has `C1` twice"]);
 }

@@ -83,6 +83,9 @@ pub struct Slice {
     pub normalized_entropy: Option<f64>,
     /// As in [`Evaluation`].
     pub copc: Option<f64>,
+    /// As in [`Evaluation`], of the rows of the slice alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gauc: Option<Gauc>,
 }
 
 /// JSON has no NaN: it is null there.
@@ -156,9 +159,13 @@ impl Evaluation {
                 counted(gauc.mixed_rows, "row")
             )
         });
+        let in_slice = |gauc: &Option<Gauc>| {
+            let within = |gauc: &Gauc| format!(", GAUC {} in {}", shown(gauc.auc), counted(gauc.mixed_groups, "group"));
+            gauc.as_ref().map_or_else(String::new, within)
+        };
         let slices = self.slices.iter().map(|slice| {
             format!(
-                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalized entropy {}, COPC {}",
+                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalized entropy {}, COPC {}{}",
                 slice.column,
                 slice.value.as_deref().unwrap_or("(missing)"),
                 counted(slice.rows, "row"),
@@ -166,7 +173,8 @@ impl Evaluation {
                 shown(slice.auc),
                 shown(slice.logloss),
                 rounded(slice.normalized_entropy, 4),
-                rounded(slice.copc, 4)
+                rounded(slice.copc, 4),
+                in_slice(&slice.gauc)
             )
         });
         gauc.chain(slices).collect()

@@ -45,7 +45,7 @@ pub(crate) struct Export {
     /// How the delta stores embeddings and other parts of rows that have several values; the linear weight is f32 always.
     #[arg(long, value_name = "FORMAT", requires = "delta_from", default_value = "f32")]
     values: Values,
-    /// Apply a delta, and write a model folder; may be repeated, in order.
+    /// Apply a delta (a path or a URL), and write a model folder; may be repeated, in order.
     #[arg(long, value_name = "FOLDER")]
     apply: Vec<String>,
     /// Replace the folder if it holds files.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use forebay::Model;
+use forebay::connectors::staged::Folder;
 use forebay::pipelines::{Context, Followed, Follower, ServingModel};
 
 use crate::common;
@@ -239,7 +240,7 @@ fn a_damaged_delta_is_told_once_and_forgotten_with_the_version_that_it_leads_on_
         replace(&deltas.join(name), &whole);
         fs::write(deltas.join(name).join("changed.parquet"), "damaged").unwrap();
     }
-    let mut follower = Follower::new(days[0].to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let mut follower = Follower::new(days[0].to_str().unwrap(), Some(Folder::from(&deltas)), &[], &Context::default());
     let faults = |follower: &mut Follower, current: &ServingModel| -> Vec<String> {
         let told = (0..40).filter_map(|_| match follower.look(current) {
             Followed::Nothing => None,
@@ -272,7 +273,7 @@ fn a_folder_that_is_rolled_forward_is_taken_with_the_deltas_that_lead_on_from_it
     let dir = tempfile::tempdir().unwrap();
     let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
     replace(&folder, &days[0]);
-    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(Folder::from(&deltas)), &[], &Context::default());
     let first = follower.load().unwrap();
     assert_eq!(version_and_deltas(&first), (version(&days[2]), 2));
     replace(&folder, &days[1]);
@@ -287,7 +288,7 @@ fn a_folder_that_is_replaced_by_an_equal_one_leads_back_if_its_deltas_are_gone()
     let dir = tempfile::tempdir().unwrap();
     let ((days, deltas), folder) = (three_days(dir.path()), dir.path().join("served"));
     replace(&folder, &days[0]);
-    let mut follower = Follower::new(folder.to_str().unwrap(), Some(&deltas), &[], &Context::default());
+    let mut follower = Follower::new(folder.to_str().unwrap(), Some(Folder::from(&deltas)), &[], &Context::default());
     let mut current = follower.load().unwrap();
     for left in [1, 0] {
         fs::remove_dir_all(deltas.join((left + 1).to_string())).unwrap();

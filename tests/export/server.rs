@@ -3,6 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
@@ -20,7 +21,12 @@ impl Server {
     /// Starts it, and waits until it serves.
     pub(crate) fn start(model: &Path, more: &[&str]) -> Self {
         let arguments = ["serve", "--model", model.to_str().unwrap(), "--listen", "127.0.0.1:0", "--watch", "0.05"];
-        let mut process = Background::start(&mut common::forebay(&[&arguments[..], more].concat()));
+        Self::of(&mut common::forebay(&[&arguments[..], more].concat()))
+    }
+
+    /// The same of a command.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut process = Background::start(command);
         process.wait_for("rows, version", 1);
         let said = process.output();
         let line = said.lines().find(|line| line.starts_with("serving ")).unwrap();

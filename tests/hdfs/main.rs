@@ -10,11 +10,15 @@ mod common;
 mod away;
 mod cluster;
 mod cut;
+mod deltas;
 mod faults;
 mod ha;
 mod kerberos;
 mod messages;
 mod reading;
 mod rows;
+#[path = "../export/server.rs"]
+#[allow(dead_code, reason = "the tests of exports use the rest")]
+mod server;
 mod spark;
 mod writing;

@@ -61,6 +61,8 @@ pub(super) struct Cluster {
     pub(super) pace: Pace,
     /// Whether a NameNode ever answered.
     answered: AtomicBool,
+    /// Whether the log says that none answers.
+    away: AtomicBool,
 }
 
 impl Cluster {
@@ -86,6 +88,7 @@ impl Cluster {
             files: DashMap::new(),
             pace: Pace::default(),
             answered: AtomicBool::new(false),
+            away: AtomicBool::new(false),
         })
     }
 
@@ -123,6 +126,14 @@ impl Cluster {
 
     pub(super) fn set_answered(&self) {
         self.answered.store(true, Ordering::Relaxed);
+        if self.away.load(Ordering::Relaxed) && self.away.swap(false, Ordering::Relaxed) {
+            tracing::info!(store = %self.root, "the NameNode answers again");
+        }
+    }
+
+    /// Notes that no NameNode answers. Returns whether one did before.
+    pub(super) fn set_away(&self) -> bool {
+        !self.away.swap(true, Ordering::Relaxed)
     }
 
     /// Explains the error of a call. `waited`: it was made again until the timeout.

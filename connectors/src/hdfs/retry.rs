@@ -1,5 +1,5 @@
-//! Calls to a NameNode. One that restarts, fails over or hangs is waited for, with growing pauses and a warning in the
-//! log, until the timeout.
+//! Calls to a NameNode. One that restarts, fails over or hangs is waited for, with growing pauses, until the timeout. The log says once
+//! that it is away, whatever is asked for meanwhile, and that it is back.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -89,7 +89,14 @@ impl Cluster {
                 }
                 false => {
                     let error = without_trace(error);
-                    tracing::warn!(store = self.root(), path, ?waited, %error, "the NameNode is away, waiting for it");
+                    match self.set_away() {
+                        true => {
+                            tracing::warn!(store = self.root(), path, %error, "the NameNode is away, waiting for it")
+                        }
+                        false => {
+                            tracing::debug!(store = self.root(), path, ?waited, %error, "the NameNode is still away")
+                        }
+                    }
                 }
             }
             tokio::time::sleep(wait).await;

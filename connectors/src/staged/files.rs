@@ -286,7 +286,7 @@ impl StoreFolder {
     }
 
     /// What `take` makes of all that is directly in the folder; nothing if there is no folder.
-    fn listed<T: Send + 'static>(
+    pub(super) fn listed<T: Send + 'static>(
         &self,
         take: impl FnOnce(ListResult) -> Vec<T> + Send + 'static,
     ) -> Result<Vec<T>, Fault> {

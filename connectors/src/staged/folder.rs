@@ -84,7 +84,12 @@ impl Folder {
 
     fn in_any_store(store: Arc<dyn ObjectStore>, path: Path, renames: bool) -> Self {
         let name = format!("{store}:{path}");
-        Self::at(Location::InStore(StoreFolder { store, path, stores: Stores::default(), renames, name, url: None }))
+        Self::of_store(StoreFolder { store, path, stores: Stores::default(), renames, name, url: None })
+    }
+
+    /// A folder of a store that is open.
+    pub(super) fn of_store(folder: StoreFolder) -> Self {
+        Self::at(Location::InStore(folder))
     }
 
     fn at(at: Location) -> Self {

@@ -14,6 +14,7 @@ pub mod fail_points;
 mod files;
 mod flat;
 mod folder;
+mod folders;
 mod local;
 mod place;
 mod rename_flags;

@@ -41,6 +41,8 @@ mod writer;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+pub(crate) use tests::faulty_store::{FaultyStore, StoreFailure};
 
 /// The parameters of a dense model and the state of its optimizer: see [`DenseModel::state`](forebay_models::DenseModel::state).
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;

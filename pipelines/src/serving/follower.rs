@@ -1,38 +1,40 @@
 //! Looks for newer versions of a model: a model folder that was replaced, or deltas from the current version. Blocks on the store.
 
 use std::collections::{HashMap, HashSet};
-use std::path::{Path, PathBuf};
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 use forebay_connectors::staged::Folder;
 use xxhash_rust::xxh3::xxh3_128;
 
+use super::delta_folder::DeltaFolder;
 use super::failed::Failed;
+use super::outage::Outage;
 use super::serving_model::ServingModel;
 use crate::context::Context;
-use crate::delta::{Delta, DeltaManifest, ModelVersions};
+use crate::delta::{Delta, ModelVersions};
 use crate::model_folder::{MANIFEST, Manifest};
 use crate::model_version::ModelVersion;
 
 /// Follows a model folder and a folder of deltas.
 pub struct Follower {
     model: String,
-    deltas: Option<PathBuf>,
+    deltas: Option<DeltaFolder>,
     settings: Vec<String>,
     context: Context,
     /// The manifest that was loaded last.
     seen: Option<SeenManifest>,
+    /// Why the manifest cannot be read now.
+    outage: Outage,
     /// The newer manifest whose model could not be loaded, and when it is tried again.
     failed: Option<(SeenManifest, Failed)>,
     /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
     passed: HashSet<ModelVersion>,
     /// Deltas from the current version that could not be applied: the version that each leads on from, and when it is tried again.
-    broken: HashMap<PathBuf, (ModelVersion, Failed)>,
+    broken: HashMap<String, (ModelVersion, Failed)>,
     /// What is wrong now and was told, so that it is told once, although it is found again.
     told: HashSet<String>,
-    /// Deltas that are left out, because their manifest cannot be read or they lead back. Each is reported once, and read again, because it
-    /// may be on its way.
-    left_out: HashSet<PathBuf>,
+    /// Deltas that are left out, because they lead back. Each is reported once.
+    left_out: HashSet<String>,
 }
 
 /// Tells the manifest of a model folder from another one that takes its place.
@@ -54,15 +56,16 @@ pub enum Followed {
 }
 
 impl Follower {
-    /// Follows the model folder at a path or URL and, if given, a local folder whose subfolders are deltas. `settings` override
+    /// Follows the model folder at a path or URL and, if given, a folder in any store whose subfolders are deltas. `settings` override
     /// fields of the model's job.
-    pub fn new(model: &str, deltas: Option<&Path>, settings: &[String], context: &Context) -> Self {
+    pub fn new(model: &str, deltas: Option<Folder>, settings: &[String], context: &Context) -> Self {
         Self {
             model: model.to_owned(),
-            deltas: deltas.map(Path::to_owned),
+            deltas: deltas.map(|folder| DeltaFolder::new(folder, context)),
             settings: settings.to_owned(),
             context: context.clone(),
             seen: None,
+            outage: Outage::default(),
             failed: None,
             passed: HashSet::new(),
             broken: HashMap::new(),
@@ -72,23 +75,34 @@ impl Follower {
     }
 
     /// Loads the model folder and applies the deltas that lead on from it, up to one that cannot be applied: it may be on its way, and
-    /// later looks try it again.
+    /// later looks try it again. If the deltas cannot be listed, their store is waited for as long as it waits itself, and the model is that
+    /// of the folder until a later look.
     ///
     /// # Errors
-    /// As [`ServingModel::load`].
+    /// As [`ServingModel::load`]; a user fault if there is no store for the URL of the deltas.
     pub fn load(&mut self) -> Result<ServingModel, Fault> {
+        if let Some(deltas) = &self.deltas {
+            deltas.open()?;
+        }
         self.seen = Some(self.manifest()?);
         let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
+        let listed = self.look_for_deltas();
         let (model, broken) = self.with_deltas(model);
-        if let Some(fault) = broken {
+        let wrong: Vec<Fault> = listed.err().into_iter().chain(broken).chain(self.unreadable_deltas()).collect();
+        for fault in wrong {
             tracing::warn!("{} is served for now: {fault}", model.versions());
+            if fault.domain == Domain::External {
+                // No delta is at fault: nothing is to be counted at the first look.
+                self.told.insert(fault.to_string());
+            }
         }
         Ok(model)
     }
 
     /// Looks for a version newer than `current`, and loads it. What cannot be loaded is tried again at later looks: a folder that is copied
-    /// file by file is whole only at the end.
+    /// file by file is whole only at the end. A store that is away is asked again at each look, and told once.
     pub fn look(&mut self, current: &ServingModel) -> Followed {
+        let listed = self.look_for_deltas();
         let of_folder = match self.look_at_folder(current) {
             Ok(None) => None,
             Ok(Some(model)) => {
@@ -97,14 +111,23 @@ impl Follower {
             }
             Err(fault) => Some(fault),
         };
-        let of_deltas = match self.next_model(current) {
+        let of_deltas = match listed.and_then(|()| self.next_model(current)) {
             Ok(None) => None,
             Ok(Some(model)) => return Followed::Newer(Box::new(model)),
             Err(fault) => Some(fault),
         };
         let of_earlier_looks = self.broken.values().map(|(_, failed)| failed.fault.clone());
-        let wrong: Vec<Fault> = of_folder.into_iter().chain(of_deltas).chain(of_earlier_looks).collect();
+        let of_deltas = of_deltas.into_iter().chain(of_earlier_looks).chain(self.unreadable_deltas());
+        let wrong: Vec<Fault> = of_folder.into_iter().chain(of_deltas).collect();
         self.untold(wrong).map_or(Followed::Nothing, Followed::Broken)
+    }
+
+    fn look_for_deltas(&mut self) -> Result<(), Fault> {
+        self.deltas.as_mut().map_or(Ok(()), DeltaFolder::look)
+    }
+
+    fn unreadable_deltas(&self) -> impl Iterator<Item = Fault> {
+        self.deltas.iter().flat_map(|deltas| deltas.wrong())
     }
 
     /// One of the faults of a look that was not told yet. What is no longer wrong is told again if it comes back.
@@ -128,17 +151,18 @@ impl Follower {
 
     /// The model with the next delta that leads on, if there is one. Later looks try a delta again that cannot be applied.
     fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
-        let Some((path, from)) = self.next_delta(model.versions())? else { return Ok(None) };
-        match self.apply(model, &path) {
+        let Some((name, from, folder)) = self.next_delta(model.versions())? else { return Ok(None) };
+        let applied = Delta::read(folder.clone(), &self.context).and_then(|delta| model.with_delta(&delta));
+        let before = self.broken.remove(&name).map(|(_, before)| before);
+        match applied {
             Ok(newer) => {
-                self.broken.remove(&path);
                 self.passed.extend(newer.versions().all());
                 Ok(Some(newer))
             }
             Err(fault) => {
-                let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
-                let failed = Failed::new(fault.clone(), self.broken.get(&path).map(|(_, before)| before));
-                self.broken.insert(path, (from, failed));
+                let failed = Failed::new(fault.context(format!("delta {folder} is not applied")), before.as_ref());
+                let fault = failed.fault.clone();
+                self.broken.insert(name, (from, failed));
                 Err(fault)
             }
         }
@@ -147,7 +171,8 @@ impl Follower {
     /// The model of the folder with the deltas that lead on from it, if the folder is another one than was loaded; not if that is the
     /// current model. Why the deltas end early is reported at the next look.
     fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
-        let manifest = self.manifest()?;
+        let found = self.manifest();
+        let manifest = self.outage.note(&self.model, found)?;
         let is_equal = self.seen.as_ref().is_some_and(|seen| seen.hash == manifest.hash);
         // With deltas applied, a folder of the same content leads back.
         if is_equal && (current.deltas() == 0 || self.seen.as_ref() == Some(&manifest)) {
@@ -174,7 +199,8 @@ impl Follower {
                 Ok(Some(model).filter(|model| of(model) != of(current)))
             }
             Err(fault) => {
-                let failed = Failed::new(fault.clone(), before.as_ref().map(|(_, failed)| failed));
+                let failed = Failed::new(fault, before.as_ref().map(|(_, failed)| failed));
+                let fault = failed.fault.clone();
                 self.failed = Some((manifest, failed));
                 Err(fault)
             }
@@ -186,85 +212,41 @@ impl Follower {
         Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
-    /// A delta that leads on from a model of these versions, and the one of them that it names.
-    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<(PathBuf, ModelVersion)>, Fault> {
-        let Some(deltas) = &self.deltas else { return Ok(None) };
-        let cannot =
-            |e: std::io::Error| Fault::user(format!("cannot list the deltas in {}", deltas.display())).because(e);
-        let mut folders = Vec::new();
-        for entry in std::fs::read_dir(deltas).map_err(cannot)? {
-            let path = entry.map_err(cannot)?.path();
-            // A hidden folder is being written.
-            let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
-            let is_file = std::fs::metadata(&path).is_ok_and(|there| !there.is_dir());
-            if !hidden && !is_file {
-                folders.push(path);
-            }
+    /// A delta that leads on from a model of these versions: its name, the one of them that it names, and its folder.
+    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<(String, ModelVersion, Folder)>, Fault> {
+        let Self { deltas: Some(deltas), broken, passed, left_out, .. } = self else { return Ok(None) };
+        if !deltas.is_listed() {
+            return Ok(None);
         }
-        folders.sort();
-        self.broken.retain(|path, (from, _)| folders.contains(path) && current.has(*from));
-        folders.retain(|path| self.broken.get_mut(path).is_none_or(|(_, failed)| failed.is_due()));
-        for path in folders {
-            match DeltaManifest::read(path.as_path(), &self.context) {
-                Ok(manifest) if !current.has(manifest.from) => {
-                    // Another delta may have taken the place of one that could not be applied.
-                    self.broken.remove(&path);
+        left_out.retain(|name| deltas.has(name));
+        broken.retain(|name, (from, _)| deltas.has(name) && current.has(*from));
+        let mut there = deltas.deltas();
+        there.retain(|(name, _)| broken.get_mut(name).is_none_or(|(_, failed)| failed.is_due()));
+        for (name, versions) in there {
+            if !current.has(versions.from) {
+                // Another delta may have taken the place of one that could not be applied.
+                broken.remove(&name);
+                continue;
+            }
+            let folder = deltas.delta(&name)?;
+            if versions.leads_back(current, passed) {
+                if versions.to != current.version && left_out.insert(name) {
+                    tracing::warn!(
+                        "delta {folder} is left out: it leads back to version {}, which was served since the model folder was read; to go \
+                         back, remove the deltas that lead on and replace the model folder",
+                        versions.to
+                    );
                 }
-                Ok(manifest) if !self.leads_back(&manifest, current) => return Ok(Some((path, manifest.from))),
-                Ok(manifest) => {
-                    let changes = manifest.to != current.version;
-                    if changes && self.left_out.insert(path.clone()) {
-                        tracing::warn!(
-                            "delta {} is left out: it leads back to version {}, which was served since the model folder was read; \
-                             to go back, remove the deltas that lead on and replace the model folder",
-                            path.display(),
-                            manifest.to
-                        );
-                    }
-                }
-                // A folder without a manifest may be another program's, or be copied at the moment.
-                Err(_) if matches!(path.join("manifest.json").try_exists(), Ok(false)) => {}
-                Err(fault) => {
-                    if self.left_out.insert(path.clone()) {
-                        tracing::warn!("delta {} is left out: {fault}", path.display());
-                    }
-                }
+                continue;
+            }
+            // Its manifest may have been read at an earlier look, and be another one now: then the next look sees to it.
+            if deltas.read_now(&name) == Some(versions) {
+                return Ok(Some((name, versions.from, folder)));
             }
         }
         Ok(None)
     }
-
-    /// Whether a delta leads from a model of these versions to one that was served before, so that a circle of deltas would not end.
-    fn leads_back(&self, delta: &DeltaManifest, current: ModelVersions) -> bool {
-        // An exact delta from the rounded content itself makes the model the exact one.
-        let makes_exact =
-            delta.from == current.version && delta.gives.is_none() && current.approximates == Some(delta.to);
-        !makes_exact && self.passed.contains(&delta.to)
-    }
-
-    fn apply(&self, model: &ServingModel, path: &Path) -> Result<ServingModel, Fault> {
-        model.with_delta(&Delta::read(path, &self.context)?)
-    }
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, reason = "a test")]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_delta_whose_manifest_cannot_be_read_is_told_once_and_a_folder_without_one_never() {
-        let dir = tempfile::tempdir().unwrap();
-        for folder in ["bad", "other"] {
-            std::fs::create_dir(dir.path().join(folder)).unwrap();
-        }
-        let bad = dir.path().join("bad");
-        std::fs::write(bad.join("manifest.json"), "{ this is cut").unwrap();
-        let mut follower = Follower::new("model", Some(dir.path()), &[], &Context::default());
-        for _ in 0..2 {
-            let current = ModelVersions { version: "0".repeat(32).parse().unwrap(), approximates: None };
-            assert!(follower.next_delta(current).unwrap().is_none());
-            assert_eq!(follower.left_out, HashSet::from([bad.clone()]));
-        }
-    }
-}
+mod tests;

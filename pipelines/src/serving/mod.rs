@@ -13,11 +13,13 @@
 
 mod arrow_rows;
 mod column_order;
+mod delta_folder;
 mod failed;
 mod follower;
 mod json_cell;
 mod json_column;
 mod json_rows;
+mod outage;
 mod request_rows;
 mod row_scorer;
 mod score_exchange;

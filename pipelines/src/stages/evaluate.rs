@@ -124,9 +124,35 @@ impl Evaluate {
     fn slices(&self, of: &OfLabel<'_>) -> Vec<Slice> {
         let of_column = |column: &String| {
             let groups = self.groups_of(column).largest(SLICES);
-            groups.into_iter().filter_map(|(value, rows)| slice(column, value, rows, of)).collect::<Vec<_>>()
+            groups.into_iter().filter_map(|(value, rows)| self.slice(column, value, rows, of)).collect::<Vec<_>>()
         };
         self.options.slices.iter().flat_map(of_column).collect()
+    }
+
+    /// The quality on those of the rows that have the label; `None` if none has it. One slice at a time is measured, so the GAUC of slices
+    /// takes no more memory than that of all rows.
+    fn slice(&self, column: &str, value: Option<&str>, mut rows: Vec<u32>, of: &OfLabel<'_>) -> Option<Slice> {
+        rows.retain(|&row| !of.labels[row as usize].is_nan());
+        if rows.is_empty() {
+            return None;
+        }
+        let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
+        let (logits, labels, weights) = (gather(of.logits), gather(of.labels), of.weights.map(gather));
+        let own = OfLabel { logits: &logits, labels: &labels, weights: weights.as_deref() };
+        let of_rows = Evaluation::new(own.logits, own.labels, own.weights);
+        let defined = |value: f64| value.is_finite().then_some(value);
+        Some(Slice {
+            column: column.to_owned(),
+            value: value.map(str::to_owned),
+            rows: of_rows.rows,
+            positives: of_rows.positives,
+            positive_rate: defined(of_rows.positive_rate),
+            auc: of_rows.auc,
+            logloss: defined(of_rows.logloss),
+            normalized_entropy: of_rows.normalized_entropy,
+            copc: of_rows.copc,
+            gauc: self.gauc(&own, Some(&rows)),
+        })
     }
 }
 
@@ -135,29 +161,6 @@ struct OfLabel<'a> {
     logits: &'a [f32],
     labels: &'a [f32],
     weights: Option<&'a [f32]>,
-}
-
-/// The quality on those of the rows that have the label; `None` if none has it.
-fn slice(column: &str, value: Option<&str>, mut rows: Vec<u32>, of: &OfLabel<'_>) -> Option<Slice> {
-    rows.retain(|&row| !of.labels[row as usize].is_nan());
-    if rows.is_empty() {
-        return None;
-    }
-    let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
-    let weights = of.weights.map(gather);
-    let of_rows = Evaluation::new(&gather(of.logits), &gather(of.labels), weights.as_deref());
-    let defined = |value: f64| value.is_finite().then_some(value);
-    Some(Slice {
-        column: column.to_owned(),
-        value: value.map(str::to_owned),
-        rows: of_rows.rows,
-        positives: of_rows.positives,
-        positive_rate: defined(of_rows.positive_rate),
-        auc: of_rows.auc,
-        logloss: defined(of_rows.logloss),
-        normalized_entropy: of_rows.normalized_entropy,
-        copc: of_rows.copc,
-    })
 }
 
 impl Sink for Evaluate {
@@ -192,5 +195,150 @@ impl Sink for Evaluate {
             false => self.of_labels(weights)?,
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, StringArray};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A row: logit in eighths, label, country and user, of which the last ones are missing, and weight.
+    type Row = (i8, bool, u8, u8, u8);
+
+    /// The sink that has scored these rows.
+    fn scored(rows: &[Row], weighted: bool, names: &[&str]) -> Evaluate {
+        let maker: ModelMaker = Box::new(|| unreachable!("all rows are scored"));
+        let options = EvaluationOptions {
+            group: Some("user".into()),
+            slices: vec!["country".into(), "user".into()],
+            ..EvaluationOptions::default()
+        };
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut sink = Evaluate::new(maker, 0.0).with_labels(names).with_options(options);
+        let text = |of: fn(&Row) -> u8, missing: u8| -> ArrayRef {
+            let text = |row: &Row| Some(of(row)).filter(|value| *value != missing).map(|value| value.to_string());
+            Arc::new(rows.iter().map(text).collect::<StringArray>())
+        };
+        for groups in &mut sink.groups {
+            let values = if groups.column == "country" { text(|row| row.2, 3) } else { text(|row| row.3, 4) };
+            groups.add(&values).unwrap();
+        }
+        if weighted {
+            sink.weights = rows.iter().map(|row| f32::from(row.4)).collect();
+        }
+        sink
+    }
+
+    /// The AUC of rows and the sum of their weights, pair by pair; `None` without two classes.
+    fn auc_by_pairs(rows: &[&Row], weighted: bool) -> Option<(f64, f64)> {
+        let weight = |row: &Row| if weighted { f64::from(row.4) } else { 1.0 };
+        let (mut right, mut pairs) = (0.0, 0.0);
+        for a in rows.iter().filter(|row| row.1) {
+            for b in rows.iter().filter(|row| !row.1) {
+                let wins = if a.0 == b.0 { 0.5 } else { f64::from(u8::from(a.0 > b.0)) };
+                right += weight(a) * weight(b) * wins;
+                pairs += weight(a) * weight(b);
+            }
+        }
+        (pairs > 0.0).then(|| (right / pairs, rows.iter().map(|row| weight(row)).sum()))
+    }
+
+    /// Compares the GAUC of rows with that of all pairs.
+    fn check(found: &Gauc, rows: &[&Row], weighted: bool) -> Result<(), TestCaseError> {
+        let of_user = |user: u8| rows.iter().filter(|row| row.3 == user).copied().collect::<Vec<_>>();
+        let users: Vec<Vec<&Row>> = (0..4).map(of_user).filter(|rows| !rows.is_empty()).collect();
+        let (mut sum, mut all, mut mixed, mut mixed_rows) = (0.0, 0.0, 0, 0);
+        for rows in &users {
+            if let Some((auc, weight)) = auc_by_pairs(rows, weighted) {
+                (sum, all, mixed, mixed_rows) = (sum + weight * auc, all + weight, mixed + 1, mixed_rows + rows.len());
+            }
+        }
+        prop_assert_eq!(
+            (found.groups, found.mixed_groups, found.mixed_rows),
+            (users.len() as u64, mixed, mixed_rows as u64)
+        );
+        match found.auc {
+            Some(auc) => prop_assert!((auc - sum / all).abs() < 1e-9, "{} is not {}", auc, sum / all),
+            None => prop_assert_eq!(mixed, 0),
+        }
+        Ok(())
+    }
+
+    /// Compares the GAUC of each slice; `of_label` says which rows have the label.
+    fn check_slices(
+        found: &Evaluation,
+        rows: &[Row],
+        weighted: bool,
+        of_label: impl Fn(&&Row) -> bool,
+    ) -> Result<(), TestCaseError> {
+        for slice in &found.slices {
+            let text = |row: &Row| {
+                let (value, missing) = if slice.column == "country" { (row.2, 3) } else { (row.3, 4) };
+                (value != missing).then(|| value.to_string())
+            };
+            let own: Vec<&Row> = rows.iter().filter(&of_label).filter(|row| text(row) == slice.value).collect();
+            prop_assert_eq!(slice.rows, own.len() as u64);
+            let gauc = slice.gauc.as_ref().expect("there is a column of groups");
+            check(gauc, &own, weighted)?;
+            if slice.column == "user" && slice.value.is_some() {
+                // One group.
+                let same = gauc.auc.zip(slice.auc).is_some_and(|(a, b)| (a - b).abs() < 1e-12);
+                prop_assert!(same || gauc.auc == slice.auc, "{:?} is not {:?}", gauc.auc, slice.auc);
+            }
+        }
+        let in_slices = |column: &str| {
+            found.slices.iter().filter(|slice| slice.column == column).map(|slice| slice.rows).sum::<u64>()
+        };
+        let all = rows.iter().filter(of_label).count() as u64;
+        prop_assert_eq!([in_slices("country"), in_slices("user")], [all, all]);
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn the_gauc_of_a_slice_is_that_of_its_rows_pair_by_pair(
+            rows in prop::collection::vec((-3_i8..3, any::<bool>(), 0_u8..4, 0_u8..5, 0_u8..4), 1..80),
+            weighted in any::<bool>()
+        ) {
+            let mut sink = scored(&rows, weighted, &[]);
+            let scored = |row: &Row| (f32::from(row.0) / 8.0, f32::from(u8::from(row.1)));
+            (sink.logits, sink.labels) = rows.iter().map(scored).unzip();
+            let weights = weighted.then_some(&sink.weights[..]);
+            let found = sink.quality(&OfLabel { logits: &sink.logits, labels: &sink.labels, weights });
+            check_slices(&found, &rows, weighted, |_| true)?;
+        }
+
+        #[test]
+        fn with_several_labels_it_is_that_of_the_rows_that_have_the_label(
+            rows in prop::collection::vec((-3_i8..3, any::<bool>(), 0_u8..4, 0_u8..5, 1_u8..4), 1..80),
+            weighted in any::<bool>()
+        ) {
+            // The second label is that of every other logit; the first row has it.
+            let has_second = |row: &&Row| row.0 % 2 == rows[0].0 % 2;
+            let mut sink = scored(&rows, weighted, &["click", "buy"]);
+            for row in &rows {
+                let label = f32::from(u8::from(row.1));
+                sink.logits.extend([f32::from(row.0) / 8.0; 2]);
+                sink.labels.extend([label, if has_second(&row) { label } else { f32::NAN }]);
+            }
+            let weights = weighted.then_some(&sink.weights[..]);
+            let found = sink.of_labels(weights).unwrap();
+            check_slices(&found.labels[0], &rows, weighted, |_| true)?;
+            check_slices(&found.labels[1], &rows, weighted, has_second)?;
+        }
+    }
+
+    #[test]
+    fn without_a_column_of_groups_a_slice_has_no_gauc() {
+        let mut sink = scored(&[(0, true, 0, 0, 1), (1, false, 0, 0, 1)], false, &[]);
+        (sink.logits, sink.labels, sink.options.group) = (vec![0.5, 0.25], vec![1.0, 0.0], None);
+        let found = sink.quality(&OfLabel { logits: &sink.logits, labels: &sink.labels, weights: None });
+        assert!(found.slices.len() == 2 && found.slices.iter().all(|slice| slice.gauc.is_none()));
+        assert!(serde_json::to_value(&found.slices[0]).unwrap().get("gauc").is_none());
     }
 }

@@ -35,8 +35,8 @@ pub(crate) struct Eval {
     /// name, with its commas and spaces.
     #[arg(long, value_name = "COLUMN")]
     group: Option<String>,
-    /// Also print the metrics for each value of this column (the 50 values with the most rows); may be repeated. The whole argument is the
-    /// name, as for --group.
+    /// Also print the metrics for each value of this column (the 50 values with the most rows), with --group their GAUC, too; may be
+    /// repeated. The whole argument is the name, as for --group.
     #[arg(long = "slice", value_name = "COLUMN")]
     slices: Vec<String>,
     /// Print the report of each run before its result; to standard error if the results are JSON.

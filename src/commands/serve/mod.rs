@@ -4,7 +4,6 @@ mod routes;
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use tokio::sync::watch;
 use self::routes::{Routes, count, refusal};
 use super::security_args::SecurityArgs;
 use crate::actors::{IoRuntime, counted};
+use crate::connectors::staged::Folder;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
@@ -46,15 +46,17 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 #[command(after_help = "Examples:
   forebay serve --model rows/model
   forebay serve --model rows/model --deltas rows/deltas
+  forebay serve --model hdfs://nameservice/models/ctr --deltas hdfs://nameservice/deltas/ctr
   forebay serve --model rows/model --listen 0.0.0.0:7700 --token-file token --tls-cert cert.pem --tls-key key.pem
   curl -d '{\"rows\": [{\"user\": 5, \"item\": 7}]}' http://127.0.0.1:7700/v1/score")]
 pub(crate) struct Serve {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
-    /// A local folder whose subfolders are deltas. The server applies deltas that begin at the current version.
+    /// A folder whose subfolders are deltas: a path or a URL, as for --model. The server applies deltas that begin at the current version.
+    /// While it cannot list the folder, it keeps its version.
     #[arg(long, value_name = "FOLDER")]
-    deltas: Option<PathBuf>,
+    deltas: Option<String>,
     /// The address to listen on. Addresses beyond this machine need a token and TLS.
     #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
     listen: SocketAddr,
@@ -97,7 +99,8 @@ impl Serve {
         let limits = HttpLimits::default();
         let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), service)?;
 
-        let mut follower = Follower::new(&self.model, self.deltas.as_deref(), &self.settings, context);
+        let deltas = self.deltas.as_deref().map(Folder::from);
+        let mut follower = Follower::new(&self.model, deltas, &self.settings, context);
         let model = follower.load()?;
         stop.has_begun();
         let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));

@@ -16,7 +16,7 @@ use object_store::{
 
 /// What happens at a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StoreFailure {
+pub(crate) enum StoreFailure {
     /// It fails and has no effect; later ones do not fail.
     Error,
     /// It has its effect, but its answer is lost.
@@ -31,7 +31,7 @@ pub(super) enum StoreFailure {
 
 /// A store whose `at`-th call fails, counted from 0. Clones share the objects.
 #[derive(Clone, Debug)]
-pub(super) struct FaultyStore {
+pub(crate) struct FaultyStore {
     inner: Arc<InMemory>,
     calls: Arc<Mutex<Calls>>,
 }
@@ -57,7 +57,7 @@ impl std::fmt::Display for FaultyStore {
 }
 
 impl FaultyStore {
-    pub(super) fn new(at: usize, failure: StoreFailure) -> Self {
+    pub(crate) fn new(at: usize, failure: StoreFailure) -> Self {
         let calls = Calls { at, failure, passed: Vec::new(), late: None };
         Self { inner: Arc::default(), calls: Arc::new(Mutex::new(calls)) }
     }
@@ -67,17 +67,17 @@ impl FaultyStore {
     }
 
     /// The calls so far.
-    pub(super) fn passed(&self) -> Vec<String> {
+    pub(crate) fn passed(&self) -> Vec<String> {
         self.calls().passed.clone()
     }
 
     /// The call of this number fails.
-    pub(super) fn fails_at(&self, at: usize) {
+    pub(crate) fn fails_at(&self, at: usize) {
         self.calls().at = at;
     }
 
     /// Calls fail no more, and a late effect happens now.
-    pub(super) fn heals(&self) {
+    pub(crate) fn heals(&self) {
         self.calls().at = usize::MAX;
         let late = self.calls().late.take();
         futures::executor::block_on(async {

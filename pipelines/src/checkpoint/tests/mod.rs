@@ -4,7 +4,7 @@ mod authors;
 mod chain;
 mod corpus;
 mod fail_points;
-mod faulty_store;
+pub(crate) mod faulty_store;
 mod mutations;
 #[path = "../../../fuzz/src/lib.rs"]
 #[allow(unreachable_pub, reason = "it is the library of the fuzzer, too")]
