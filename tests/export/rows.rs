@@ -48,8 +48,8 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
          { column = "history", key_space = "items" }, { column = "count", kind = "log_bucket" }, "day", "moment", "flag"]
 "#;
 
-/// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps and of integers,
-/// offsets from UTC, buckets and crosses.
+/// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps and of
+/// integers, offsets from UTC, buckets and crosses.
 pub(crate) const OPTIONS: [&str; 5] = [
     "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
      { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
