@@ -42,7 +42,8 @@ use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use columns::{
-    Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, SlotCross, SlotKind, Transform, check_key_spaces,
+    Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, SlotCross, SlotKind, Transform, UnixUnit,
+    check_key_spaces,
 };
 pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};

@@ -100,7 +100,7 @@ pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_h
 pub use forebay_batches::{self as flow, ColumnType, Staleness, Ticket};
 pub use forebay_job::{
     self as job, Clip, Columns, Comparison, DenseColumn, DenseStatistics, Job, LabelColumn, Labels, Positive,
-    PositiveRule, RunEnd, Scale, Slot, SlotCross, SlotKind, Transform,
+    PositiveRule, RunEnd, Scale, Slot, SlotCross, SlotKind, Transform, UnixUnit,
 };
 pub use headspace::{Headspace, Speed, headspace};
 pub use job_model::JobModel;

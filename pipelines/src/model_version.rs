@@ -216,7 +216,17 @@ fn of_row(key: u64, weights: &[f32]) -> u128 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::UnixUnit;
+
     use super::*;
+
+    /// Models of earlier programs keep their versions.
+    #[test]
+    fn features_without_options_are_hashed_as_by_earlier_programs() {
+        let columns = &Job::default().columns;
+        let text = serde_json::to_string(&(&columns.dense[0], &columns.slots[0])).unwrap();
+        assert_eq!(text, r#"[{"column":"I1","transform":"auto"},{"column":"C1","kind":"hex"}]"#);
+    }
 
     #[test]
     fn rows_count_in_any_order_and_can_be_taken_out() {
@@ -284,6 +294,9 @@ mod tests {
         assert_ne!(attention(1), first);
         assert_ne!(attention(1), attention(2));
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
+        assert_ne!(version(&|job| job.columns.slots[3].unit = Some(UnixUnit::S)), first);
+        assert_ne!(version(&|job| job.columns.slots[3].utc_offset = Some("+01:00".into())), first);
+        assert_ne!(version(&|job| job.columns.dense[3].at_unit = Some(UnixUnit::Ms)), first);
         let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None, table: None };
         assert_ne!(version(&|job| job.columns.crosses.push(cross.clone())), first);
         let scaled = |mean| {

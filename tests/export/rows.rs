@@ -48,18 +48,22 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
          { column = "history", key_space = "items" }, { column = "count", kind = "log_bucket" }, "day", "moment", "flag"]
 "#;
 
-/// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps, buckets and
-/// crosses.
+/// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps and of
+/// integers, offsets from UTC, buckets and crosses.
 pub(crate) const OPTIONS: [&str; 5] = [
     "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
      { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
      { column = 'vector', length = 3, indicator = true, clip = { max = 2.5 } }, { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, \
      { column = 'day', transform = 'age_days', at = 'moment', clip = { min = -20, max = 20 } }, \
-     { column = 'moment', transform = 'age_hours', at = '1970-01-02', indicator = true, clip = { max = 30 } }, 'flag', 'rank']",
+     { column = 'moment', transform = 'age_hours', at = '1970-01-02', indicator = true, clip = { max = 30 } }, \
+     { column = 'moment', transform = 'weekday', utc_offset = '+14:00' }, { column = 'day', transform = 'weekday', utc_offset = '-08:00' }, \
+     { column = 'second', transform = 'hour', unit = 's', utc_offset = '+05:30', indicator = true }, \
+     { column = 'second', transform = 'age_days', at = 'milli', unit = 's', at_unit = 'ms', clip = { min = -9, max = 9 } }, 'flag', 'rank']",
     "columns.statistics={ price = { mean = 1.6, std = 0.9, min = 0, max = 4 }, \
      price2 = { mean = -60, std = 30, min = -90, max = 0, clip = { min = -90 } } }",
     "columns.slots=[{ column = 'user', buckets = 20 }, 'city', { column = 'site', kind = 'hex' }, 'item', 'history', \
      { column = 'moment', kind = 'hour' }, { column = 'moment', kind = 'weekday', key_space = 'day of the week' }, \
+     { column = 'second', kind = 'weekday', unit = 's', utc_offset = '-03:30' }, { column = 'milli', kind = 'hour', unit = 'ms' }, \
      { column = 'price', kind = 'log_bucket' }, \
      { column = 'price', kind = 'boundaries', boundaries = [0.5, 2, 10], key_space = 'price level' }, \
      { column = 'price', kind = 'boundaries', quantiles = 3, key_space = 'price third' }]",
@@ -207,6 +211,20 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
                 range()
                     .map(|r| some(r, 24).then_some((pick(25, 20)(r) as i64 - 4) * 3_600_001_000_007))
                     .collect::<TimestampNanosecondArray>(),
+            ),
+        ),
+        (
+            "second",
+            Arc::new(
+                range().map(|r| some(r, 26).then_some((pick(26, 400)(r) as i64 - 200) * 4321)).collect::<Int64Array>(),
+            ),
+        ),
+        (
+            "milli",
+            Arc::new(
+                range()
+                    .map(|r| some(r, 27).then_some((pick(27, 400)(r) as f64 - 200.0) * 4_321_987.0))
+                    .collect::<Float64Array>(),
             ),
         ),
     ];

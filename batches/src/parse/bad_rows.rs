@@ -13,6 +13,17 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{OnBadRow, Rows, staged};
 
+/// A value that its feature cannot take.
+pub(super) struct WrongValue {
+    /// What the ledger counts its row under.
+    pub(super) reason: &'static str,
+    /// Names the column and the value.
+    pub(super) detail: String,
+}
+
+/// Wrong values of an array, each with its place.
+pub(super) type WrongValues = Vec<(usize, WrongValue)>;
+
 /// The bad rows of one batch, each with the first reason that was found.
 #[derive(Default)]
 pub(super) struct BadRows(BTreeMap<usize, BadRow>);
@@ -26,6 +37,11 @@ impl BadRows {
     /// Adds row `row`. The ledger counts it under `reason`; `detail` names the column and the value.
     pub(super) fn add(&mut self, row: usize, reason: &'static str, detail: impl FnOnce() -> String) {
         self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
+    }
+
+    /// Adds a row for what is wrong with one of its values.
+    pub(super) fn add_wrong(&mut self, row: usize, wrong: WrongValue) {
+        self.add(row, wrong.reason, || wrong.detail);
     }
 
     /// Adds the bad rows of `others`; `row_of` gives the row of each of their numbers.

@@ -1,22 +1,13 @@
-//! Hours and days of the week of timestamps, in UTC, and ages.
+//! Hours and days of the week of moments, and ages.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
-use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type, TimeUnit};
-use arrow::error::ArrowError;
-use arrow::temporal_conversions::MILLISECONDS_IN_DAY;
-use arrow::util::display::array_value_to_string;
+use arrow::array::{Float64Array, Int64Array};
 use forebay_actors::Fault;
 
-use super::column::{Wanted, wrong_type};
+use super::bad_rows::WrongValues;
+use super::moments::{DAY, MomentColumn};
 
-const HOUR: i64 = 3_600_000_000;
-const DAY: i64 = 24 * HOUR;
-
-/// The reason of a row whose text is neither a date nor a timestamp.
-pub(super) const NOT_A_TIME: &str = "text is no date or timestamp";
+/// Microseconds.
+const HOUR: i64 = DAY / 24;
 
 /// A part of a moment.
 #[derive(Clone, Copy)]
@@ -36,45 +27,29 @@ impl CalendarPart {
         }
     }
 
-    /// The part of each value of column `name`; null for a missing value, and for text that is no moment: its row and the text are
-    /// added to `wrong`.
+    /// The part of each value of a column; null for a missing value, and for one that is no moment, which is added to `wrong`.
     ///
     /// # Errors
     /// A user fault if the type has no such part.
-    pub(super) fn parse(
-        self,
-        name: &str,
-        array: &ArrayRef,
-        wrong: &mut Vec<(usize, String)>,
-    ) -> Result<Int64Array, Fault> {
-        let (expected, dates) = match self {
+    pub(super) fn parse(self, column: MomentColumn<'_>, wrong: &mut WrongValues) -> Result<Int64Array, Fault> {
+        let expected = match self {
             Self::Hour => ("timestamps, or text of them, for the hour", false),
             Self::Weekday => ("dates or timestamps, or text of them, for the day of the week", true),
         };
-        Ok(microseconds(name, array, (expected, dates), wrong)?.unary(|micros| self.of(micros)))
+        Ok(column.microseconds(expected, wrong)?.unary(|micros| self.of(micros)))
     }
 }
 
-/// The days from the moments of one column to those of another, or to one moment; null where one of both is missing. Wrong text as in
+/// The days from the moments of one column to those of another, or to one moment; null where one of both is missing. Wrong values as in
 /// [`CalendarPart::parse`].
-pub(super) fn age_in_days(
-    (name, array): (&str, &ArrayRef),
-    at: At<'_>,
-    wrong: &mut Vec<(usize, String, String)>,
-) -> Result<Float64Array, Fault> {
+pub(super) fn age_in_days(since: MomentColumn<'_>, at: At<'_>, wrong: &mut WrongValues) -> Result<Float64Array, Fault> {
     let expected = ("dates or timestamps, or text of them, for an age", true);
-    let mut read = |name: &str, array: &ArrayRef| {
-        let mut texts = Vec::new();
-        let found = microseconds(name, array, expected, &mut texts);
-        wrong.extend(texts.into_iter().map(|(row, text)| (row, name.to_owned(), text)));
-        found
-    };
-    let since = read(name, array)?;
+    let since = since.microseconds(expected, wrong)?;
     let days = |since: i64, until: i64| (i128::from(until) - i128::from(since)) as f64 / DAY as f64;
     Ok(match at {
         At::Moment(until) => since.unary(|since| days(since, until)),
-        At::Column(name, until) => {
-            let until = read(name, until)?;
+        At::Column(until) => {
+            let until = until.microseconds(expected, wrong)?;
             since.iter().zip(&until).map(|(since, until)| Some(days(since?, until?))).collect()
         }
     })
@@ -85,64 +60,7 @@ pub(super) fn age_in_days(
 pub(super) enum At<'a> {
     /// Microseconds since 1970.
     Moment(i64),
-    Column(&'a str, &'a ArrayRef),
-}
-
-/// Moments in microseconds since 1970. `expected` says what the column should be, and whether dates are moments.
-fn microseconds(
-    name: &str,
-    array: &ArrayRef,
-    (expected, dates): (&str, bool),
-    wrong: &mut Vec<(usize, String)>,
-) -> Result<Int64Array, Fault> {
-    let cannot = |e: ArrowError| Fault::user(format!("column `{name}` cannot be read as timestamps")).because(e);
-    Ok(match array.data_type() {
-        DataType::Null => Int64Array::new_null(array.len()),
-        DataType::Date32 | DataType::Date64 if dates => {
-            let days = moments(array).map_err(cannot)?;
-            days.as_primitive::<Int64Type>().unary(|day| day.wrapping_mul(DAY))
-        }
-        DataType::Timestamp(..) => moments(array).map_err(cannot)?.as_primitive::<Int64Type>().clone(),
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            let to = DataType::Timestamp(TimeUnit::Microsecond, None);
-            let times = cast(array, &to).map_err(cannot)?;
-            let rows = (0..array.len()).filter(|&row| times.is_null(row) && array.is_valid(row));
-            wrong.extend(rows.map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
-            moments(&times).map_err(cannot)?.as_primitive::<Int64Type>().clone()
-        }
-        DataType::Dictionary(_, value) => {
-            let plain = cast(array, value).map_err(cannot)?;
-            microseconds(name, &plain, (expected, dates), wrong)?
-        }
-        _ => return Err(wrong_type(name, array, Wanted::Moments(expected))),
-    })
-}
-
-/// Dates as days and timestamps as microseconds since 1970, so that a moment has the same number whatever the unit of the file
-/// is. Nanoseconds are rounded down.
-pub(super) fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    Ok(match array.data_type() {
-        DataType::Date32 => cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?,
-        kind => {
-            let numbers = cast(array, &DataType::Int64)?;
-            let numbers = numbers.as_primitive::<Int64Type>();
-            // A moment beyond 64 bits of microseconds wraps: it gets some number, not an error.
-            let micros: Int64Array = match kind {
-                DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
-                DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),
-                DataType::Timestamp(TimeUnit::Nanosecond, _) => numbers.unary(|v| v.div_euclid(1000)),
-                DataType::Date64 => numbers.unary(|v| v.div_euclid(MILLISECONDS_IN_DAY)),
-                _ => numbers.clone(),
-            };
-            Arc::new(micros)
-        }
-    })
-}
-
-/// What is wrong with a text that is no moment.
-pub(super) fn not_a_time(name: &str, text: &str) -> String {
-    let short: String = text.chars().take(40).collect();
-    format!("column `{name}` is {short:?}, expected a date or a timestamp such as 2026-11-20 03:04:05")
+    Column(MomentColumn<'a>),
 }
 
 #[cfg(test)]

@@ -16,8 +16,6 @@ pub(super) enum Wanted<'a> {
     Dense,
     /// A slot with quantiles.
     Quantiles,
-    /// The moments that these words say.
-    Moments(&'a str),
     /// A slot of the values that these words say.
     Slot(&'a str),
     /// Something else, in words.
@@ -29,7 +27,7 @@ impl Display for Wanted<'_> {
         f.write_str(match *self {
             Self::Dense => "integers, floating-point numbers, decimals or booleans for a dense feature",
             Self::Quantiles => "integers, floating-point numbers or decimals for a slot with quantiles",
-            Self::Moments(words) | Self::Slot(words) | Self::Other(words) => words,
+            Self::Slot(words) | Self::Other(words) => words,
         })
     }
 }
@@ -121,7 +119,6 @@ pub(super) fn wrong_items(name: &str, items: &dyn Array, expected: Wanted<'_>) -
 
 fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault {
     let advice = match (array.data_type(), expected) {
-        (kind, Wanted::Moments(_)) if kind.is_numeric() => ": write numbers such as unix seconds as timestamps",
         (kind, Wanted::Slot(_)) if kind.is_floating() => {
             ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
              quantiles = 10; or make it a dense feature"
@@ -169,14 +166,8 @@ mod tests {
         assert!(said.contains(&format!("column `q` is {}, expected values or lists", array.data_type())), "{said}");
     }
 
-    /// A bug: a decimal in place of a moment was advised to become a slot in buckets.
     #[test]
     fn advice_fits_what_is_expected() {
-        let moments = Wanted::Moments("timestamps, or text of them, for the hour");
-        for kind in [DataType::Decimal128(10, 2), DataType::Float64, DataType::Int64] {
-            let said = wrong_type("t", &arrow::array::new_null_array(&kind, 1), moments).to_string();
-            assert!(said.contains("as timestamps") && !said.contains("log_bucket"), "{said}");
-        }
         let decimals = arrow::array::new_null_array(&DataType::Decimal128(10, 2), 1);
         let said = |expected| wrong_type("x", &decimals, expected).to_string();
         let of_slot = said(Wanted::Slot("integers, strings, booleans, dates or timestamps"));

@@ -7,8 +7,9 @@ use forebay_actors::Fault;
 use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
 
 use super::bad_rows::BadRows;
-use super::calendar::{At, CalendarPart, NOT_A_TIME, age_in_days, not_a_time};
+use super::calendar::{At, CalendarPart, age_in_days};
 use super::column::{NOT_FINITE, Wanted, number, shown, wrong_type};
+use super::moments::MomentColumn;
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
 
@@ -89,21 +90,30 @@ impl OptionsParser {
         at: Option<&ArrayRef>,
         bad: &mut BadRows,
     ) -> Result<Float64Array, Fault> {
+        let since = self.moments(name, array);
         let at = match (self.column.at_column(), at, self.column.at_moment()) {
-            (Some(name), Some(array), _) => At::Column(name, array),
+            (Some(name), Some(array), _) => {
+                At::Column(MomentColumn { name, array, unit: self.column.unit_of_at(), field: "at_unit", ..since })
+            }
             (None, _, Some(moment)) => At::Moment(moment),
             _ => return Err(Fault::internal(format!("the age of `{name}` has no moment at which it is measured"))),
         };
         let mut wrong = Vec::new();
-        let days = age_in_days((name, array), at, &mut wrong)?;
-        for (row, name, text) in wrong {
-            bad.add(row, NOT_A_TIME, || not_a_time(&name, &text));
+        let days = age_in_days(since, at, &mut wrong)?;
+        for (row, value) in wrong {
+            bad.add_wrong(row, value);
         }
         let unit = if self.column.transform == Transform::AgeHours { 24.0 } else { 1.0 };
         Ok(days.unary(|days| days * unit))
     }
 
-    /// The values of the column as numbers, and whether `log1p` applies to them. Text that is no moment is a bad row.
+    /// The column as one of moments.
+    fn moments<'a>(&self, name: &'a str, array: &'a ArrayRef) -> MomentColumn<'a> {
+        let (unit, shift) = (self.column.unit, self.column.utc_offset_microseconds());
+        MomentColumn { name, array, unit, field: "unit", takes_nan: self.column.takes_nan(), shift }
+    }
+
+    /// The values of the column as numbers, and whether `log1p` applies to them. A row whose value should be a moment and is none is bad.
     fn numbers(&self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<(Float64Array, bool), Fault> {
         let part = match self.column.transform {
             Transform::Hour => Some(CalendarPart::Hour),
@@ -112,9 +122,9 @@ impl OptionsParser {
         };
         if let Some(part) = part {
             let mut wrong = Vec::new();
-            let parts = part.parse(name, array, &mut wrong)?;
-            for (row, text) in wrong {
-                bad.add(row, NOT_A_TIME, || not_a_time(name, &text));
+            let parts = part.parse(self.moments(name, array), &mut wrong)?;
+            for (row, value) in wrong {
+                bad.add_wrong(row, value);
             }
             return Ok((parts.unary(|part| part as f64), false));
         }

@@ -10,6 +10,7 @@ mod dense;
 mod dense_options;
 mod dense_vector;
 mod label;
+mod moments;
 mod negatives;
 mod slot;
 mod type_check;

@@ -12,9 +12,10 @@ use forebay_base::parse_hex;
 use forebay_job::{Columns, Slot, SlotKind};
 use forebay_ps::SlotHasher;
 
-use super::bad_rows::BadRows;
-use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
+use super::bad_rows::{BadRows, WrongValue, WrongValues};
+use super::calendar::CalendarPart;
 use super::column::{Wanted, lists, wrong_items, wrong_type};
+use super::moments::{MomentColumn, moments};
 use super::value_weights;
 use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
 use crate::nullable::extend_or;
@@ -85,7 +86,7 @@ impl SlotParser {
         let mut wrong = Vec::new();
         let keys = self.keys(name, array, &mut wrong)?;
         for (row, value) in wrong {
-            bad.add(row, self.reason(), || self.detail(name, &value));
+            bad.add_wrong(row, value);
         }
         Ok(SlotKeys::One(keys))
     }
@@ -120,7 +121,7 @@ impl SlotParser {
         for (at, value) in wrong {
             let row = ends.partition_point(|&end| end as usize <= at + from) - 1;
             if kept(row).contains(&at) {
-                bad.add(row, self.reason(), || self.detail(name, &value));
+                bad.add_wrong(row, value);
             }
         }
         if list.null_count() == 0 && self.slot.first.is_none() && self.slot.last.is_none() {
@@ -140,17 +141,8 @@ impl SlotParser {
         Ok(SlotKeys::Many { offsets, keys })
     }
 
-    /// Why a row with a value that does not fit the kind is a bad row.
-    fn reason(&self) -> &'static str {
-        if self.slot.kind == SlotKind::Hex { NOT_HEX } else { NOT_A_TIME }
-    }
-
-    fn detail(&self, name: &str, value: &str) -> String {
-        if self.slot.kind == SlotKind::Hex { not_hex(name, value) } else { not_a_time(name, value) }
-    }
-
     /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
-    fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
+    fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut WrongValues) -> Result<Vec<u64>, Fault> {
         let expected = match self.slot.kind {
             SlotKind::Auto => Wanted::Slot("integers, strings, booleans, dates or timestamps"),
             SlotKind::Int => Wanted::Slot("integers, booleans, dates or timestamps"),
@@ -191,13 +183,13 @@ impl SlotParser {
                 self.keys(name, &moments(array).map_err(cannot)?, wrong)
             }
             DataType::Utf8 if strings_fit => {
-                Ok(self.strings(array.as_string::<i32>().iter().map(|v| v.map(str::as_bytes)), wrong))
+                Ok(self.strings(name, array.as_string::<i32>().iter().map(|v| v.map(str::as_bytes)), wrong))
             }
             DataType::LargeUtf8 | DataType::Utf8View if strings_fit => {
                 self.keys(name, &recast(&DataType::Utf8)?, wrong)
             }
             // Hive, Impala and old Spark write strings as binary without the string annotation.
-            DataType::Binary if strings_fit => Ok(self.strings(array.as_binary::<i32>().iter(), wrong)),
+            DataType::Binary if strings_fit => Ok(self.strings(name, array.as_binary::<i32>().iter(), wrong)),
             DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) if strings_fit => {
                 self.keys(name, &recast(&DataType::Binary)?, wrong)
             }
@@ -213,15 +205,17 @@ impl SlotParser {
         }
     }
 
-    /// The keys of parts of moments. Text that is no moment is added to `wrong`.
+    /// The keys of parts of moments. Values that are no moments are added to `wrong`.
     fn calendar(
         &self,
         part: CalendarPart,
         name: &str,
         array: &ArrayRef,
-        wrong: &mut Vec<(usize, String)>,
+        wrong: &mut WrongValues,
     ) -> Result<Vec<u64>, Fault> {
-        let parts = part.parse(name, array, wrong)?;
+        let (unit, shift) = (self.slot.unit, self.slot.utc_offset_microseconds());
+        let column = MomentColumn { name, array, unit, field: "unit", takes_nan: true, shift };
+        let parts = part.parse(column, wrong)?;
         Ok(self.numbers(&parts, |v| v))
     }
 
@@ -244,8 +238,9 @@ impl SlotParser {
 
     fn strings<'a>(
         &self,
+        name: &str,
         values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
-        wrong: &mut Vec<(usize, String)>,
+        wrong: &mut WrongValues,
     ) -> Vec<u64> {
         let mut keys = Vec::with_capacity(values.len());
         for (row, value) in values.enumerate() {
@@ -256,7 +251,7 @@ impl SlotParser {
                 Some(text) => match parse_hex(text) {
                     Some(value) => self.hasher.int(value as i64),
                     None => {
-                        wrong.push((row, String::from_utf8_lossy(text).into_owned()));
+                        wrong.push((row, not_hex(name, &String::from_utf8_lossy(text))));
                         0
                     }
                 },
@@ -265,12 +260,7 @@ impl SlotParser {
         keys
     }
 
-    fn dictionary(
-        &mut self,
-        name: &str,
-        array: &ArrayRef,
-        wrong: &mut Vec<(usize, String)>,
-    ) -> Result<Vec<u64>, Fault> {
+    fn dictionary(&mut self, name: &str, array: &ArrayRef, wrong: &mut WrongValues) -> Result<Vec<u64>, Fault> {
         let dictionary = array.as_dictionary::<Int32Type>();
         let values = dictionary.values();
         let known = self.dictionary.take().filter(|known| known.values.to_data().ptr_eq(&values.to_data()));
@@ -286,7 +276,7 @@ impl SlotParser {
         if !known.bad.is_empty() {
             let bad = indices.iter().enumerate().filter_map(|(row, index)| Some((row, index? as usize)));
             wrong.extend(bad.filter(|&(_, index)| known.bad[index]).map(|(row, index)| {
-                (row, values.as_string_opt::<i32>().map_or("", |text| text.value(index)).to_owned())
+                (row, not_hex(name, values.as_string_opt::<i32>().map_or("", |text| text.value(index))))
             }));
         }
         self.dictionary = Some(known);
@@ -305,9 +295,10 @@ impl SlotParser {
     }
 }
 
-fn not_hex(name: &str, value: &str) -> String {
+fn not_hex(name: &str, value: &str) -> WrongValue {
     let short: String = value.chars().take(40).collect();
-    format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits")
+    let detail = format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits");
+    WrongValue { reason: NOT_HEX, detail }
 }
 
 /// ⌊ln(x)²⌋ + 2 for x ≥ 3, else ⌊x⌋; for infinities the last and the first integer.

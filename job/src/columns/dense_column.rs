@@ -7,6 +7,7 @@ use forebay_connectors::ValueKind;
 use serde::{Deserialize, Serialize};
 
 use super::Columns;
+use super::unix_unit::{UnixUnit, offset_microseconds, times_in_text};
 
 /// Most numbers of a list.
 const MOST_NUMBERS: usize = 16_384;
@@ -29,6 +30,19 @@ pub struct DenseColumn {
     /// UTC, `2026-11-20` or `2026-11-20T03:04:05`; for instance `event_time`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// For `hour`, `weekday`, `age_days` and `age_hours` of a column of integers: their unit. They count the time since 1970 in UTC, such
+    /// as unix seconds; so do 64-bit floating-point numbers without fractions. In CSV and JSON lines the column then has integers, and no
+    /// text. Other files may also have dates and timestamps there, which have their own unit. A time that is not in the years 1 to 9999
+    /// makes a bad row. Default: integers are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnixUnit>,
+    /// The same for the integers of a column in `at`. Default: `unit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_unit: Option<UnixUnit>,
+    /// For `hour` and `weekday`: a fixed offset from UTC, for instance `+05:30`. The hour and the day are then those of clocks at this
+    /// offset, the whole year. A date keeps its day. From `-14:00` to `+14:00`. Default: UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utc_offset: Option<String>,
     /// The value that replaces a missing value, before `clip` and `transform`, for instance `0`. Default: a missing value is 0 after
     /// transform and scale, which is the mean for "z_score". With `fill` or `indicator` NaN is a missing value; without, a row with NaN is
     /// a bad row.
@@ -71,13 +85,13 @@ pub enum Transform {
     Log1p,
     /// ln(x). A row with a value of 0 or less is a bad row: set `clip.min`.
     Log,
-    /// The hour of a timestamp in UTC, 0 to 23. Text of CSV must be a date or a timestamp: `2026-11-20 03:04:05`, also with `T` and a
-    /// time zone.
+    /// The hour of a timestamp, 0 to 23, in UTC or at `utc_offset`. Text of CSV must be a date or a timestamp, `2026-11-20 03:04:05`, also
+    /// with `T` and a time zone; integers need a `unit`.
     Hour,
-    /// The day of the week of a date or a timestamp in UTC: 0 for Monday to 6 for Sunday.
+    /// The day of the week of a date or a timestamp, in UTC or at `utc_offset`: 0 for Monday to 6 for Sunday. Integers need a `unit`.
     Weekday,
     /// The days from a date or a timestamp to that of `at`, with fractions; negative if `at` is earlier. `fill`, `clip` and `scale` apply
-    /// to the days.
+    /// to the days. Integers need a `unit`.
     AgeDays,
     /// The same in hours.
     AgeHours,
@@ -121,16 +135,14 @@ pub struct DenseStatistics {
 }
 
 impl Transform {
-    /// The type of the feature's values in text files.
-    pub(super) fn in_text(self) -> ValueKind {
+    /// Whether the transform is one of moments.
+    pub fn is_of_time(self) -> bool {
         match self {
-            Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => ValueKind::Text,
-            Self::Auto | Self::None | Self::Log1p | Self::Log => ValueKind::Number,
+            Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => true,
+            Self::Auto | Self::None | Self::Log1p | Self::Log => false,
         }
     }
-}
 
-impl Transform {
     /// Whether the transform turns a moment into an age.
     pub fn is_age(self) -> bool {
         matches!(self, Self::AgeDays | Self::AgeHours)
@@ -146,6 +158,26 @@ impl DenseColumn {
     /// The moment at which an age is measured, if it is the same for all rows: microseconds since 1970.
     pub fn at_moment(&self) -> Option<i64> {
         self.at.as_deref().filter(|at| is_moment(at)).and_then(microseconds)
+    }
+
+    /// The unit of the integers of the column in `at`.
+    pub fn unit_of_at(&self) -> Option<UnixUnit> {
+        self.at_unit.or(self.unit)
+    }
+
+    /// `utc_offset` in microseconds; 0 is UTC.
+    pub fn utc_offset_microseconds(&self) -> i64 {
+        self.utc_offset.as_deref().and_then(offset_microseconds).unwrap_or(0)
+    }
+
+    /// The type of the feature's values in text files.
+    pub(super) fn in_text(&self) -> ValueKind {
+        if self.transform.is_of_time() { times_in_text(self.unit) } else { ValueKind::Number }
+    }
+
+    /// The type of the values of the column in `at` in text files.
+    pub(super) fn at_in_text(&self) -> ValueKind {
+        times_in_text(self.unit_of_at())
     }
 
     /// Whether NaN is a missing value of this column.
@@ -242,8 +274,8 @@ impl DenseColumn {
     }
 
     /// What decides about the values that are scaled.
-    fn before_scale(&self) -> (Transform, Option<Clip>, Option<&str>) {
-        (self.transform, self.clip, self.at.as_deref())
+    fn before_scale(&self) -> (Transform, Option<Clip>, Option<&str>, i64) {
+        (self.transform, self.clip, self.at.as_deref(), self.utc_offset_microseconds())
     }
 
     /// The feature as a job file has it.
@@ -307,8 +339,19 @@ fn microseconds(text: &str) -> Option<i64> {
 
 impl From<String> for DenseColumn {
     fn from(column: String) -> Self {
-        let transform = Transform::default();
-        Self { column, length: None, transform, at: None, fill: None, indicator: false, clip: None, scale: None }
+        Self {
+            column,
+            length: None,
+            transform: Transform::default(),
+            at: None,
+            unit: None,
+            at_unit: None,
+            utc_offset: None,
+            fill: None,
+            indicator: false,
+            clip: None,
+            scale: None,
+        }
     }
 }
 

@@ -76,12 +76,15 @@ fn check_hashes(columns: &Columns, other: &Slot, slot: &Slot, kind: impl Fn(&Slo
     let kinds = (kind(other), kind(slot));
     let differ = hashed(kinds.0).zip(hashed(kinds.1)).is_some_and(|(a, b)| a != b);
     let cuts = columns.boundaries_of(other) != columns.boundaries_of(slot);
-    if !differ && !cuts && other.buckets == slot.buckets {
+    let of_time = kinds.0.is_of_time() && kinds.1.is_of_time();
+    let offsets = of_time && other.utc_offset_microseconds() != slot.utc_offset_microseconds();
+    if !differ && !cuts && !offsets && other.buckets == slot.buckets {
         return Ok(());
     }
-    let what = match (differ, cuts) {
-        (true, _) => "kinds",
-        (_, true) => "boundaries",
+    let what = match (differ, cuts, offsets) {
+        (true, ..) => "kinds",
+        (_, true, _) => "boundaries",
+        (.., true) => "offsets from UTC",
         _ => "numbers of buckets",
     };
     Err(Fault::user(format!(

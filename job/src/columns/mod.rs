@@ -7,7 +7,9 @@ mod dense_column;
 mod key_spaces;
 mod slot;
 mod slot_tables;
+mod times;
 mod twice;
+mod unix_unit;
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -26,6 +28,7 @@ pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
 pub use key_spaces::check_key_spaces;
 pub(crate) use slot::WEIGHTS_OF_MAX;
 pub use slot::{Slot, SlotKind};
+pub use unix_unit::UnixUnit;
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
 /// `column` (a name or a range) and options. The default is Criteo's columns.
@@ -128,7 +131,7 @@ impl Columns {
     }
 
     /// Every column that is read, without repetition, with the type of its values if files of this format do not say it: numbers for the
-    /// label and dense features, for a slot the type of its kind, text for `auto` and for extra columns.
+    /// label and dense features, for a slot the type of its kind, text for `auto` and for extra columns, integers for times with a unit.
     ///
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
@@ -143,9 +146,9 @@ impl Columns {
         let mut places: HashMap<&String, usize> = HashMap::new();
         let labels = self.label.iter().map(|label| (&label.column, label.in_text()));
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
-        let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
-        let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
-        let at = self.dense.iter().filter_map(|dense| Some((dense.at_column()?, ValueKind::Text)));
+        let dense = self.dense.iter().map(|dense| (&dense.column, dense.in_text()));
+        let slots = self.slots.iter().map(|slot| (&slot.column, slot.in_text()));
+        let at = self.dense.iter().filter_map(|dense| Some((dense.at_column()?, dense.at_in_text())));
         let weights = self.slots.iter().filter_map(|slot| Some((slot.weights.as_ref()?, ValueKind::Number)));
         for (name, kind) in labels.chain(weight).chain(dense).chain(at).chain(slots).chain(weights) {
             let there = match places.entry(name) {
@@ -160,9 +163,14 @@ impl Columns {
                 (a, b) if a == b => a,
                 (ValueKind::Number, ValueKind::Integer) | (ValueKind::Integer, ValueKind::Number) => ValueKind::Integer,
                 (a, b) => {
+                    let is_time = self.times().any(|time| time.column == name.as_str() && time.unit.is_none());
+                    let unit = match is_time {
+                        true => ", and where it is a time a unit (\"s\", \"ms\", \"us\" or \"ns\") if it has integers",
+                        false => "",
+                    };
                     return Err(Fault::user(format!(
                         "column `{name}` of text is read both as {a} and as {b}: give its slot kind = \"int\" or \
-                         \"log_bucket\" if it has numbers, and one kind if it is several slots"
+                         \"log_bucket\" if it has numbers, and one kind if it is several slots{unit}"
                     )));
                 }
             };
@@ -199,6 +207,7 @@ impl Columns {
         let quantiles = self.slots.iter().filter_map(|slot| Some((&slot.column, slot.quantiles?)));
         let quantiles = by_column(quantiles);
         self.slots.iter().try_for_each(|slot| slot.check(self, &quantiles))?;
+        self.check_times()?;
         self.crosses.iter().try_for_each(|cross| cross.check(self))?;
         check_key_spaces(self, |slot| slot.kind)?;
         let names = self.names();

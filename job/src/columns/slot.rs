@@ -9,6 +9,7 @@ use forebay_models::Pooling;
 use serde::{Deserialize, Serialize};
 
 use super::Columns;
+use super::unix_unit::{UnixUnit, offset_microseconds, times_in_text};
 
 /// Most quantiles of a slot.
 const MOST_QUANTILES: usize = 1000;
@@ -22,6 +23,16 @@ pub struct Slot {
     /// How values become numbers before they are hashed.
     #[serde(default)]
     pub kind: SlotKind,
+    /// For the kinds `hour` and `weekday` of a column of integers: their unit. They count the time since 1970 in UTC, such as unix seconds;
+    /// so do 64-bit floating-point numbers without fractions. In CSV and JSON lines the column then has integers, and no text. Other files
+    /// may also have dates and timestamps there, which have their own unit. A time that is not in the years 1 to 9999 makes a bad row.
+    /// Default: integers are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UnixUnit>,
+    /// For the kinds `hour` and `weekday`: a fixed offset from UTC, for instance `+05:30`. The hour and the day are then those of clocks at
+    /// this offset, the whole year. A date keeps its day. From `-14:00` to `+14:00`. Default: UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utc_offset: Option<String>,
     /// The name that keys are hashed with, for instance `item`. Slots with the same key space share rows of the table, such as the
     /// candidate item and the items of the user's history. They must hash their values alike. Default: the name of the column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,22 +86,17 @@ pub enum SlotKind {
     /// Numbers in buckets between the boundaries of `boundaries` or `quantiles`: the bucket is the count of boundaries that are at most as
     /// large. NaN is a missing value.
     Boundaries,
-    /// The hour of a timestamp in UTC, 0 to 23. Text must be a date or a timestamp: `2026-11-20 03:04:05`, also with `T` and a time
-    /// zone.
+    /// The hour of a timestamp, 0 to 23, in UTC or at `utc_offset`. Text must be a date or a timestamp, `2026-11-20 03:04:05`, also with
+    /// `T` and a time zone; integers need a `unit`.
     Hour,
-    /// The day of the week of a date or a timestamp in UTC: 0 for Monday to 6 for Sunday.
+    /// The day of the week of a date or a timestamp, in UTC or at `utc_offset`: 0 for Monday to 6 for Sunday. Integers need a `unit`.
     Weekday,
 }
 
 impl SlotKind {
-    /// The type of the slot's values in text files.
-    pub(super) fn in_text(self) -> ValueKind {
-        match self {
-            Self::Auto | Self::String | Self::Hour | Self::Weekday => ValueKind::Text,
-            Self::Int => ValueKind::Integer,
-            Self::Hex => ValueKind::Hex,
-            Self::LogBucket | Self::Boundaries => ValueKind::Number,
-        }
+    /// Whether the kind is one of moments.
+    pub fn is_of_time(self) -> bool {
+        matches!(self, Self::Hour | Self::Weekday)
     }
 
     /// The name in a job.
@@ -112,6 +118,22 @@ impl Slot {
     /// The name that its keys are hashed with.
     pub fn key_space(&self) -> &str {
         self.key_space.as_deref().unwrap_or(&self.column)
+    }
+
+    /// `utc_offset` in microseconds; 0 is UTC.
+    pub fn utc_offset_microseconds(&self) -> i64 {
+        self.utc_offset.as_deref().and_then(offset_microseconds).unwrap_or(0)
+    }
+
+    /// The type of the slot's values in text files.
+    pub(super) fn in_text(&self) -> ValueKind {
+        match self.kind {
+            SlotKind::Auto | SlotKind::String => ValueKind::Text,
+            SlotKind::Int => ValueKind::Integer,
+            SlotKind::Hex => ValueKind::Hex,
+            SlotKind::LogBucket | SlotKind::Boundaries => ValueKind::Number,
+            SlotKind::Hour | SlotKind::Weekday => times_in_text(self.unit),
+        }
     }
 
     /// The columns that it reads: that of its values, and that of their weights.
@@ -238,6 +260,8 @@ impl From<String> for Slot {
         Self {
             column,
             kind: SlotKind::default(),
+            unit: None,
+            utc_offset: None,
             key_space: None,
             boundaries: None,
             quantiles: None,

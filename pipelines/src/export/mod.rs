@@ -33,8 +33,9 @@ use crate::signed_json;
 use crate::sorted_rows::SortedRows;
 
 const FORMAT: &str = "forebay export";
-/// Version of the format. It grows with every change that readers would not expect. Version 2: slots whose values have weights.
-const VERSION: u32 = 2;
+/// Version of the format. It grows with every change that readers would not expect. Version 2: slots whose values have weights. Version 3:
+/// times of integers, and offsets from UTC.
+const VERSION: u32 = 3;
 const ONNX: &str = "dense.onnx";
 
 /// Which parts of a model are exported.
@@ -157,7 +158,11 @@ impl Model {
         let slots = columns.slots.iter().map(resolved).collect();
         let manifest = ExportManifest {
             format: FORMAT.into(),
-            version: if columns.has_value_weights() { VERSION } else { 1 },
+            version: match columns.has_value_weights() {
+                _ if columns.has_times_of_integers_or_offsets() => VERSION,
+                true => 2,
+                false => 1,
+            },
             forebay: env!("CARGO_PKG_VERSION").into(),
             model: ModelVersion::of(&self.job, &self.dense, rows.hash()),
             kind: self.job.model.kind.to_string(),

@@ -18,8 +18,8 @@ use crate::training_summary::TrainingSummary;
 use crate::{signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups. Version 3: slots whose
-/// values have weights. Version 4: columns of the type [`ColumnType::TextInteger`].
-const VERSION: u32 = 4;
+/// values have weights. Version 4: columns of the type [`ColumnType::TextInteger`]. Version 5: times of integers, and offsets from UTC.
+const VERSION: u32 = 5;
 const FORMAT: &str = "forebay model";
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
@@ -114,7 +114,8 @@ impl Manifest {
             format: FORMAT.into(),
             // A manifest that older programs can read gets the older version.
             version: match table.config.groups.is_empty() {
-                _ if has_text_integers(model) => VERSION,
+                _ if model.job.columns.has_times_of_integers_or_offsets() => VERSION,
+                _ if has_text_integers(model) => 4,
                 _ if model.job.columns.has_value_weights() => 3,
                 false => 2,
                 true => 1,
