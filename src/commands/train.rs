@@ -261,7 +261,7 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
 }
 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation,
-/// and a fault if the best model was gone: it must not cause another training.
+/// and a fault if the model of the best evaluation was not saved: it must not cause another training.
 ///
 /// # Errors
 /// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
@@ -297,8 +297,10 @@ fn finish(
         Some(_) => written.and_then(|()| end.report.write(&summary.file(history, known))),
         None => written,
     };
-    let best = match trained.lost_best() {
-        true => Err(Fault::external("the best model was gone, and the model after the last row was saved")),
+    let best = match summary.saved.get().is_some() && trained.lost_best() {
+        true => Err(Fault::external(
+            "the model of the best evaluation is gone, or could not be kept: another one was saved, as a line above says",
+        )),
         false => Ok(()),
     };
     let after = evaluated.and(written).and(best);
