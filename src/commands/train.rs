@@ -35,7 +35,8 @@ use crate::usage::Usage;
 ///
 /// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. It is saved
 /// beside output.model, as output.model.partial, unless output.on_drain says otherwise; the exit code is 5. With checkpoint.to
-/// the run leaves a checkpoint instead, for --resume. The second Ctrl-C stops at once.
+/// the run leaves a checkpoint instead, for --resume. If it cannot be written, the model is saved after all; the exit code is 3,
+/// or 2. The second Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay train job.toml
@@ -210,6 +211,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         RunEnd::Complete | RunEnd::StoppedEarly => Ended::Done,
         RunEnd::Drained => Ended::Drained,
     };
+    let unwritten = trained.unwritten_checkpoint.take();
     let session = trained.session.take();
     let status = session.as_ref().map(ClusterSession::status);
     let timelines =
@@ -236,6 +238,12 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }
+            if let Some(fault) = unwritten {
+                if let Err(fault) = after {
+                    exit::report(&fault, logs.log_format);
+                }
+                return Err(without_checkpoint(&trained, fault));
+            }
             // A drained run has rows left. The caller must learn this rather than that the evaluation failed.
             match after {
                 Ok(()) => Ok(ended),
@@ -250,6 +258,16 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             None => fault,
         }),
     }
+}
+
+/// The fault of a drained run whose model is saved, because its last checkpoint could not be written: `fault`.
+fn without_checkpoint(trained: &Trained, fault: Fault) -> Fault {
+    let rows = counted(trained.training.rows, "row");
+    let folder = trained.model.job.output.folder(trained.training.ended).unwrap_or_default();
+    fault.context(format!(
+        "stopped after {rows} without a checkpoint of them; their model is saved at {folder}, and --resume goes on from an earlier \
+         checkpoint or begins anew"
+    ))
 }
 
 /// The timelines of the stages of this process and, if `all`, of the others.

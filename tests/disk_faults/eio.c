@@ -2,7 +2,7 @@
  *
  * Of the calls of these kinds on files below FOLDER, the FIRST-th to the LAST-th fail with EIO (0 0: none). At the end the number of
  * calls is written to the file COUNT, and the exit code is that of the program. KINDS has letters: o open, r read, w write, s sync,
- * n rename, t stat of a path.
+ * n rename, t stat of a path. With the letter h they hang instead: they never return. SIGTERM is passed on to the program.
  *
  * The kernel asks this process about each call (seccomp user notification), so that a call fails however the program makes it. It
  * needs no privilege.
@@ -14,6 +14,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,6 +131,12 @@ static int concerns(const struct seccomp_notif *asked, const char *folder) {
     return 0;
 }
 
+static volatile pid_t program;
+
+static void pass_on(int number) {
+    if (program > 0) kill(program, number);
+}
+
 int main(int argc, char **argv) {
     if (argc < 7) return fprintf(stderr, "eio FOLDER KINDS FIRST LAST COUNT PROGRAM ARGS...\n"), 99;
     const char *folder = argv[1], *kinds = argv[2];
@@ -139,10 +146,13 @@ int main(int argc, char **argv) {
     pid_t child = fork();
     if (child < 0) die("fork");
     if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         send_descriptor(pair[1], listen_to_kernel(kinds));
         execv(argv[6], argv + 6);
         die(argv[6]);
     }
+    program = child;
+    signal(SIGTERM, pass_on);
     int listener = receive_descriptor(pair[0]);
     for (;;) {
         struct pollfd ready = {listener, POLLIN, 0};
@@ -152,7 +162,10 @@ int main(int argc, char **argv) {
             if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &asked)) continue;
             answer.id = asked.id;
             answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-            if (concerns(&asked, folder) && ++count >= first && count <= last) answer.flags = 0, answer.error = -EIO;
+            if (concerns(&asked, folder) && ++count >= first && count <= last) {
+                if (strchr(kinds, 'h')) continue;
+                answer.flags = 0, answer.error = -EIO;
+            }
             ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer);
             continue;
         }

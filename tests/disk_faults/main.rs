@@ -1,10 +1,11 @@
 //! A disk that fails with EIO while the program opens, reads, writes, syncs, renames or stats a file: whatever fails, the output that was
-//! there stays or the new one is whole, the error names the file, and no row is left out.
+//! there stays or the new one is whole, the error names the file, and no row is left out. And a disk that hangs.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 #[path = "../common/mod.rs"]
 mod common;
 mod failing_disk;
+mod hangs;
 mod reads;
 mod sweep;
 mod writes;
