@@ -18,7 +18,8 @@ pub(crate) const EXTERNAL: u8 = 3;
 pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by Ctrl-C or SIGTERM before all rows were trained on.
 pub(crate) const DRAINED: u8 = 5;
-/// A model is saved, but its evaluation or the report failed, or it is not the best one, which was gone. `launch` does not train again.
+/// A model is saved, but its evaluation or the report failed, or it is not that of the best evaluation, which was gone or could not be
+/// kept. `launch` does not train again.
 pub(crate) const ONLY_SAVED: u8 = 6;
 /// Of a process of `launch`: the training has ended, but a disk or a store did not take its model. Training again would not help.
 pub(crate) const UNSAVED: u8 = 7;
@@ -58,7 +59,7 @@ pub(crate) const HELP: &str = "Exit codes:
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
   5    drained by Ctrl-C or SIGTERM before all rows were trained on
-  6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or the best model was gone at the end
+  6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or it is not that of the best evaluation
   130  stopped at once by a second Ctrl-C or SIGTERM";
 
 /// Prints the fault and returns its exit code.

@@ -167,6 +167,9 @@ pub struct Trained {
     pub look_ahead: Option<LookAheadReport>,
     /// The counts of the slots; `None` in a cluster, if those of another trainer did not come.
     pub(crate) slots: Option<SlotsSeen>,
+    /// Set if the run was drained, and its last checkpoint could not be written: why. The model has rows that no checkpoint has. A run that
+    /// goes on from an earlier checkpoint trains on them again.
+    pub unwritten_checkpoint: Option<Fault>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Makes one more checkpoint, if the run makes them.
     pub(crate) last_checkpoint: Mutex<Option<LastCheckpoint>>,
@@ -303,8 +306,12 @@ impl RunningTraining {
 
     /// Ends the run early. A run with checkpoints makes one more, and ends with a fault of the kind
     /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run without stops its source (in a cluster, the sources of all
-    /// readers) and still trains on the rows that were read.
+    /// readers) and still trains on the rows that were read. So does a run in one process whose last checkpoint cannot be written, if the
+    /// job saves the model of a drained run: see [`Trained::unwritten_checkpoint`].
     pub fn drain(&self) {
+        if let Some(evaluations) = &self.resources.evaluations {
+            evaluations.ends();
+        }
         if let Some(checkpointer) = &self.checkpointer {
             checkpointer.end_run().end_run_with_checkpoint();
         }
@@ -346,11 +353,10 @@ impl RunningTraining {
         if let Some(evaluator) = evaluator {
             evaluator.end();
         }
-        let EndedCheckpoints { newest, last: last_checkpoint, drained: last_of_drained } =
+        let EndedCheckpoints { newest, last: last_checkpoint, drained: last_of_drained, unwritten } =
             checkpointer.map(Checkpointer::end).unwrap_or_default();
-        if let (Some(NewestCheckpoint { number, .. }), Err(fault)) = (newest, &outcome.result)
-            && fault.kind != FaultKind::Drained
-        {
+        let has_failed = matches!(&outcome.result, Err(fault) if fault.kind != FaultKind::Drained);
+        if let (Some(NewestCheckpoint { number, .. }), true) = (newest, has_failed || unwritten.is_some()) {
             tracing::info!("checkpoint {number} has what was trained on up to it");
         }
         let dense = outcome.results.take("train");
@@ -387,12 +393,14 @@ impl RunningTraining {
         if result.is_ok() {
             resources.progress.labels().warn(&resources.job.columns.label);
         }
-        let result = match result {
-            Ok(_) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
+        let result = match (result, &last_of_drained) {
+            (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
                 "no row was trained on, because all rows were left out: the ledger says why; no model is saved, and an \
                  older one stays",
             )),
-            result => result,
+            // The last checkpoint was written after all.
+            (Ok(_), Some(last)) if training.ended == RunEnd::Drained => Err(last.fault()),
+            (result, _) => result,
         };
         match result {
             Ok((dense, optimizer)) => Ok(Trained {
@@ -404,6 +412,7 @@ impl RunningTraining {
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),
                 look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),
+                unwritten_checkpoint: unwritten.filter(|_| training.ended == RunEnd::Drained),
                 evaluations: resources.evaluations,
                 last_checkpoint: Mutex::new(last_checkpoint),
                 session: resources.session,

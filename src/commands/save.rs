@@ -2,26 +2,17 @@
 //! checkpoint of the whole run, or saves the model at another place.
 
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
-
-use forebay_base::Backoff;
+use std::time::Duration;
 
 use crate::Fault;
 use crate::actors::{Domain, FaultKind, counted};
 use crate::pipelines::cluster::{ClusterSession, RunPhase};
 use crate::pipelines::model_folder::Manifest;
-use crate::pipelines::{Evaluation, RunEnd, Trained};
+use crate::pipelines::{Evaluation, Retries, RunEnd, Trained};
 use crate::stop::Stop;
 
 /// How long a run that was told to end retries: the supervisor that told it may soon kill it.
 const WHEN_TOLD: Duration = Duration::from_secs(10);
-
-/// The time between the first two tries, and between later ones.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-/// How often the thread looks for signals and for the end of the run while it waits.
-const TICK: Duration = Duration::from_millis(100);
 
 /// What was saved: the manifest of the model, and its evaluation if that is known.
 type Saved = (Manifest, Option<Evaluation>);
@@ -59,28 +50,15 @@ impl Saving<'_> {
     }
 
     fn try_for_a_while(&self) -> Result<Saved, Fault> {
-        let (begun, told_before) = (Instant::now(), self.stop.asked());
+        let told_before = self.stop.asked();
         let retry_for = self.trained.model.job.output.retry_for.0;
-        let timeout = if told_before { retry_for.min(WHEN_TOLD) } else { retry_for };
-        let mut waits = Backoff::equal_jitter(WAITS.0, WAITS.1);
-        loop {
-            let fault = match self.trained.save(self.folder) {
-                Err(fault) if fault.domain == Domain::External => fault,
-                ended => return ended,
-            };
-            let left = timeout.saturating_sub(begun.elapsed());
-            if left.is_zero() || self.has_failed() {
-                return Err(fault);
-            }
-            tracing::warn!("the model is not saved yet, trying again for {} s: {fault}", left.as_secs().max(1));
-            let until = Instant::now() + waits.next_wait().min(left);
-            while Instant::now() < until {
-                if !told_before && self.stop.asked() || self.has_failed() {
-                    return Err(fault);
-                }
-                pause(TICK);
-            }
-        }
+        let retries = Retries {
+            not_yet: "the model is not saved yet",
+            timeout: if told_before { retry_for.min(WHEN_TOLD) } else { retry_for },
+            passes: &|fault: &Fault| fault.domain == Domain::External,
+            gives_up: &|| !told_before && self.stop.asked() || self.has_failed(),
+        };
+        retries.run(|| self.trained.save(self.folder))
     }
 
     /// In a cluster, whether the run has failed or begun a new attempt: then the model in this process is void.
@@ -111,24 +89,33 @@ impl Saving<'_> {
 
     /// Saves the model at the first place that takes it. Returns a fault that says where it is.
     fn save_elsewhere(&self, fault: Fault) -> Fault {
-        for place in places(self.folder, fault.domain) {
-            match self.trained.save(&place) {
-                Ok(_) => {
-                    return Fault::user(format!(
-                        "{fault}; the model was saved at {place} instead: move it to {}",
-                        self.folder
-                    ));
-                }
-                Err(other) => tracing::warn!("the model cannot be saved at {place} either: {other}"),
+        let places = places(self.folder, fault.domain);
+        let saved = self.save_at(&places).or_else(|| {
+            // Perhaps the best model cannot be read where it is kept. The last one is in memory.
+            if !self.trained.give_best_up() {
+                return None;
             }
+            tracing::warn!("the model after the last row is saved instead of the best one, if a place takes it");
+            self.save_at(&places)
+        });
+        match saved {
+            Some(place) => {
+                Fault::user(format!("{fault}; the model was saved at {place} instead: move it to {}", self.folder))
+            }
+            None => fault.context("the model could not be saved anywhere, and is lost"),
         }
-        fault.context("the model could not be saved anywhere, and is lost")
     }
-}
 
-#[allow(clippy::disallowed_methods, reason = "the main thread may sleep: no stage runs on it")]
-fn pause(time: Duration) {
-    sleep(time);
+    /// The first of these places that takes the model.
+    fn save_at<'p>(&self, places: &'p [String]) -> Option<&'p str> {
+        places.iter().map(String::as_str).find(|place| match self.trained.save(place) {
+            Ok(_) => true,
+            Err(fault) => {
+                tracing::warn!("the model cannot be saved at {place} either: {fault}");
+                false
+            }
+        })
+    }
 }
 
 /// The places to try, in order, for a model that cannot be saved at `folder`: beside it if something is in the way there, the working

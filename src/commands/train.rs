@@ -35,7 +35,8 @@ use crate::usage::Usage;
 ///
 /// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. It is saved
 /// beside output.model, as output.model.partial, unless output.on_drain says otherwise; the exit code is 5. With checkpoint.to
-/// the run leaves a checkpoint instead, for --resume. The second Ctrl-C stops at once.
+/// the run leaves a checkpoint instead, for --resume. If it cannot be written, the model is saved after all; the exit code is 3,
+/// or 2. The second Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay train job.toml
@@ -210,6 +211,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         RunEnd::Complete | RunEnd::StoppedEarly => Ended::Done,
         RunEnd::Drained => Ended::Drained,
     };
+    let unwritten = trained.unwritten_checkpoint.take();
     let session = trained.session.take();
     let status = session.as_ref().map(ClusterSession::status);
     let timelines =
@@ -236,6 +238,12 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }
+            if let Some(fault) = unwritten {
+                if let Err(fault) = after {
+                    exit::report(&fault, logs.log_format);
+                }
+                return Err(without_checkpoint(&trained, fault));
+            }
             // A drained run has rows left. The caller must learn this rather than that the evaluation failed.
             match after {
                 Ok(()) => Ok(ended),
@@ -252,6 +260,16 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
 }
 
+/// The fault of a drained run whose model is saved, because its last checkpoint could not be written: `fault`.
+fn without_checkpoint(trained: &Trained, fault: Fault) -> Fault {
+    let rows = counted(trained.training.rows, "row");
+    let folder = trained.model.job.output.folder(trained.training.ended).unwrap_or_default();
+    fault.context(format!(
+        "stopped after {rows} without a checkpoint of them; their model is saved at {folder}, and --resume goes on from an earlier \
+         checkpoint or begins anew"
+    ))
+}
+
 /// The timelines of the stages of this process and, if `all`, of the others.
 fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool) -> Vec<ProcessTimeline> {
     let process = session.map_or_else(|| trained.report.name.clone(), ClusterSession::name);
@@ -261,7 +279,7 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
 }
 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation,
-/// and a fault if the best model was gone: it must not cause another training.
+/// and a fault if the model of the best evaluation was not saved: it must not cause another training.
 ///
 /// # Errors
 /// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
@@ -297,8 +315,10 @@ fn finish(
         Some(_) => written.and_then(|()| end.report.write(&summary.file(history, known))),
         None => written,
     };
-    let best = match trained.lost_best() {
-        true => Err(Fault::external("the best model was gone, and the model after the last row was saved")),
+    let best = match summary.saved.get().is_some() && trained.lost_best() {
+        true => Err(Fault::external(
+            "the model of the best evaluation is gone, or could not be kept: another one was saved, as a line above says",
+        )),
         false => Ok(()),
     };
     let after = evaluated.and(written).and(best);

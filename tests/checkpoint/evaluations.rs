@@ -327,16 +327,231 @@ fn what_cannot_be_evaluated_is_found_before_the_first_row() {
     refused(&taken, &["model.best-1", "it holds something that is not a model"]);
 }
 
+/// A bug: the run ended, and said the place of the batch that waited for the evaluation.
 #[test]
-fn a_full_disk_says_which_model_could_not_be_kept() {
-    let job = few(&["evaluation.every.rows=2000", "evaluation.keep=best", "model.hidden=[512, 512]"]);
-    let ended = job.start_limited(900).end();
-    assert_ne!(ended.code, Some(0), "{}", ended.said);
-    let words = ["the model of evaluation 1, the best so far, cannot be saved to ", "model.best-0"];
-    let ended = ended.saying(&words);
-    // A bug: the place of the batch that waited for the evaluation.
-    assert!(ended.said.contains("(stage `lookup`)") && !ended.said.contains(", split 0, row "), "{}", ended.said);
+fn a_best_model_is_kept_when_the_full_disk_has_room_again() {
+    let settings = ["evaluation.every.rows=2000", "evaluation.keep=best", "model.hidden=[512, 512]"];
+    let job = few(&[&settings[..], &["output.retry_for=10min"]].concat());
+    let report = job.folder.path().join("report.json");
+    let mut command = job.limited_command(900);
+    command.arg("--report").arg(&report);
+    let running = job.spawn(command);
+    running.until_said("the model of evaluation 1 is not kept yet, trying again for ");
+    running.lift_limit();
+    let ended = running.end().with(0);
+    let ended = ended.saying(&["the model of evaluation 1, the best so far, cannot be saved to ", "model.best-0"]);
+    assert!(!ended.said.contains(", split 0, row "), "{}", ended.said);
+    let undisturbed = few(&settings);
+    let (_, expected) = run(&undisturbed, &[]);
+    let found: Value = common::read_json(report);
+    assert_eq!(found["evaluations"], expected["evaluations"], "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed.model()), None);
     nothing_beside(&job);
+}
+
+/// Puts something that no model replaces in the places of the best models, while the run stands still.
+fn block_places(job: &Job) {
+    for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place)) {
+        let _ = std::fs::remove_dir_all(&place);
+        std::fs::create_dir(&place).unwrap();
+        std::fs::write(place.join("notes"), "mine").unwrap();
+    }
+}
+
+/// A bug: the run ended, and nothing was saved.
+#[test]
+fn a_best_model_that_cannot_be_kept_costs_no_training_and_is_not_said_to_be_kept() {
+    let settings = ["data.epochs=9", "evaluation.every={ epochs = 1 }", "evaluation.keep=best"];
+    let undisturbed = few(&settings);
+    let (_, expected) = run(&undisturbed, &[]);
+    let last = few(&[&settings[..2], &["evaluation.keep=last"]].concat());
+    run(&last, &[]);
+    let aucs = metrics(&expected, "auc");
+    let best = first_best(&aucs);
+    assert!((1..8).contains(&best), "the best one is neither the first nor the last: {aucs:?}");
+    // A run of a fast machine may have its best model before it stands still.
+    let not_kept = (0..20).any(|_| {
+        let job = few(&settings);
+        let report = job.folder.path().join("report.json");
+        let running = job.start(&["--report", report.to_str().unwrap()]);
+        running.until_said("evaluation 1 after");
+        running.hold();
+        block_places(&job);
+        running.signal(Signal::CONT);
+        let ended = running.end();
+        if ended.code != Some(6) {
+            return false;
+        }
+        let ended = ended.saying(&["its model is gone, ", "another one was saved, as a line above says"]);
+        let found: Value = common::read_json(report);
+        assert_eq!(
+            (metrics(&found, "auc"), &found["evaluations"]["best"]),
+            (aucs.clone(), &best.into()),
+            "{}",
+            ended.said
+        );
+        // The last model is saved: as that of the last evaluation, or because all that were kept are gone.
+        let kept = &found["evaluations"]["kept"];
+        assert!(*kept == Value::Null || *kept == 8, "{kept}");
+        assert_eq!(job.model().difference(&last.model()), None, "{}", ended.said);
+        ended.said.contains("the training goes on without this model, which will not be saved")
+    });
+    assert!(not_kept, "every run had its best model before it stood still");
+}
+
+/// A bug: the run ended. A missed evaluation is one of `pipelines/tests/missed_evaluations.rs`.
+#[test]
+fn an_evaluation_waits_for_rows_that_are_away() {
+    let folder = TempDir::new().unwrap();
+    let (rows, away) = (folder.path().join("rows"), folder.path().join("away"));
+    synth(&["--rows", "6000", "--first-row", "6000000", "--group-rows", "1024"], &rows);
+    let eval = format!("data.eval={}", rows.display());
+    let settings =
+        ["data.epochs=60", "evaluation.every={ epochs = 1 }", "evaluation.patience=50", "output.retry_for=10min"];
+    let mut job = few(&settings);
+    job.set(&[&eval]);
+    let report = job.folder.path().join("report.json");
+    let running = job.start(&["--report", report.to_str().unwrap()]);
+    running.until_said("evaluation 1 after");
+    std::fs::rename(&rows, &away).unwrap();
+    running.until_said("is not made yet, trying again for ");
+    std::fs::rename(&away, &rows).unwrap();
+    let ended = running.end().with(0).saying(&["the rows of data.eval cannot be scored"]);
+    let undisturbed = few(&settings);
+    let (_, expected) = run(&undisturbed, &[]);
+    let found: Value = common::read_json(report);
+    assert_eq!(found["evaluations"], expected["evaluations"], "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed.model()), None);
+}
+
+/// A run that is drained while its checkpoints cannot be written saves its best model, and keeps it for the run that goes on.
+#[test]
+fn a_best_model_that_an_earlier_checkpoint_needs_stays_when_the_last_one_cannot_be_written() {
+    // The best is early.
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    let mut running = job.start_with(&[], &[ENDLESS]);
+    job.until_checkpoint(9, &mut running);
+    running.hold();
+    let (folder, aside) = (job.checkpoints(), job.folder.path().join("aside"));
+    std::fs::rename(&folder, &aside).unwrap();
+    std::fs::write(&folder, "a file stands in its place").unwrap();
+    running.signal(Signal::CONT);
+    running.signal(Signal::TERM);
+    let ended = running.end().with(2).saying(&["the last checkpoint is not written", "model.partial"]);
+    assert!(manifest(&job.folder.path().join("model.partial")).training.is_some());
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::rename(&aside, &folder).unwrap();
+    job.go_beyond(&folder);
+    let (said, report) = run(&job, &["--resume"]);
+    assert!(!said.contains("is neither beside output.model nor there"), "{}{said}", ended.said);
+    let undisturbed = job.undisturbed();
+    let (_, expected) = run(&undisturbed, &[]);
+    assert_eq!(report["evaluations"], expected["evaluations"], "{said}");
+    assert_eq!(job.model().difference(&undisturbed.model()), None, "{said}");
+    nothing_beside(&job);
+}
+
+/// The index of the largest of these; of equal ones, the first.
+fn first_best(values: &[f64]) -> usize {
+    values.iter().position(|value| values.iter().all(|other| other <= value)).unwrap()
+}
+
+/// The evaluations that the newest checkpoint has.
+fn evaluations_of_newest(job: &Job) -> usize {
+    let manifest: Value = common::read_json(job.newest_manifest());
+    manifest["position"]["evaluations"].as_array().map_or(0, Vec::len)
+}
+
+/// Removes the best models of a run beside its output and there.
+fn remove_best(job: &Job) {
+    for name in ["model.best-0", "model.best-1", "model"] {
+        let place = job.folder.path().join(name);
+        if place.exists() {
+            std::fs::remove_dir_all(place).unwrap();
+        }
+    }
+}
+
+/// Resumes a run to its end. The models of its first `gone` evaluations are gone. Checks that the best one of the others is saved, and that
+/// the exit code says whether it is the best of all. Returns the history.
+fn resumed_without_best(job: &Job, gone: usize) -> Value {
+    let report = job.folder.path().join("report.json");
+    let ended = job.run(&["--resume", "--report", report.to_str().unwrap()]);
+    let mut found: Value = common::read_json(report);
+    let aucs = metrics(&found, "auc");
+    // The model after the last row is in memory.
+    let first = gone.min(aucs.len() - 1);
+    let (best, kept) = (first_best(&aucs), first + first_best(&aucs[first..]));
+    let ended = ended.with(if best == kept { 0 } else { 6 });
+    assert!(ended.said.contains("is neither beside output.model nor there") || best >= gone, "{}", ended.said);
+    let history = &found["evaluations"];
+    assert_eq!((&history["best"], &history["kept"]), (&best.into(), &kept.into()), "{}", ended.said);
+    if best != kept {
+        let said = format!("its model is gone, that of evaluation {} was saved", kept + 1);
+        assert!(ended.said.contains(&said), "no {said:?} in: {}", ended.said);
+    }
+    let saved = manifest(&job.folder.path().join("model")).training.unwrap();
+    assert_eq!(saved.rows, history["points"][kept]["rows"].as_u64().unwrap(), "{}", ended.said);
+    found["evaluations"].take()
+}
+
+/// A bug: the second resume kept only models of evaluations after it, and the exit code was 0.
+#[test]
+fn a_run_whose_best_model_is_gone_keeps_the_best_later_one_over_two_resumes() {
+    // The best is early.
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    job.kill_after(13, &[]);
+    let gone = evaluations_of_newest(&job);
+    assert!(gone > 1, "130,000 rows have {gone} evaluations");
+    remove_best(&job);
+    let said = job.kill_after(job.newest() + 9, &["--resume"]);
+    assert!(
+        said.contains("is neither beside output.model nor there: the best one of later evaluations is kept"),
+        "{said}"
+    );
+    assert!(evaluations_of_newest(&job) > gone, "{said}");
+    let history = resumed_without_best(&job, gone);
+    let undisturbed = job.undisturbed();
+    let (_, expected) = run(&undisturbed, &[]);
+    assert_eq!(
+        (&history["points"], &history["best"]),
+        (&expected["evaluations"]["points"], &expected["evaluations"]["best"])
+    );
+    let best = history["best"].as_u64().unwrap() as usize;
+    assert!(best < gone, "the best is not early: {history}");
+    nothing_beside(&job);
+}
+
+/// A bug: the exit code was 0, although the best model was not saved.
+#[test]
+fn a_finished_run_whose_best_model_is_gone_says_so_when_it_is_resumed() {
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    job.kill_after(6, &[]);
+    run(&job, &["--resume"]);
+    let gone = evaluations_of_newest(&job);
+    remove_best(&job);
+    let history = resumed_without_best(&job, gone);
+    let best = history["best"].as_u64().unwrap() as usize;
+    assert!(best < gone, "the best is not early: {history}");
+    let model = job.model();
+    let again = job.run(&["--resume"]).with(6);
+    assert_eq!(job.model().difference(&model), None, "{}", again.said);
+}
+
+/// Another run with the same `output.model` has left its best model where that of the resumed run was.
+#[test]
+fn the_best_model_of_another_job_is_not_that_of_a_resumed_run() {
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    job.kill_after(13, &[]);
+    let gone = evaluations_of_newest(&job);
+    for place in ["model.best-0", "model.best-1"].map(|place| job.folder.path().join(place).join("manifest.json")) {
+        let Ok(text) = std::fs::read_to_string(&place) else { continue };
+        assert!(text.contains("\"seed\": 9,"), "{text}");
+        // Without its checksum, as an earlier program wrote it.
+        let (signed, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
+        std::fs::write(&place, signed.replace("\"seed\": 9,", "\"seed\": 77,") + "\n}\n").unwrap();
+    }
+    resumed_without_best(&job, gone);
 }
 
 /// A best model that was damaged beside the output is not saved as if it were whole.

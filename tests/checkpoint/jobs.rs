@@ -135,13 +135,18 @@ impl Job {
         self.spawn(command)
     }
 
-    /// Starts the program. It cannot write files of more than this many KiB.
+    /// Starts the program. It cannot write files of more than this many KiB, until [`Running::lift_limit`].
     pub(crate) fn start_limited(&self, most_kib: u64) -> Running {
+        self.spawn(self.limited_command(most_kib))
+    }
+
+    /// The command of [`start_limited`](Self::start_limited).
+    pub(crate) fn limited_command(&self, most_kib: u64) -> Command {
         let job = self.command("train");
         let mut command = Command::new("bash");
-        command.args(["-c", &format!(r#"ulimit -f {most_kib}; exec "$0" "$@""#)]);
+        command.args(["-c", &format!(r#"ulimit -S -f {most_kib}; exec "$0" "$@""#)]);
         command.arg(job.get_program()).args(job.get_args());
-        self.spawn(command)
+        command
     }
 
     /// Starts any command, with its output in a file.

@@ -53,6 +53,15 @@ pub(crate) fn runner() -> Option<&'static Path> {
     made.as_ref().map(|(_, runner)| runner.as_path())
 }
 
+/// `command` with a disk below `folder` that hangs: its calls of these kinds never return. Exits as the command does, and passes SIGTERM on.
+pub(crate) fn hanging(runner: &Path, folder: &Path, kinds: &str, command: &Command) -> Command {
+    let mut run = Command::new(runner);
+    run.arg(format!("{}/", folder.display())).arg(format!("h{kinds}")).args(["1", &i64::MAX.to_string(), "/dev/null"]);
+    run.arg(command.get_program()).args(command.get_args()).stdin(Stdio::null());
+    command.get_current_dir().map(|at| run.current_dir(at));
+    run
+}
+
 /// Runs `command` with a disk that fails below `folder`.
 pub(crate) fn run(runner: &Path, folder: &Path, fails: Option<Fails>, command: &Command) -> Ended {
     static NUMBER: AtomicU64 = AtomicU64::new(0);

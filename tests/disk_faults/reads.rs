@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::common;
 use super::failing_disk::{Ended, Fails};
-use super::sweep::{Case, names_the_file, sweep};
+use super::sweep::{Case, EIO, names_the_file, sweep};
 
 const READS: &[&str] = &["o", "r", "t"];
 
@@ -148,4 +148,46 @@ impl Case for Predicts {
 fn a_model_that_cannot_be_read_gives_no_scores() {
     // Files of a model are opened without a look at their metadata by path.
     sweep(&Predicts, &READS[..2], 6);
+}
+
+/// A training that evaluates on rows of the disk.
+struct Evaluates;
+
+impl Case for Evaluates {
+    fn prepare(&self, folder: &Path) -> Command {
+        let disk = folder.join("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let data = format!("data.train={}", common::parquet(folder, 0, ROWS).display());
+        let eval = format!("data.eval={}", common::parquet(&disk, ROWS, 500).display());
+        let model = format!("output.model={}", folder.join("model").display());
+        let rest = ["model.kind=lr", "train.batch_rows=128", "evaluation.every={ rows = 500 }", "output.retry_for=0s"];
+        let mut command = common::forebay(&["train"]);
+        settings(&mut command, &[&rest[..], &[&data, &eval, &model]].concat());
+        command
+    }
+
+    fn check(&self, folder: &Path, ended: &Ended, fails: Fails) {
+        let Ended { code, text, .. } = ended;
+        let trained = text.contains("trained on 2,000 rows");
+        match code {
+            Some(0) => assert!(text.contains("evaluated on"), "{fails:?}: {text}"),
+            // The model is saved, and its evaluation failed.
+            Some(6) => names_the_file(text, fails),
+            // Before the first row the evaluation is tried.
+            _ => {
+                assert!(*code == Some(3) && !trained, "{fails:?}: {code:?} {text}");
+                names_the_file(text, fails);
+            }
+        }
+        assert_eq!((trained, folder.join("model").exists()), (*code != Some(3), trained), "{fails:?}: {text}");
+        for missed in text.lines().filter(|line| line.contains(" is missed, and the training goes on without it")) {
+            assert!(missed.contains(EIO) && missed.contains("/disk/"), "{fails:?}: {missed}");
+        }
+    }
+}
+
+/// A bug: the training ended, and nothing was saved.
+#[test]
+fn rows_of_an_evaluation_that_cannot_be_read_cost_no_training() {
+    sweep(&Evaluates, READS, 8);
 }

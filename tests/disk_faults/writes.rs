@@ -130,6 +130,53 @@ fn a_model_that_cannot_be_saved_leaves_the_older_one_and_is_not_lost() {
     sweep(&SavesModel, WRITES, 8);
 }
 
+/// A training that keeps its best model beside its output.
+struct KeepsBest;
+
+impl Case for KeepsBest {
+    fn prepare(&self, folder: &Path) -> Command {
+        fs::create_dir(folder.join("disk")).unwrap();
+        let place = format!("output.model={}", folder.join("disk/model").display());
+        let eval = format!("data.eval={}", made().rows().display());
+        let best = ["evaluation.every={ rows = 500 }", "evaluation.keep=best"];
+        let mut command = made().train(2, &[&best[..], &[&place, &eval]].concat());
+        command.current_dir(folder);
+        command
+    }
+
+    fn check(&self, folder: &Path, ended: &Ended, fails: Fails) {
+        let Ended { code, text, .. } = ended;
+        let (place, rescued) = (folder.join("disk/model"), folder.join("model.rescued"));
+        let trained = text.contains("trained on 4,000 rows");
+        match code {
+            Some(0 | 6) => {
+                assert!(trained && !rescued.exists(), "{fails:?}: {text}");
+                let rows = Model::load(&place, 1).unwrap().training.unwrap().rows;
+                assert!(rows <= 2 * ROWS, "{fails:?}: {rows}");
+                if *code == Some(6) {
+                    assert!(text.contains("the training goes on without this model"), "{fails:?}: {text}");
+                }
+            }
+            _ => {
+                failed_by_disk(ended, fails);
+                assert_eq!((trained, place.exists()), (rescued.exists(), false), "{fails:?}: {text}");
+                if trained {
+                    Model::load(&rescued, 1).unwrap();
+                }
+            }
+        }
+        for name in left(&folder.join("disk"), fails) {
+            assert!(["model", "model.best-0", "model.best-1"].contains(&name.as_str()), "{fails:?}: {name}");
+        }
+    }
+}
+
+/// A bug: the training ended, and nothing was saved.
+#[test]
+fn a_best_model_that_cannot_be_kept_costs_no_training() {
+    sweep(&KeepsBest, WRITES, 6);
+}
+
 /// A training that makes checkpoints.
 struct MakesCheckpoints;
 

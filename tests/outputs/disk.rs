@@ -1,6 +1,7 @@
 //! A disk of some MiB that a test can fill.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -40,6 +41,12 @@ impl Disk {
         let filler = self.0.join("filler");
         let free = rustix::fs::statvfs(&self.0).unwrap();
         fs::write(filler, vec![7; (free.f_bavail * free.f_frsize).saturating_sub(left) as usize]).unwrap();
+    }
+
+    /// Takes all space, also what has become free since the disk was filled.
+    pub(crate) fn fill_up(&self) {
+        let mut filler = OpenOptions::new().create(true).append(true).open(self.0.join("filler")).unwrap();
+        while filler.write(&[7; 4096]).is_ok_and(|written| written > 0) {}
     }
 
     pub(crate) fn empty(&self) {

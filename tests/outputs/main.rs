@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod disk;
+mod drained;
 mod pipes;
 mod rescue;
 

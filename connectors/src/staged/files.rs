@@ -44,7 +44,7 @@ impl OpenFolder {
             }
             Opened::Store(folder) => FileWriter::store(name, folder, file, None)?,
         };
-        Ok(writer.stopped_by(&self.stop))
+        Ok(writer.stopped_by(&self.stop).counted_by(self.written.as_ref()))
     }
 
     /// Makes a file with these bytes, whole or not at all, and durable. Returns false, and changes nothing, if another file of

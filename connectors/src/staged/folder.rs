@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use forebay_actors::{Fault, FaultKind};
 use futures::{FutureExt, StreamExt};
@@ -63,6 +63,8 @@ pub struct OpenFolder {
     pub(super) stop: Stop,
     pub(super) disks: TriedDisks,
     held: Option<Arc<File>>,
+    /// Grows with the bytes that files of the folder take.
+    pub(super) written: Option<Arc<AtomicU64>>,
 }
 
 #[derive(Clone, Debug)]
@@ -116,7 +118,7 @@ impl Folder {
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
         let (Location::Url(_, stores) | Location::InStore(StoreFolder { stores, .. })) = &self.at;
-        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), disks: stores.disks().clone(), held: None })
+        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), disks: stores.disks().clone(), held: None, written: None })
     }
 
     fn opened(&self) -> Result<Opened, Fault> {
@@ -228,6 +230,13 @@ impl OpenFolder {
     #[must_use]
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
         self.stop = Stop(Some(stop));
+        self
+    }
+
+    /// Adds to `written` the bytes that files of [`create`](Self::create) take, so that another thread can see whether the store takes any.
+    #[must_use]
+    pub fn counted_by(mut self, written: Arc<AtomicU64>) -> Self {
+        self.written = Some(written);
         self
     }
 

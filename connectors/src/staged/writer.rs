@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, mpsc};
 
 use bytes::Bytes;
@@ -43,6 +44,8 @@ pub struct FileWriter {
     written_back: u64,
     to: To,
     stop: Stop,
+    /// Grows with the bytes of all files of the folder.
+    counted: Option<Arc<AtomicU64>>,
 }
 
 enum To {
@@ -74,11 +77,16 @@ impl FileWriter {
     }
 
     fn to(name: String, to: To) -> Self {
-        Self { name, bytes: 0, written_back: 0, to, stop: Stop::default() }
+        Self { name, bytes: 0, written_back: 0, to, stop: Stop::default(), counted: None }
     }
 
     pub(super) fn stopped_by(mut self, stop: &Stop) -> Self {
         self.stop = stop.clone();
+        self
+    }
+
+    pub(super) fn counted_by(mut self, counted: Option<&Arc<AtomicU64>>) -> Self {
+        self.counted = counted.cloned();
         self
     }
 
@@ -129,6 +137,9 @@ impl Write for FileWriter {
             To::Store(upload) => upload.write(bytes)?,
         };
         self.bytes += n as u64;
+        if let Some(counted) = &self.counted {
+            counted.fetch_add(n as u64, Ordering::Relaxed);
+        }
         if self.bytes - self.written_back >= WRITE_BACK {
             self.write_back();
         }

@@ -1,28 +1,29 @@
 //! The thread of a trainer that makes checkpoints: at the time of each it asks for a barrier, then writes what was cut.
 //!
 //! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next
-//! checkpoint, with all changes since the last one that succeeded.
+//! checkpoint, with all changes since the last one that succeeded. `drain.rs` says what becomes of the last one of a run that is drained.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Control, Fault, FaultKind, counted, size};
+use forebay_actors::{Control, Domain, Fault, counted, size};
 use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
 use serde::Serialize;
 
-use super::cut::{Cut, Kept};
+use super::cut::{Cut, Kept, Shards};
 use super::cut_plan::CutPlan;
+use super::drain::Drain;
 use super::drained_to::LastOfDrained;
 use super::last::LastCheckpoint;
 use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
 use crate::cluster::Stopped;
+use crate::retries;
 
 /// How often the thread looks whether a checkpoint is due. With one trainer `checkpoint.rows` wakes it, too.
 const TICK: Duration = Duration::from_millis(50);
@@ -30,24 +31,20 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long the end of a run waits for the checkpoint that is being written.
 const LAST_WRITE: Duration = Duration::from_secs(30);
 
-/// How often the last checkpoint of a run is tried if the trainers do not stop in time.
+/// How often the last checkpoint of a run is tried if a disk or a store fails, or the trainers do not stop in time.
 const LAST_TRIES: usize = 3;
 
 /// Makes checkpoints of a run until it ends.
 pub(crate) struct Checkpointer {
-    shared: Arc<Shared>,
+    newest: Arc<Newest>,
+    drain: Arc<Drain>,
     /// Dropped to end the thread.
     alive: Sender<()>,
     thread: Option<JoinHandle<Worker>>,
 }
 
-#[derive(Default)]
-struct Shared {
-    /// The run is to end after one more checkpoint.
-    last: AtomicBool,
-    /// The newest checkpoint of this process, and when it was written.
-    newest: Mutex<Option<(NewestCheckpoint, Instant)>>,
-}
+/// The newest checkpoint of this process, and when it was written.
+type Newest = Mutex<Option<(NewestCheckpoint, Instant)>>;
 
 /// A checkpoint that a run has made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -75,49 +72,59 @@ impl Checkpoints {
     }
 
     /// Makes checkpoints of the run that `control` controls.
-    pub(crate) fn start(self, control: Control) -> Checkpointer {
-        let (shared, (alive, ended)) = (Arc::new(Shared::default()), channel());
-        let (writer, shared_with) = (CheckpointWriter::default(), Arc::clone(&shared));
-        let worker = Worker { writer, shared: shared_with, control, checkpoints: self, drained: None };
-        let run = worker.control.clone();
+    pub(crate) fn start(mut self, control: Control) -> Checkpointer {
+        let (newest, (alive, ended)) = (Arc::<Newest>::default(), channel());
+        let writes_all = matches!(self.cut_point.shards(), Shards::Here(_));
+        let drain = Drain::new(&self.job, self.folder.folder.to_string(), writes_all, control.clone());
+        self.folder.folder = self.folder.folder.counted_by(drain.written());
+        let (drain, run) = (Arc::new(drain), control.clone());
+        let worker = Worker {
+            checkpoints: self,
+            control,
+            newest: Arc::clone(&newest),
+            drain: Arc::clone(&drain),
+            writer: CheckpointWriter::default(),
+            drained: None,
+        };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
         // Without the thread there would be no checkpoint, and a drained run would not end.
         let thread = thread.map_err(|e| run.kill(Fault::no_thread("the thread that makes checkpoints", e)));
-        Checkpointer { shared, alive, thread: thread.ok() }
+        Checkpointer { newest, drain, alive, thread: thread.ok() }
     }
 }
 
 /// Ends a run with a checkpoint. Clones do the same.
 #[derive(Clone)]
-pub(crate) struct EndRun(Arc<Shared>);
+pub(crate) struct EndRun(Arc<Drain>);
 
 impl EndRun {
     /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
-    /// [`FaultKind::Drained`]. If the checkpoint fails, the run ends with that fault.
+    /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). If the checkpoint fails, a run in one process is drained without it, and
+    /// saves its model; another run ends with that fault.
     pub(crate) fn end_run_with_checkpoint(&self) {
-        self.0.last.store(true, Ordering::SeqCst);
+        self.0.ask();
     }
 }
 
 impl Checkpointer {
     pub(crate) fn end_run(&self) -> EndRun {
-        EndRun(Arc::clone(&self.shared))
+        EndRun(Arc::clone(&self.drain))
     }
 
     /// Ends the thread, after the checkpoint that it is writing. The wait is limited, because the store may not answer and the model is
-    /// still to be saved.
+    /// still to be saved. It is short if the last checkpoint of a drained run was waited for.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn end(mut self) -> EndedCheckpoints {
         let mut ended = EndedCheckpoints::default();
         drop(std::mem::replace(&mut self.alive, channel().0));
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            let begun = Instant::now();
-            while !thread.is_finished() && begun.elapsed() < LAST_WRITE {
+            let (begun, most) = (Instant::now(), if self.drain.has_given_up() { 10 * TICK } else { LAST_WRITE });
+            while !thread.is_finished() && begun.elapsed() < most {
                 std::thread::sleep(TICK);
             }
             if !thread.is_finished() {
-                tracing::warn!("a checkpoint is still being written after {LAST_WRITE:?}: the run ends without it");
+                tracing::warn!("a checkpoint is still being written: the run ends without it");
             } else if let Ok(Worker { checkpoints, writer, drained, .. }) = thread.join() {
                 ended.drained = drained;
                 ended.last = Some(LastCheckpoint { checkpoints, writer });
@@ -125,13 +132,13 @@ impl Checkpointer {
                 tracing::error!("the thread that makes checkpoints panicked");
             }
         }
-        ended.newest = self.newest();
+        (ended.newest, ended.unwritten) = (self.newest(), self.drain.why_without());
         ended
     }
 
     /// The newest checkpoint of this process.
     pub(crate) fn newest(&self) -> Option<NewestCheckpoint> {
-        let newest = *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = *self.newest.lock().unwrap_or_else(PoisonError::into_inner);
         newest.map(|(newest, written)| NewestCheckpoint { age: written.elapsed().as_secs_f64(), ..newest })
     }
 }
@@ -145,12 +152,15 @@ pub(crate) struct EndedCheckpoints {
     pub(crate) last: Option<LastCheckpoint>,
     /// The checkpoint that ended the run.
     pub(crate) drained: Option<LastOfDrained>,
+    /// Why a run that was drained has no such checkpoint.
+    pub(crate) unwritten: Option<Fault>,
 }
 
 struct Worker {
     checkpoints: Checkpoints,
     control: Control,
-    shared: Arc<Shared>,
+    newest: Arc<Newest>,
+    drain: Arc<Drain>,
     writer: CheckpointWriter,
     drained: Option<LastOfDrained>,
 }
@@ -160,16 +170,16 @@ impl Worker {
     fn run(mut self, ended: &Receiver<()>) -> Self {
         let options = self.checkpoints.job.checkpoint.clone();
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
-        let mut last_tries = 0;
+        let (mut last_tries, mut waits) = (0, retries::waits());
         loop {
             if let Some(most) = options.rows {
                 self.checkpoints.cut_point.wake_at(rows.saturating_add(most));
             }
             std::thread::park_timeout(TICK);
-            if ended.try_recv() == Err(TryRecvError::Disconnected) {
+            if ended.try_recv() == Err(TryRecvError::Disconnected) || self.drain.has_given_up() {
                 return self;
             }
-            let last = self.shared.last.load(Ordering::SeqCst);
+            let last = self.drain.is_asked();
             let now = self.checkpoints.cut_point.rows();
             let due = since.elapsed() >= options.every.0 || options.rows.is_some_and(|most| now - rows >= most);
             if !last && !due || !self.checkpoints.cut_point.is_ready() {
@@ -182,18 +192,23 @@ impl Worker {
                 Ok(Some(manifest)) => {
                     if last {
                         let folder = self.checkpoints.folder.folder.to_string();
-                        let (number, rows) = (manifest.number, counted(manifest.rows_trained(), "row"));
-                        let said =
-                            format!("stopped after {rows}; checkpoint {number} in {folder} has them: --resume goes on");
                         let rows_before = self.checkpoints.cut_point.rows_before();
-                        self.drained = Some(LastOfDrained { manifest, folder, rows_before });
-                        self.control.kill(Fault::external(said).kind(FaultKind::Drained));
+                        let drained = LastOfDrained { manifest, folder, rows_before };
+                        self.control.kill(drained.fault());
+                        self.drained = Some(drained);
                         return self;
                     }
                 }
-                Err(fault) if last && !(fault.retryable && last_tries < LAST_TRIES) => {
-                    self.control.kill(Fault::external("the last checkpoint failed").because(fault));
-                    return self;
+                Err(fault) if last => {
+                    let may_pass = fault.retryable || fault.domain == Domain::External;
+                    let is_over = self.drain.has_given_up() || self.control.killed();
+                    if !may_pass || is_over || last_tries >= LAST_TRIES {
+                        self.drain.give_up(fault);
+                        return self;
+                    }
+                    tracing::warn!("the last checkpoint failed, and is tried again: {fault}");
+                    // The end of the run ends the wait.
+                    let _ = ended.recv_timeout(waits.next_wait());
                 }
                 Err(fault) => {
                     // The fault of a run ends a checkpoint, too, and may come here a moment before it stops the run.
@@ -216,15 +231,15 @@ impl Worker {
 
     fn try_checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
         let begun = Instant::now();
-        let plan = self.writer.plan(&self.checkpoints)?;
+        let plan = self.drain.at_store(|| self.writer.plan(&self.checkpoints))?;
         let Some(cut) = self.cut(plan) else { return Ok(None) };
         let (cut, stood) = (cut?, begun.elapsed());
-        let manifest = self.writer.write(&self.checkpoints, cut)?;
+        let manifest = self.drain.at_store(|| self.writer.write(&self.checkpoints, cut))?;
         let (rows, bytes) = self.writer.newest();
         let what = if plan.kind == SnapshotKind::Full { "table row" } else { "changed table row" };
         let (number, seconds) = (plan.number, begun.elapsed().as_secs_f64());
         let newest = NewestCheckpoint { number, seconds, bytes, age: 0.0 };
-        *self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
+        *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
         tracing::info!(
             "checkpoint {number} after {}: {}, {} in {seconds:.1} s, cut in {} ms",
             counted(manifest.rows_trained(), "row"),
@@ -232,7 +247,8 @@ impl Worker {
             size(bytes),
             stood.as_millis()
         );
-        if let Err(fault) = self.checkpoints.folder.prune(self.checkpoints.job.checkpoint.keep) {
+        let Checkpoints { folder, job, .. } = &self.checkpoints;
+        if let Err(fault) = self.drain.at_store(|| folder.prune(job.checkpoint.keep)) {
             tracing::warn!("old checkpoints stay: {fault}");
         }
         Ok(Some(manifest))

@@ -1,5 +1,6 @@
 //! The last checkpoint of a run that is drained: what the report says of it.
 
+use forebay_actors::{Fault, FaultKind, counted};
 use serde::Serialize;
 
 use super::manifest::CheckpointManifest;
@@ -26,6 +27,13 @@ pub(crate) struct LastOfDrained {
 }
 
 impl LastOfDrained {
+    /// The fault that the run ends with.
+    pub(crate) fn fault(&self) -> Fault {
+        let (number, rows, folder) = (self.manifest.number, counted(self.manifest.rows_trained(), "row"), &self.folder);
+        let said = format!("stopped after {rows}; checkpoint {number} in {folder} has them: --resume goes on");
+        Fault::external(said).kind(FaultKind::Drained)
+    }
+
     pub(crate) fn drained_to(&self) -> DrainedTo {
         let rows = self.manifest.rows_trained();
         DrainedTo {

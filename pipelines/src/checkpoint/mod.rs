@@ -11,9 +11,9 @@
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
-//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `author.rs`,
-//! `writer.rs`, `last.rs`, `restore.rs`, `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md`
-//! describes the format.
+//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `drain.rs`,
+//! `author.rs`, `writer.rs`, `last.rs`, `restore.rs`, `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`.
+//! `docs/checkpoint.md` describes the format.
 
 mod author;
 mod batch_log;
@@ -22,6 +22,7 @@ mod compact;
 mod cut;
 mod cut_plan;
 mod dense_state;
+mod drain;
 mod drained_to;
 mod folder;
 pub(crate) mod kept_gradients;

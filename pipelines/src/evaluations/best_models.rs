@@ -5,6 +5,7 @@
 //! model at `output.model` alone; if it goes on, that model is the best one until there is a better one. Everything here blocks on the
 //! store.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use forebay_actors::{Domain, Fault};
@@ -34,21 +35,30 @@ struct Place {
     holds: Option<usize>,
     /// The files of that model.
     files: Vec<FileEntry>,
+    /// Whether that model has the state of its optimizers.
+    has_state: bool,
 }
 
 impl BestModels {
     /// Beside the model folder at `model`.
     pub(super) fn beside(model: &str, context: &Context) -> Self {
-        let place = |folder| Place { folder, holds: None, files: Vec::new() };
+        let place = |folder| Place { folder, holds: None, files: Vec::new(), has_state: false };
         let output = place(model.to_owned());
         Self { places: folders(model).map(place), output, context: context.clone(), needed: None }
     }
 
-    /// Looks for the model of an evaluation that an earlier process of the run of `job` made: beside `output.model`, then there.
+    /// Looks beside `output.model`, and there, for models that earlier processes of the run of `job` have kept or saved. Returns the
+    /// indices of those of `points` whose models are there. `best`: the index of the best one.
     ///
     /// # Errors
-    /// The manifest of a model beside `output.model` is damaged; a fault of the disk or the store.
-    pub(super) fn find(&mut self, at: usize, point: &EvaluationPoint, job: &Job) -> Result<bool, Fault> {
+    /// The best one is not there, and the manifest of a model beside `output.model` is damaged; a fault of the disk or the store.
+    pub(super) fn find(
+        &mut self,
+        points: &[EvaluationPoint],
+        best: Option<usize>,
+        job: &Job,
+    ) -> Result<BTreeSet<usize>, Fault> {
+        let mut damaged = None;
         let beside = self.places.iter_mut().map(|place| (place, false));
         for (place, is_output) in beside.chain([(&mut self.output, true)]) {
             let folder = open(&place.folder, &self.context)?;
@@ -56,26 +66,38 @@ impl BestModels {
                 continue;
             }
             let manifest = match Manifest::read_in(&folder) {
-                // The run replaces what is there, also if it is damaged.
-                Err(fault) if is_output && fault.domain == Domain::User => continue,
-                read => read?,
+                Ok(manifest) => manifest,
+                // The run replaces what is at `output.model`, also if it is damaged.
+                Err(fault) if fault.domain == Domain::User => {
+                    damaged = damaged.or(Some(fault).filter(|_| !is_output));
+                    continue;
+                }
+                Err(fault) => return Err(fault),
             };
             let trained = manifest.training.as_ref().map(|training| (training.rows, training.steps));
-            // The model of any run may be at `output.model`.
-            if trained == Some((point.rows, point.steps)) && (!is_output || may_go_on_as(&manifest.job, job)) {
-                if job.output.state && manifest.optimizer.is_none() {
-                    tracing::warn!(
-                        "the best model so far, of evaluation {}, at {folder}, was saved without the state of its optimizers: unless a \
-                         later one is better, the model of this run has none, although output.state is true",
-                        at + 1
-                    );
-                }
+            let at = points.iter().position(|point| trained == Some((point.rows, point.steps)));
+            // Another run may have left a model in any of the places.
+            if at.is_some() && may_go_on_as(&manifest.job, job) {
                 place.files = manifest.files().cloned().collect();
-                (place.holds, self.needed) = (Some(at), Some(at));
-                return Ok(true);
+                (place.holds, place.has_state) = (at, manifest.optimizer.is_some());
             }
         }
-        Ok(false)
+        let held = self.held();
+        match damaged {
+            // It may have been the best one.
+            Some(fault) if best.is_some_and(|best| !held.contains(&best)) => Err(fault),
+            _ => Ok(held),
+        }
+    }
+
+    /// The evaluations whose models are in one of the places.
+    pub(super) fn held(&self) -> BTreeSet<usize> {
+        self.places.iter().chain([&self.output]).filter_map(|place| place.holds).collect()
+    }
+
+    /// The folder of the model of evaluation `at`, if an earlier process has saved it without the state of its optimizers.
+    pub(super) fn without_state(&self, at: usize) -> Option<&str> {
+        self.place_of(at).filter(|place| !place.has_state).map(|place| place.folder.as_str())
     }
 
     /// The newest checkpoint needs the model of this evaluation, if it is kept.
@@ -93,15 +115,19 @@ impl BestModels {
     /// Saves the model of evaluation `at`.
     ///
     /// # Errors
-    /// The fault of the disk or the store, with the folder. Models that were kept before are still there.
+    /// The fault of the disk or the store, with the folder. Models that were kept before are still there, unless a store without renames
+    /// failed halfway: see [`lost`](Self::lost).
     pub(super) fn keep(&mut self, at: usize, model: &Model) -> Result<(), Fault> {
         let next = self.next_place();
         let place = &mut self.places[next];
-        place.holds = None;
-        let what = format!("the model of evaluation {}, the best so far, cannot be saved to {}", at + 1, place.folder);
-        let manifest = model.save(place.folder.as_str()).map_err(|fault| fault.context(what))?;
+        let before = place.holds.take();
+        let manifest = model.save(place.folder.as_str()).map_err(|fault| {
+            place.holds = before;
+            let folder = &place.folder;
+            fault.context(format!("the model of evaluation {}, the best so far, cannot be saved to {folder}", at + 1))
+        })?;
         place.files = manifest.files().cloned().collect();
-        place.holds = Some(at);
+        (place.holds, place.has_state) = (Some(at), manifest.optimizer.is_some());
         Ok(())
     }
 
@@ -176,7 +202,10 @@ pub(crate) fn folders(model: &str) -> [String; 2] {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::RunEnd;
+
     use super::*;
+    use crate::training_summary::TrainingSummary;
 
     #[test]
     fn a_better_model_never_replaces_the_one_that_a_checkpoint_needs() {
@@ -211,5 +240,73 @@ mod tests {
         models.places[0].holds = Some(5);
         models.checkpoint_needs(5);
         assert_eq!((models.needed, models.next_place()), (Some(5), 1));
+    }
+
+    /// Writes the manifest of a model that a run of `job` has trained on so many rows.
+    fn put(folder: &str, job: &Job, rows: u64) {
+        let training = TrainingSummary {
+            rows,
+            steps: rows / 10,
+            epochs: 0,
+            ended: RunEnd::StoppedEarly,
+            run: None,
+            format: None,
+            types: Default::default(),
+            lists: Default::default(),
+        };
+        let dense = FileEntry {
+            path: "dense.safetensors".into(),
+            bytes: rows,
+            xxh3: String::new(),
+            rows: None,
+            absent: None,
+            group: None,
+            cells: None,
+        };
+        let manifest = Manifest {
+            format: "forebay model".into(),
+            version: 1,
+            forebay: String::new(),
+            spec: None,
+            job: job.clone(),
+            training: Some(training),
+            approximates: None,
+            tables: Vec::new(),
+            dense,
+            optimizer: None,
+        };
+        std::fs::create_dir_all(folder).unwrap();
+        std::fs::write(format!("{folder}/{MANIFEST}"), serde_json::to_vec(&manifest).unwrap()).unwrap();
+    }
+
+    /// A bug: a model of the same number of rows passed as that of the run, whatever its job was.
+    #[test]
+    fn models_of_another_run_are_not_found_and_a_damaged_one_is_a_fault_if_the_best_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("ctr").display().to_string();
+        let [first, second] = folders(&model);
+        let (job, other) = (Job::default(), Job { seed: 77, ..Job::default() });
+        let point =
+            |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc: Some(0.5), logloss: 0.5, gauc: None };
+        let points = [100, 200, 300].map(point);
+        let found = |best| BestModels::beside(&model, &Context::default()).find(&points, Some(best), &job);
+        assert_eq!(found(0).unwrap(), BTreeSet::new(), "there are none");
+        put(&first, &job, 200);
+        put(&second, &other, 100);
+        put(&model, &job, 250);
+        assert_eq!(found(0).unwrap(), BTreeSet::from([1]));
+        put(&second, &job, 100);
+        put(&model, &other, 300);
+        assert_eq!(found(2).unwrap(), BTreeSet::from([0, 1]));
+        let mut longer = job.clone();
+        longer.data.epochs = 9;
+        put(&model, &longer, 300);
+        assert_eq!(found(2).unwrap(), BTreeSet::from([0, 1, 2]));
+        std::fs::write(format!("{model}/{MANIFEST}"), "{").unwrap();
+        assert_eq!(found(2).unwrap(), BTreeSet::from([0, 1]), "what is at output.model is replaced");
+        std::fs::write(format!("{first}/{MANIFEST}"), "{").unwrap();
+        assert_eq!(found(0).unwrap(), BTreeSet::from([0]));
+        let fault = found(1).unwrap_err().to_string();
+        assert!(fault.contains("ctr.best-0/manifest.json is damaged"), "{fault}");
     }
 }

@@ -1,7 +1,7 @@
 //! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
 //! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_actors::{Fault, FaultKind};
 use forebay_base::Backoff;
@@ -15,13 +15,11 @@ use crate::context::Context;
 use crate::model::Model;
 use crate::model_folder::{MANIFEST, Manifest, check_place, probe_place};
 use crate::quality::Evaluation;
+use crate::retries;
 use crate::run_types::RowTypes;
 use crate::saved_model::LoadedCheckpoint;
 use crate::sources;
 use crate::training_summary::TrainingSummary;
-
-/// The time between the first two tries to save the best model, and the longest time between later ones.
-const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// The evaluations of the checkpoints in a folder.
 pub struct CheckpointEvaluations {
@@ -173,7 +171,7 @@ impl CheckpointEvaluations {
 
     /// Saves a model, which is the best so far, if there is a place for it.
     fn keep(&mut self, model: Model) -> Result<(), Fault> {
-        let waits = Backoff::equal_jitter(WAITS.0, WAITS.1);
+        let waits = retries::waits();
         // It also takes the place of an earlier one that could not be saved.
         self.unsaved = self.best.is_some().then(|| Unsaved { model, waits, at: Instant::now() });
         self.save_best()

@@ -1,5 +1,7 @@
 //! What the stages, the thread that evaluates and the end of a run share.
 
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,6 +15,7 @@ use super::best_models::BestModels;
 use super::points::{EvaluationHistory, EvaluationPoint};
 use super::stopping;
 use crate::context::Context;
+use crate::model::Model;
 use crate::quality::Evaluation;
 
 /// The evaluations of one run while it trains.
@@ -38,15 +41,21 @@ pub(crate) struct EvaluationState {
     /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
     /// it needs. `state`, which is also read for the progress, is not locked then.
     best: Mutex<Option<BestModels>>,
+    /// The run was told to end: nothing is tried again.
+    told_to_end: AtomicBool,
 }
 
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) points: Vec<EvaluationPoint>,
-    /// The best model is one of the evaluations from this index on. The best model of the earlier ones is gone.
-    pub(super) kept_from: usize,
-    /// The best model was gone when it was to be saved.
-    pub(super) lost_best: bool,
+    /// The evaluations whose models are there: kept, or at the end of the run in memory. One of them is the best model.
+    pub(super) there: BTreeSet<usize>,
+    /// Another program has taken the place of a best model.
+    pub(super) taken: bool,
+    /// The last evaluation that was due, if it was missed: rows and whole epochs before it.
+    missed: Option<(u64, u32)>,
+    /// The last best model could not be kept.
+    not_kept: bool,
     /// Rows of the batches that were looked up.
     rows: u64,
     pub(super) stopped: bool,
@@ -68,9 +77,14 @@ pub(super) struct DenseCopy {
 }
 
 impl Inner {
-    /// The index of the best evaluation of those whose models could be kept.
+    /// The index of the best evaluation of those whose models are there.
     pub(super) fn best(&self, job: &Job) -> Option<usize> {
-        stopping::best(&job.evaluation, &self.points[self.kept_from..]).map(|at| self.kept_from + at)
+        stopping::best_of(&job.evaluation, &self.points, |at| self.there.contains(&at))
+    }
+
+    /// Rows and whole epochs before the last evaluation, made or missed.
+    fn last_due(&self) -> Option<(u64, u32)> {
+        self.points.last().map(|point| (point.rows, point.epochs)).max(self.missed)
     }
 }
 
@@ -83,17 +97,52 @@ impl EvaluationState {
         self.best.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds an evaluation. Returns its index, and whether it is the best so far.
+    /// Whether the run was told to end.
+    pub(super) fn told_to_end(&self) -> bool {
+        self.told_to_end.load(Ordering::SeqCst)
+    }
+
+    /// Adds an evaluation. Returns its index, and whether it is the best so far; if best models are kept, of those that are.
     pub(super) fn add(&self, point: EvaluationPoint, evaluation: Evaluation) -> (usize, bool) {
-        let mut state = self.lock();
+        let (mut state, keeps) = (self.lock(), self.job.keeps_best());
         let at = state.points.len();
         state.points.push(point);
-        let is_best = state.best(&self.job) == Some(at);
-        if is_best {
-            state.at_best = Some((at, evaluation.clone()));
-        }
-        state.at_last = Some((at, evaluation));
+        let counts = |of: usize| of == at || !keeps || state.there.contains(&of);
+        let is_best = stopping::best_of(&self.job.evaluation, &state.points, counts) == Some(at);
+        (state.at_last, state.missed) = (Some((at, evaluation)), None);
         (at, is_best)
+    }
+
+    /// The evaluation that was due after so many rows and whole epochs is missed. The next one is not tried again.
+    pub(super) fn miss(&self, rows: u64, epochs: u32) {
+        self.lock().missed = Some((rows, epochs));
+    }
+
+    /// Whether the last evaluation was missed.
+    pub(super) fn has_missed(&self) -> bool {
+        self.lock().missed.is_some()
+    }
+
+    /// Whether the last best model could not be kept.
+    pub(super) fn has_not_kept(&self) -> bool {
+        self.lock().not_kept
+    }
+
+    /// Keeps the model of evaluation `at`, which was added last, if best models are kept.
+    ///
+    /// # Errors
+    /// The fault of the disk or the store. The model does not count as there.
+    pub(super) fn keep(&self, at: usize, model: &Model) -> Result<(), Fault> {
+        let (kept, there) = match self.best().as_mut() {
+            Some(models) => (models.keep(at, model), models.held()),
+            None => return Ok(()),
+        };
+        let mut state = self.lock();
+        (state.there, state.not_kept) = (there, kept.is_err());
+        if kept.is_ok() {
+            state.at_best = state.at_last.clone();
+        }
+        kept
     }
 
     pub(super) fn history(&self) -> EvaluationHistory {
@@ -116,7 +165,8 @@ impl Evaluations {
         let (requests, received) = channel();
         let best =
             job.output.model.as_ref().filter(|_| job.keeps_best()).map(|model| BestModels::beside(model, context));
-        let shared = Arc::new(EvaluationState { job: job.clone(), state: Mutex::default(), best: Mutex::new(best) });
+        let (state, best, told_to_end) = (Mutex::default(), Mutex::new(best), AtomicBool::default());
+        let shared = Arc::new(EvaluationState { job: job.clone(), state, best, told_to_end });
         let requests = Mutex::new(Some(requests));
         Some(Arc::new(Self { every, requests, received: Mutex::new(Some(received)), shared }))
     }
@@ -127,22 +177,46 @@ impl Evaluations {
     /// The store fails.
     pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64) -> Result<(), Fault> {
         let options = &self.shared.job.evaluation;
-        let mut kept_from = 0;
-        if let Some(models) = self.shared.best().as_mut() {
-            kept_from = stopping::kept_from(options, &points, |at| models.find(at, &points[at], &self.shared.job))?;
-        }
-        if let (1.., Some(at)) = (kept_from, stopping::best(options, &points)) {
-            tracing::warn!(
-                "the best model so far, of evaluation {} ({}), is neither beside output.model nor there: the best one of later \
-                 evaluations is kept",
-                at + 1,
-                points[at]
-            );
+        let (mut there, best) = (BTreeSet::new(), stopping::best(options, &points));
+        if let (Some(models), false) = (self.shared.best().as_mut(), points.is_empty()) {
+            there = models.find(&points, best, &self.shared.job)?;
+            let next = stopping::best_of(options, &points, |at| there.contains(&at));
+            if let Some(at) = next {
+                models.checkpoint_needs(at);
+                self.warn_of_state(models, at);
+            }
+            if let Some(at) = best.filter(|_| next != best) {
+                let instead = match next {
+                    Some(next) => format!("that of evaluation {} is kept until a later one is better", next + 1),
+                    None => "the best one of later evaluations is kept".to_owned(),
+                };
+                tracing::warn!(
+                    "the best model so far, of evaluation {} ({}), is neither beside output.model nor there: {instead}",
+                    at + 1,
+                    points[at]
+                );
+            }
         }
         let mut state = self.shared.lock();
         state.stopped = stopping::stops_after(options, &points);
-        (state.points, state.kept_from, state.rows) = (points, kept_from, rows);
+        (state.points, state.there, state.rows) = (points, there, rows);
         Ok(())
+    }
+
+    /// Warns that the best model so far, of evaluation `at`, lacks the state of its optimizers, if the job wants it.
+    fn warn_of_state(&self, models: &BestModels, at: usize) {
+        if let (true, Some(folder)) = (self.shared.job.output.state, models.without_state(at)) {
+            tracing::warn!(
+                "the best model so far, of evaluation {}, at {folder}, was saved without the state of its optimizers: unless a later one \
+                 is better, the model of this run has none, although output.state is true",
+                at + 1
+            );
+        }
+    }
+
+    /// The run was told to end: an evaluation, or a model, that a fault prevents is not tried again.
+    pub(crate) fn ends(&self) {
+        self.shared.told_to_end.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn take_requests(&self) -> Option<Receiver<EvaluationRequest>> {
@@ -175,7 +249,7 @@ impl Evaluations {
             if state.stopped {
                 return Ok(false);
             }
-            let due = stopping::is_due(self.every, state.points.last(), state.rows, epochs);
+            let due = stopping::is_due(self.every, state.last_due(), state.rows, epochs);
             state.rows += batch.rows() as u64;
             due
         };
@@ -204,8 +278,7 @@ impl Evaluations {
     /// A checkpoint has these evaluations: the model of the best of them is not replaced before a later one.
     pub(crate) fn checkpointed(&self, points: &[EvaluationPoint]) {
         let state = self.shared.lock();
-        let best = stopping::best(&self.shared.job.evaluation, points.get(state.kept_from..).unwrap_or_default());
-        let best = best.map(|at| state.kept_from + at);
+        let best = stopping::best_of(&self.shared.job.evaluation, points, |at| state.there.contains(&at));
         drop(state);
         if let (Some(at), Some(models)) = (best, self.shared.best().as_mut()) {
             models.checkpoint_needs(at);

@@ -1,11 +1,15 @@
 //! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
+//!
+//! A fault of a disk or a store prevents an evaluation, or that the best model is kept, and costs no training: what it has prevented is
+//! tried again for `output.retry_for`, and then left out.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use forebay_actors::{Control, Fault, FaultKind, Host};
+use forebay_actors::{Control, Domain, Fault, FaultKind, Host, counted};
 use forebay_job::{Job, RunEnd, Transfers};
 use forebay_ps::TableClient;
 use futures::executor::block_on;
@@ -20,6 +24,7 @@ use crate::model::Model;
 use crate::progress::Progress;
 use crate::quality::Evaluation;
 use crate::resources::Resources;
+use crate::retries::Retries;
 use crate::run_types::{RowTypes, RunTypes};
 use crate::training_summary::TrainingSummary;
 
@@ -41,11 +46,14 @@ struct Worker {
     types: RunTypes,
     /// The summary that a kept model is saved with. Rows, steps and epochs are replaced by those of the evaluation.
     summary: TrainingSummary,
+    /// Whether the run ends, so that nothing is tried again.
+    gives_up: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Evaluator {
     /// Evaluates the run that `control` controls.
     pub(crate) fn start(evaluations: &Arc<Evaluations>, resources: &Resources, control: Control) -> Self {
+        let (shared, run) = (Arc::clone(&evaluations.shared), control.clone());
         let worker = Worker {
             shared: Arc::clone(&evaluations.shared),
             job: resources.job.clone(),
@@ -56,6 +64,7 @@ impl Evaluator {
             cut_point: resources.participation.cut_point().cloned(),
             types: resources.types.clone(),
             summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
+            gives_up: Box::new(move || shared.told_to_end() || run.killed() || run.ended()),
             control,
         };
         if evaluations.stopped() {
@@ -86,6 +95,19 @@ fn of_data_eval(fault: Fault) -> Fault {
     if fault.kind == FaultKind::Stopped { fault } else { fault.context("the rows of data.eval cannot be scored") }
 }
 
+/// Whether the fault of an evaluation may pass. `scored_before`: the rows of `data.eval` were scored before, so that a fault of theirs is
+/// of what has become of them since.
+fn may_pass(fault: &Fault, scored_before: bool) -> bool {
+    if matches!(fault.kind, FaultKind::Stopped | FaultKind::Device) {
+        return false;
+    }
+    match fault.domain {
+        Domain::External => true,
+        Domain::User => scored_before || fault.kind == FaultKind::NotFound,
+        Domain::Internal => false,
+    }
+}
+
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
@@ -102,34 +124,81 @@ impl Worker {
         }
     }
 
-    /// Evaluates the model as it is, and keeps it if it is the best so far.
+    /// Evaluates the model as it is, and keeps it if it is the best so far. Leaves out what a fault prevents that may pass.
     fn evaluate(&self, epochs: u32) -> Result<(), Fault> {
         let model = self.model_now(epochs)?;
-        let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
-        let evaluation = model.evaluate_unless(paths.clone(), || self.control.ended()).map_err(of_data_eval)?;
-        let options = &self.job.evaluation;
+        let scored_before = !self.shared.lock().points.is_empty();
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
+        let evaluation = match self.scored(&model, rows, scored_before) {
+            Err(fault) if may_pass(&fault, scored_before) => {
+                self.shared.miss(rows, epochs);
+                tracing::warn!(
+                    "the evaluation after {} is missed, and the training goes on without it: {fault}",
+                    counted(rows, "row")
+                );
+                return Ok(());
+            }
+            scored => scored?,
+        };
+        let options = &self.job.evaluation;
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
         let (others, left_out) = (others(&evaluation), evaluation.left_out());
-        if self.shared.lock().points.is_empty() {
+        if !scored_before {
             stopping::check_first(options, &point)?;
         }
         let (at, is_best) = self.shared.add(point, evaluation);
-        if let (true, Some(best)) = (is_best, self.shared.best().as_mut()) {
-            best.keep(at, &model)?;
-        }
+        let is_kept = is_best && self.is_kept(at, &model)?;
         // The model is kept first: a checkpoint made from now on names it.
         if let Some(cut_point) = &self.cut_point {
             cut_point.evaluated(point);
         }
-        let best = if is_best { ", the best so far" } else { "" };
-        tracing::info!("evaluation {} {point}{others}{best}{left_out}", at + 1);
         let mut state = self.shared.lock();
+        let best = match stopping::best(options, &state.points) == Some(at) {
+            true => ", the best so far",
+            false if is_kept => ", the best so far of those whose models are kept",
+            false => "",
+        };
+        tracing::info!("evaluation {} {point}{others}{best}{left_out}", at + 1);
         if stopping::stops_after(options, &state.points) {
             state.stopped = true;
             self.control.drain();
         }
         Ok(())
+    }
+
+    /// Scores `data.eval` with the model after so many rows.
+    fn scored(&self, model: &Model, rows: u64, scored_before: bool) -> Result<Evaluation, Fault> {
+        let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
+        let not_yet = format!("the evaluation after {} is not made yet", counted(rows, "row"));
+        let passes = |fault: &Fault| may_pass(fault, scored_before);
+        // While it is tried again, nothing is trained: a fault that lasts costs this time once.
+        let retries = self.retries(&not_yet, self.shared.has_missed(), &passes);
+        retries.run(|| model.evaluate_unless(paths.clone(), || self.control.ended()).map_err(of_data_eval))
+    }
+
+    /// Keeps the model of evaluation `at`, the best so far, if best models are kept. Returns false if the disk or the store does not take
+    /// it.
+    ///
+    /// # Errors
+    /// A defect.
+    fn is_kept(&self, at: usize, model: &Model) -> Result<bool, Fault> {
+        let not_yet = format!("the model of evaluation {} is not kept yet", at + 1);
+        let passes = |fault: &Fault| fault.domain == Domain::External;
+        let kept = self.retries(&not_yet, self.shared.has_not_kept(), &passes).run(|| self.shared.keep(at, model));
+        match kept {
+            Err(fault) if fault.domain == Domain::Internal => Err(fault),
+            Err(fault) => {
+                tracing::warn!("the training goes on without this model, which will not be saved: {fault}");
+                Ok(false)
+            }
+            Ok(()) => Ok(true),
+        }
+    }
+
+    /// Tries for `output.retry_for`, until the run is told to end. `once`: it has failed so long before, and is tried once.
+    fn retries<'a>(&'a self, not_yet: &'a str, once: bool, passes: &'a dyn Fn(&Fault) -> bool) -> Retries<'a> {
+        let timeout = if once { Duration::ZERO } else { self.job.output.retry_for.0 };
+        Retries { not_yet, timeout, passes, gives_up: &*self.gives_up }
     }
 
     /// The model after all batches that were looked up.
@@ -176,4 +245,26 @@ fn others(evaluation: &Evaluation) -> String {
         let auc = other.auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.5}"));
         line + &format!("; {}: AUC {auc}, logloss {:.5}", other.label.as_deref().unwrap_or_default(), other.logloss)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_a_disk_or_a_store_may_pass_and_those_of_rows_that_were_scored_before() {
+        let away = || Fault::external("the store is away");
+        let nothing = || Fault::user("there is nothing at `rows`");
+        for (fault, at_first, later) in [
+            (away(), true, true),
+            (away().kind(FaultKind::Device), false, false),
+            (away().kind(FaultKind::Stopped), false, false),
+            (nothing(), false, true),
+            (nothing().kind(FaultKind::NotFound), true, true),
+            (nothing().kind(FaultKind::Stopped), false, false),
+            (Fault::internal("a defect"), false, false),
+        ] {
+            assert_eq!((may_pass(&fault, false), may_pass(&fault, true)), (at_first, later), "{fault:?}");
+        }
+    }
 }

@@ -6,9 +6,9 @@ use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
 
 use crate::evaluations::EvaluationPoint;
 
-/// Whether an evaluation is due after `rows` rows and `epochs` whole epochs, if the last one was at `last`.
-pub(super) fn is_due(every: EvaluateEvery, last: Option<&EvaluationPoint>, rows: u64, epochs: u32) -> bool {
-    let (rows_then, epochs_then) = last.map_or((0, 0), |last| (last.rows, last.epochs));
+/// Whether an evaluation is due after `rows` rows and `epochs` whole epochs. `last`: the same of the last one, which was made or missed.
+pub(super) fn is_due(every: EvaluateEvery, last: Option<(u64, u32)>, rows: u64, epochs: u32) -> bool {
+    let (rows_then, epochs_then) = last.unwrap_or_default();
     rows > rows_then
         && match every {
             EvaluateEvery::Epochs(every) => epochs / every > epochs_then / every,
@@ -32,34 +32,23 @@ pub(super) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) 
 
 /// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.
 pub(super) fn best(options: &EvaluationOptions, points: &[EvaluationPoint]) -> Option<usize> {
+    best_of(options, points, |_| true)
+}
+
+/// As [`best`], of the evaluations whose index `counts`.
+pub(super) fn best_of(
+    options: &EvaluationOptions,
+    points: &[EvaluationPoint],
+    counts: impl Fn(usize) -> bool,
+) -> Option<usize> {
     let mut best: Option<(usize, f64)> = None;
-    for (at, point) in points.iter().enumerate() {
+    for (at, point) in points.iter().enumerate().filter(|(at, _)| counts(*at)) {
         let Some(value) = point.value(options.metric) else { continue };
         if best.is_none_or(|(_, than)| gain(options.metric, value, than) > 0.0) {
             best = Some((at, value));
         }
     }
     best.map(|(at, _)| at)
-}
-
-/// The best model is one of the evaluations from this index on: if the model of the best one is gone, the best of those after it counts,
-/// and so on. `is_there` says whether the model of an evaluation is still kept.
-///
-/// # Errors
-/// Those of `is_there`.
-pub(super) fn kept_from(
-    options: &EvaluationOptions,
-    points: &[EvaluationPoint],
-    mut is_there: impl FnMut(usize) -> Result<bool, Fault>,
-) -> Result<usize, Fault> {
-    let mut from = 0;
-    while let Some(at) = best(options, &points[from..]).map(|at| from + at) {
-        if is_there(at)? {
-            break;
-        }
-        from = at + 1;
-    }
-    Ok(from)
 }
 
 /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
@@ -138,12 +127,12 @@ mod tests {
             let (mut rows, mut last, mut points) = (0, None, Vec::new());
             for batch in batches {
                 // Asked twice, as a run that goes on asks again.
-                let due = is_due(EvaluateEvery::Rows(every), last.as_ref(), rows, 0);
+                let due = is_due(EvaluateEvery::Rows(every), last, rows, 0);
                 if due {
-                    last = Some(point(rows, 0, 0.0));
+                    last = Some((rows, 0));
                     points.push(rows);
                 }
-                prop_assert!(!is_due(EvaluateEvery::Rows(every), last.as_ref(), rows, 0));
+                prop_assert!(!is_due(EvaluateEvery::Rows(every), last, rows, 0));
                 rows += batch;
             }
             prop_assert!(points.windows(2).all(|pair| pair[0] / every < pair[1] / every));
@@ -152,10 +141,7 @@ mod tests {
 
     #[test]
     fn an_evaluation_is_due_after_whole_epochs() {
-        let due = |every, last: Option<(u64, u32)>, rows, epochs| {
-            let last = last.map(|(rows, epochs)| point(rows, epochs, 0.0));
-            is_due(EvaluateEvery::Epochs(every), last.as_ref(), rows, epochs)
-        };
+        let due = |every, last, rows, epochs| is_due(EvaluateEvery::Epochs(every), last, rows, epochs);
         assert!(!due(1, None, 0, 0) && !due(1, None, 50, 0) && due(1, None, 100, 1));
         assert!(!due(1, Some((100, 1)), 150, 1) && due(1, Some((100, 1)), 200, 2));
         assert!(!due(2, None, 100, 1) && due(2, None, 200, 2) && due(2, Some((200, 2)), 500, 5));
@@ -163,15 +149,12 @@ mod tests {
 
     /// A bug: all evaluations before the second resume were left out, also the best one whose model was kept after the first.
     #[test]
-    fn after_the_best_model_is_gone_the_best_later_one_that_is_there_is_kept() {
+    fn the_best_of_some_evaluations_is_one_of_these() {
         let options = EvaluationOptions::default();
-        let points = [0.7, 0.9, 0.6, 0.8, 0.5].map(|value| point(0, 0, value));
-        let from = |there: &[usize]| kept_from(&options, &points, |at| Ok(there.contains(&at))).unwrap();
-        assert_eq!([from(&[1]), from(&[3]), from(&[4])], [0, 2, 4]);
-        assert_eq!(from(&[]), points.len());
-        assert_eq!(kept_from(&options, &[], |_| Ok(false)).unwrap(), 0);
-        let away = kept_from(&options, &points, |_| Err(Fault::external("the store is away")));
-        assert!(away.is_err());
+        let points = [0.7, 0.9, 0.6, 0.8, 0.8].map(|value| point(0, 0, value));
+        let of = |counts: &[usize]| best_of(&options, &points, |at| counts.contains(&at));
+        assert_eq!([of(&[0, 1, 2]), of(&[4, 3, 2]), of(&[2])], [Some(1), Some(3), Some(2)]);
+        assert_eq!((of(&[]), best(&options, &points)), (None, Some(1)));
     }
 
     #[test]

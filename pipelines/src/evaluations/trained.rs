@@ -1,8 +1,10 @@
 //! The end of a run that evaluates while it trains: the evaluation after the last row, and the model that is saved.
 
 use forebay_actors::Fault;
+use forebay_job::RunEnd;
 
 use super::points::{EvaluationHistory, EvaluationPoint};
+use super::stopping;
 use crate::model_folder::Manifest;
 use crate::quality::Evaluation;
 use crate::training::Trained;
@@ -19,9 +21,16 @@ impl Trained {
         self.model.job.keeps_best()
     }
 
-    /// Whether [`save`](Self::save) has saved the model after the last row because the best one was gone.
+    /// Whether [`save`](Self::save) has saved another model than that of the best evaluation, although the job keeps the best one: the
+    /// model was gone, or could not be kept.
     pub fn lost_best(&self) -> bool {
-        self.evaluations.as_ref().is_some_and(|evaluations| evaluations.shared.lock().lost_best)
+        let Some(evaluations) = self.evaluations.as_ref().filter(|_| self.keeps_best()) else { return false };
+        let saved = self.best_before_last();
+        let state = evaluations.shared.lock();
+        let best = stopping::best(&self.model.job.evaluation, &state.points);
+        let of_last = state.points.last().is_some_and(|point| point.rows == self.training.rows);
+        let saved = saved.or(state.points.len().checked_sub(1).filter(|_| of_last));
+        best.is_some() && best != saved
     }
 
     /// Evaluates the model after the last row on `data.eval`, unless that was done. Blocks. `None`: the job has no `data.eval`.
@@ -36,9 +45,13 @@ impl Trained {
         // In an exact order, the end of the run also pushes the gradients that were kept at the last evaluation.
         let complete = !(staleness.exactly && staleness.batches > 0);
         let (done, at_last) = {
-            let state = evaluations.shared.lock();
+            let mut state = evaluations.shared.lock();
             let same = state.points.last().is_some_and(|point| point.rows == self.training.rows);
-            (state.ended || same && complete, state.at_last.clone())
+            let done = state.ended || same && complete;
+            // The model of the last evaluation is this one.
+            let last = state.points.len().checked_sub(1).filter(|_| done && !state.taken);
+            state.there.extend(last);
+            (done, state.at_last.clone())
         };
         if let (true, Some((_, evaluation))) = (done, at_last) {
             return Ok(Some(evaluation));
@@ -51,8 +64,10 @@ impl Trained {
         } else {
             let TrainingSummary { rows, steps, epochs, .. } = self.training;
             let point = EvaluationPoint::new(rows, steps, epochs as u32, &evaluation);
-            evaluations.shared.add(point, evaluation.clone());
-            evaluations.shared.lock().ended = true;
+            let (at, _) = evaluations.shared.add(point, evaluation.clone());
+            let mut state = evaluations.shared.lock();
+            state.ended = true;
+            state.there.insert(at);
         }
         Ok(Some(evaluation))
     }
@@ -68,45 +83,81 @@ impl Trained {
 
     /// Saves the model to a folder, whole or not at all: the best one if the job keeps it (see [`keeps_best`](Self::keeps_best)), else
     /// the last one. Call [`evaluate_last`](Self::evaluate_last) before, so that the last one counts. Then removes the best models
-    /// that were kept beside `output.model`. If another program has removed the best model, saves the last one, warns, and
-    /// [`lost_best`](Self::lost_best) is true. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
+    /// that were kept beside `output.model`, unless the run was drained and goes on from a checkpoint that may need them. If another
+    /// program has removed the best model, warns, and saves an earlier best one, or the last one; [`lost_best`](Self::lost_best) is true
+    /// then. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
     ///
     /// # Errors
     /// As [`Model::save`](crate::Model::save). The best model is still kept then.
     pub fn save(&self, folder: &str) -> Result<(Manifest, Option<Evaluation>), Fault> {
-        let Some(at) = self.best_before_last() else {
-            let manifest = self.model.save(folder)?;
-            // What is beside output.model after that is of another program.
-            if !self.lost_best() {
-                self.forget_best();
-            }
-            let last = self.evaluations.as_ref().and_then(|evaluations| evaluations.shared.lock().at_last.clone());
-            return Ok((manifest, last.map(|(_, evaluation)| evaluation)));
-        };
-        let Some(evaluations) = &self.evaluations else {
-            return Err(Fault::internal("a best model without evaluations"));
-        };
-        let (manifest, evaluation) = {
-            let mut state = evaluations.shared.lock();
-            let kept = evaluations.shared.best();
-            let Some(kept) = kept.as_ref() else {
-                return Err(Fault::internal("the folder of the best model is not known"));
+        while let Some(at) = self.best_before_last() {
+            let Some(evaluations) = &self.evaluations else {
+                return Err(Fault::internal("a best model without evaluations"));
             };
-            if let Some(lost) = kept.lost(at)? {
-                tracing::warn!(
-                    "the best model, of evaluation {}, is not at {lost} any more: another program has replaced or removed it. The model \
-                     after the last row is saved. Give each run an output.model of its own",
-                    at + 1
-                );
-                (state.kept_from, state.lost_best) = (state.points.len(), true);
-                let last = state.at_last.as_ref().map(|(_, evaluation)| evaluation.clone());
-                return self.model.save(folder).map(|manifest| (manifest, last));
-            }
-            let evaluation = state.at_best.as_ref().filter(|(best, _)| *best == at);
-            (kept.copy(at, folder)?, evaluation.map(|(_, evaluation)| evaluation.clone()))
-        };
-        self.forget_best();
-        Ok((manifest, evaluation))
+            let manifest = {
+                let kept = evaluations.shared.best();
+                let Some(kept) = kept.as_ref() else {
+                    return Err(Fault::internal("the folder of the best model is not known"));
+                };
+                if let Some(lost) = kept.lost(at)? {
+                    let instead = self.without(at);
+                    tracing::warn!(
+                        "the best model, of evaluation {}, is not at {lost} any more: another program has replaced or removed it. \
+                         {instead}. Give each run an output.model of its own",
+                        at + 1
+                    );
+                    continue;
+                }
+                kept.copy(at, folder)?
+            };
+            let evaluation = {
+                let state = evaluations.shared.lock();
+                let of_best = state.at_best.as_ref().filter(|(best, _)| *best == at);
+                of_best.map(|(_, evaluation)| evaluation.clone())
+            };
+            self.forget_unneeded();
+            return Ok((manifest, evaluation));
+        }
+        let manifest = self.model.save(folder)?;
+        self.forget_unneeded();
+        let last = self.evaluations.as_ref().and_then(|evaluations| evaluations.shared.lock().at_last.clone());
+        Ok((manifest, last.map(|(_, evaluation)| evaluation)))
+    }
+
+    /// From here on [`save`](Self::save) saves the model after the last row: the best one cannot be read. Returns false, and changes
+    /// nothing, if it would have done so before.
+    pub fn give_best_up(&self) -> bool {
+        let (Some(_), Some(evaluations)) = (self.best_before_last(), &self.evaluations) else { return false };
+        let mut state = evaluations.shared.lock();
+        // What is kept stays: it may be readable later.
+        state.taken = true;
+        state.there.clear();
+        true
+    }
+
+    /// The model of evaluation `at` is gone. Returns, as a sentence, which one is saved in its place.
+    fn without(&self, at: usize) -> String {
+        if let Some(evaluations) = &self.evaluations {
+            let mut state = evaluations.shared.lock();
+            state.taken = true;
+            state.there.remove(&at);
+        }
+        if let Some(next) = self.best_before_last() {
+            return format!("The best model that is left, of evaluation {}, is saved", next + 1);
+        }
+        if let Some(evaluations) = &self.evaluations {
+            evaluations.shared.lock().there.clear();
+        }
+        "The model after the last row is saved".to_owned()
+    }
+
+    /// Removes the best models that were kept beside `output.model`, unless they are those of another program, or a checkpoint needs them.
+    fn forget_unneeded(&self) {
+        let taken = self.evaluations.as_ref().is_some_and(|evaluations| evaluations.shared.lock().taken);
+        let goes_on = self.training.ended == RunEnd::Drained && self.model.job.checkpoint.to.is_some();
+        if !taken && !goes_on {
+            self.forget_best();
+        }
     }
 
     /// Removes the best models that were kept beside `output.model`.

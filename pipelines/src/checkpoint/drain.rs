@@ -1,0 +1,132 @@
+//! The drain of a run with checkpoints, which ends with one more checkpoint. If this one cannot be written, or the store takes nothing of
+//! it any more, the run is drained as one without checkpoints: its model takes the place of the checkpoint.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, park_timeout};
+use std::time::{Duration, Instant};
+
+use forebay_actors::{Control, Fault, FaultKind};
+use forebay_job::{Job, RunEnd};
+
+/// How often the thread looks whether the store takes something.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The shortest and the longest time in which a store takes nothing of a last checkpoint, before the run ends without it. Between them it
+/// is `output.retry_for`.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
+
+/// The drain of one run.
+pub(super) struct Drain {
+    control: Control,
+    /// The folder of the checkpoints, as messages name it.
+    folder: String,
+    /// The model of the drained run is saved if there is no checkpoint.
+    saves_model: bool,
+    /// Whether all that a checkpoint consists of is written by this process, which then sees whether a store takes it.
+    writes_all: bool,
+    patience: Duration,
+    asked: AtomicBool,
+    /// Set while the thread of the checkpoints waits for the store.
+    waits_for_store: AtomicBool,
+    /// Grows with each byte that the store takes.
+    written: Arc<AtomicU64>,
+    /// Why the run ends without its last checkpoint.
+    given_up: Mutex<Option<Fault>>,
+}
+
+impl Drain {
+    /// Of a run of `job` that `control` controls, with checkpoints in `folder`.
+    pub(super) fn new(job: &Job, folder: String, writes_all: bool, control: Control) -> Self {
+        // Other processes of a run do not learn that it saves a model instead.
+        let saves_model = job.placement.is_one_process() && job.output.folder(RunEnd::Drained).is_some();
+        Self {
+            control,
+            folder,
+            saves_model,
+            writes_all,
+            patience: job.output.retry_for.0.clamp(PATIENCE.0, PATIENCE.1),
+            asked: AtomicBool::default(),
+            waits_for_store: AtomicBool::default(),
+            written: Arc::default(),
+            given_up: Mutex::default(),
+        }
+    }
+
+    /// What counts the bytes that the store takes.
+    pub(super) fn written(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.written)
+    }
+
+    /// Whether the run is to end after one more checkpoint.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::SeqCst)
+    }
+
+    /// The run is to end after one more checkpoint. Returns at once. The thread of the checkpoints sees this only between two of them, so
+    /// another one watches whether the store still takes something.
+    pub(super) fn ask(self: &Arc<Self>) {
+        if self.asked.swap(true, Ordering::SeqCst) || !self.writes_all {
+            return;
+        }
+        let drain = Arc::clone(self);
+        if let Err(e) = Builder::new().name("drain".into()).spawn(move || drain.watch()) {
+            let fault = Fault::no_thread("the thread `drain`", e);
+            tracing::warn!("the last checkpoint has no limit of time: {fault}");
+        }
+    }
+
+    /// Calls what waits for the store.
+    pub(super) fn at_store<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.written.fetch_add(1, Ordering::SeqCst);
+        self.waits_for_store.store(true, Ordering::SeqCst);
+        let done = call();
+        self.waits_for_store.store(false, Ordering::SeqCst);
+        done
+    }
+
+    /// Gives the last checkpoint up once the store has taken nothing for too long. Returns when the run ends.
+    fn watch(&self) {
+        let (mut before, mut since) = (0, Instant::now());
+        while !self.control.killed() && !self.control.ended() {
+            let now = self.written.load(Ordering::SeqCst);
+            if now != before || !self.waits_for_store.load(Ordering::SeqCst) {
+                (before, since) = (now, Instant::now());
+            } else if since.elapsed() >= self.patience {
+                let (folder, patience) = (&self.folder, self.patience);
+                return self.give_up(Fault::external(format!("{folder} has taken nothing for {patience:?}")));
+            }
+            park_timeout(TICK);
+        }
+    }
+
+    /// The run ends without its last checkpoint, because of `fault`.
+    pub(super) fn give_up(&self, fault: Fault) {
+        if !self.saves_model {
+            return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
+        }
+        let mut given_up = self.given_up();
+        if given_up.is_none() {
+            tracing::warn!(
+                "the last checkpoint is not written, so the run ends as one without checkpoints: it trains on what was read, then saves \
+                 the model: {fault}"
+            );
+            *given_up = Some(fault.kind(FaultKind::Other));
+        }
+        self.control.drain();
+    }
+
+    /// Whether the run ends without its last checkpoint, and saves its model instead.
+    pub(super) fn has_given_up(&self) -> bool {
+        self.given_up().is_some()
+    }
+
+    /// Why the run has ended without its last checkpoint; `None` if it has one, or was not drained.
+    pub(super) fn why_without(&self) -> Option<Fault> {
+        self.given_up().clone()
+    }
+
+    fn given_up(&self) -> MutexGuard<'_, Option<Fault>> {
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
