@@ -118,7 +118,13 @@ impl Folder {
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
         let (Location::Url(_, stores) | Location::InStore(StoreFolder { stores, .. })) = &self.at;
-        Ok(OpenFolder { at: self.opened()?, stop: self.stop.clone(), disks: stores.disks().clone(), held: None, written: None })
+        Ok(OpenFolder {
+            at: self.opened()?,
+            stop: self.stop.clone(),
+            disks: stores.disks().clone(),
+            held: None,
+            written: None,
+        })
     }
 
     fn opened(&self) -> Result<Opened, Fault> {
