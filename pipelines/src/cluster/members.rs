@@ -1,7 +1,7 @@
 //! The processes of a run by role and rank: a state machine over joins, heartbeats and leaves, without a clock and without IO.
 //!
-//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent. `starts.rs` has those
-//! that have not joined.
+//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent. `members/starts.rs` has
+//! those that have not joined.
 
 mod starts;
 
