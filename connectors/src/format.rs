@@ -127,16 +127,16 @@ pub struct FileColumn {
 /// How integers that are written as text are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Integers {
-    /// Those of 64 bits with a sign.
+    /// Integers of 64 bits with a sign.
     #[default]
     Signed,
     /// The same, in a column that is also read as numbers: its field says so ([`is_number_of_text`](crate::is_number_of_text)).
     AlsoNumbers,
-    /// Also those of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
+    /// Also integers of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
-    /// Those of 64 bits with a sign; in a column of numbers, those that a floating-point number holds.
+    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly.
     Exact,
-    /// Those that can be written back as they are: none with zeros in front. This holds for numbers, too.
+    /// Integers that can be written back as they are: none with zeros in front. This holds for numbers, too.
     AsWritten,
 }
 

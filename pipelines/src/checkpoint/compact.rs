@@ -29,7 +29,7 @@ pub struct Compaction<'a> {
     from: &'a CheckpointFolder,
     into: &'a CheckpointFolder,
     old: CheckpointManifest,
-    /// Of the checkpoint to be made.
+    /// The number of the checkpoint to be made.
     number: u64,
     try_id: u64,
 }
