@@ -15,7 +15,7 @@ use super::metadata::{Answer, Header, Tail};
 use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::reply_times::{PsReplies, ReplyTimes};
-use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
+use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
 use super::wire::{Shape, Wire};
@@ -105,7 +105,7 @@ impl Process {
                 Ok(Reply::Stats(stats.shards))
             }
             Call::AcknowledgeBefore { before } => {
-                let body = AcknowledgeBefore { table: table(), before };
+                let body = AcknowledgeTable { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)
             }
             Call::BeginSnapshot { .. }

@@ -27,7 +27,7 @@ use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answ
 use serde::Deserialize;
 
 use super::request_handler::{Kind, RequestHandler};
-use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
+use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
 use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
@@ -93,7 +93,7 @@ impl Handler for TableService {
             }
             "acknowledge" => {
                 check_member(caller)?;
-                let acknowledge: AcknowledgeBefore = json(&body, "an action")?;
+                let acknowledge: AcknowledgeTable = json(&body, "an action")?;
                 serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
             other => {
