@@ -224,8 +224,8 @@ fn export_batch(table: &TableClient, block: ExportBlock) -> Result<RecordBatch, 
         columns.push(rows_column::<Float32Type>(block.state, table.state_dim())?);
     }
     if table.config().has_lifetime() {
-        columns.push(Arc::new(UInt32Array::from_iter_values(block.lives.iter().map(|life| life.seen))));
-        columns.push(Arc::new(Float32Array::from_iter_values(block.lives.iter().map(|life| life.score))));
+        columns.push(Arc::new(UInt32Array::from_iter_values(block.usages.iter().map(|usage| usage.last_seen))));
+        columns.push(Arc::new(Float32Array::from_iter_values(block.usages.iter().map(|usage| usage.score))));
     }
     batch(export_schema(table).fields().iter().map(|field| field.as_ref().clone()).collect(), columns)
 }
