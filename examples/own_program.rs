@@ -12,8 +12,9 @@
 
 use std::process::ExitCode;
 
-use arrow::array::Int32Array;
-use arrow::compute::kernels::cmp::gt;
+use arrow::array::Float64Array;
+use arrow::compute::{cast, kernels::cmp::gt};
+use arrow::datatypes::DataType;
 use forebay::actors::{Outbox, Stage, StageCx};
 use forebay::connectors::{Synthetic, SyntheticSource};
 use forebay::models::{ModelSpec, NativeModel};
@@ -59,9 +60,14 @@ impl Stage for Bound {
     }
 }
 
+/// The allocator of `forebay`: it keeps the memory of batches. The system's allocator returns it to the kernel and fetches it again.
+#[global_allocator]
+static ALLOCATOR: forebay::cli::MiMalloc = forebay::cli::MiMalloc;
+
 fn main() -> ExitCode {
     let registry = Registry::default()
-        .drop_rows("drop_large_i3", |rows| gt(&rows["I3"], &Int32Array::new_scalar(50)))
+        // The cast takes all types of numbers. A row without `I3` stays; one with NaN, which `gt` orders above every number, is dropped.
+        .drop_rows("drop_large_i3", |rows| gt(&cast(&rows["I3"], &DataType::Float64)?, &Float64Array::new_scalar(50.0)))
         .after_parse("downsample", |_job| Downsample)
         .after_batch("bound", |_job| Bound)
         .leased_source("clicks", |request| {

@@ -152,8 +152,8 @@ impl Stop {
         self.0.ends_with_checkpoint.store(yes, Ordering::SeqCst);
     }
 
-    /// From here on no second signal stops at once. For a child of `launch`, which passes on that it was asked to drain also to a child that was
-    /// asked before, and stops its children at once by SIGKILL.
+    /// After this call a second signal does not stop the program at once. `launch` needs this of its children: when it is asked to drain,
+    /// it signals every child, also one that was signalled before, and to stop children at once it sends SIGKILL.
     pub(crate) fn only_drains(&self) {
         self.0.only_drains.store(true, Ordering::SeqCst);
     }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 /// file keeps its mode. For a pipe or a device, writes the bytes directly.
 ///
 /// # Errors
-/// That of the file system.
+/// Returns the error of the file system.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let place = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let old = match fs::metadata(&place) {

@@ -85,17 +85,9 @@ impl Control {
         *lock(&self.state.adjustments) = adjustments;
     }
 
-    /// Sends a barrier through the pipeline after the source's current batch. The future resolves with its number when the sink has
-    /// handled the barrier. Dropping the future does not stop the barrier.
-    ///
-    /// # Errors
-    /// The run ended first, or its source has no more batches.
-    pub fn barrier(&self) -> impl Future<Output = Result<BarrierNumber, Fault>> + Send + use<> {
-        self.state.barriers.request()
-    }
-
     /// Sends a barrier through the pipeline from `stage` on, behind the batches that wait in its mailbox. It does not wait for
-    /// what is under way before that stage.
+    /// what is under way before that stage. The future resolves with its number when the sink has handled the barrier. Dropping the
+    /// future does not stop the barrier.
     ///
     /// # Errors
     /// The run ended first, the stage has no more batches, or there is no such stage behind the source.

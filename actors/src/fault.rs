@@ -164,7 +164,7 @@ impl Fault {
     pub fn of_panic(what: &str, panic: &(dyn Any + Send)) -> Self {
         let said = panic_message(panic);
         if said.contains(NO_MORE_THREADS) {
-            // That of `no_thread`: what it says is enough.
+            // `no_thread` made this panic's text, which says enough.
             return Self::external(said);
         }
         if NO_THREAD.iter().any(|text| said.contains(text)) {

@@ -85,7 +85,7 @@
 //! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are
 //!    shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
-//!    sink and source follows; the files `conformance.rs` of all crates run it.
+//!    sink and source follows. `testsuite/conformance.rs` runs it here, files of the same name run it in other crates.
 //!
 //! # What it promises
 //!

@@ -81,13 +81,6 @@ impl Verdict {
 }
 
 impl Report {
-    /// The stage with the highest [occupied share](StageReport::occupied_share): the one to make faster, or to give more
-    /// replicas, if its share is near 1.
-    pub fn busiest(&self) -> Option<&StageReport> {
-        let worked = self.stages.iter().filter(|stage| stage.occupied_share() > 0.0);
-        worked.max_by(|a, b| a.occupied_share().total_cmp(&b.occupied_share()))
-    }
-
     /// The stage of this name, if there is one.
     pub fn stage(&self, name: &str) -> Option<&StageReport> {
         self.stages.iter().find(|stage| stage.name == name)
@@ -253,15 +246,13 @@ mod tests {
     }
 
     #[test]
-    fn the_busiest_stage_is_told_by_its_share_of_the_runs_wall_time() {
-        let mut report = report();
-        assert_eq!(report.busiest().map(|s| s.name.as_str()), Some("parse"));
-        // It awaits replies while it has input and room below.
-        report.stages[2] = StageReport { waiting: Duration::from_millis(1100), ..stage("train", 800, 100, 0) };
-        report.stages[2].wall += Duration::from_millis(1100);
-        assert_eq!(report.busiest().map(|s| s.name.as_str()), Some("train"));
-        report.stages.clear();
-        assert_eq!(report.busiest(), None);
+    fn a_stage_is_occupied_while_it_works_and_while_it_waits_for_replies() {
+        let shares: Vec<f64> = report().stages.iter().map(StageReport::occupied_share).collect();
+        assert_eq!(shares, [0.5, 0.9, 0.4]);
+        let mut train = StageReport { waiting: Duration::from_millis(1100), ..stage("train", 800, 100, 0) };
+        train.wall += Duration::from_millis(1100);
+        assert_eq!(train.occupied_share(), 0.95);
+        assert_eq!(StageReport::default().occupied_share(), 0.0);
     }
 
     #[test]

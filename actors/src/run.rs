@@ -14,7 +14,7 @@ use std::time::Duration;
 use actix::System;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::barrier::{BarrierRequest, Barriers};
+use crate::barrier::Barriers;
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
 use crate::lock::lock;
@@ -58,8 +58,7 @@ impl Deref for Running {
 
 impl Running {
     pub(crate) fn start(plan: Plan, settings: Settings, wire: Wire) -> Result<Self, Fault> {
-        let (barriers, requests) = Barriers::new();
-        let state = State::new(plan, settings, barriers);
+        let state = State::new(plan, settings, Barriers::new());
         let (wired, is_wired) = std::sync::mpsc::channel::<()>();
         let (done, outcome) = oneshot::channel();
         let run = Arc::clone(&state);
@@ -67,7 +66,7 @@ impl Running {
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || {
-                let body = || System::new().block_on(conduct(&run, wire, requests, wired));
+                let body = || System::new().block_on(conduct(&run, wire, wired));
                 let joined = catch_unwind(AssertUnwindSafe(body));
                 if let Err(panic) = joined {
                     run.switch.kill(Fault::of_panic("the run's own thread panicked", &*panic));
@@ -114,16 +113,10 @@ impl Drop for Running {
 }
 
 /// Wires, waits for the end of all shells, and ends the threads.
-async fn conduct(
-    state: &Arc<State>,
-    wire: Wire,
-    requests: mpsc::UnboundedReceiver<BarrierRequest>,
-    wired: std::sync::mpsc::Sender<()>,
-) {
+async fn conduct(state: &Arc<State>, wire: Wire, wired: std::sync::mpsc::Sender<()>) {
     let places = Arc::new(Mutex::new(Places::new(&state.plan.name)));
     let (liveness, mut ended) = mpsc::channel(1);
-    let mut wiring =
-        Wiring { state: Arc::clone(state), places: Arc::clone(&places), liveness, requests: Some(requests) };
+    let mut wiring = Wiring { state: Arc::clone(state), places: Arc::clone(&places), liveness };
     if let Err(fault) = wire(&mut wiring) {
         state.switch.kill(fault);
     }

@@ -5,9 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc;
-
-use crate::barrier::{BarrierRequest, Barriers};
+use crate::barrier::Barriers;
 use crate::batch::Batch;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
@@ -15,24 +13,11 @@ use crate::outbox::{Item, Outbox};
 use crate::shell::{ErrorContext, Inbox};
 use crate::stage::{Sink, Source, Stage};
 
-/// What a source needs from the run besides its context.
-pub(crate) struct SourceHandles {
-    pub(crate) barriers: Arc<Barriers>,
-    pub(crate) requests: mpsc::UnboundedReceiver<BarrierRequest>,
-}
-
-enum Turn<T> {
-    Stop,
-    BarrierRequest(BarrierRequest),
-    Next(Option<T>),
-}
-
 pub(crate) async fn source<S: Source>(
     make: impl FnOnce() -> S,
     cx: StageCx,
     mut out: Outbox<S::Out>,
     error_context: Rc<ErrorContext>,
-    mut handles: SourceHandles,
 ) -> Result<(), Fault> {
     let mut source = make();
     source.open(&cx).await?;
@@ -41,34 +26,23 @@ pub(crate) async fn source<S: Source>(
     let mut stopped = pin!(cx.stopped());
     let mut began = Instant::now();
     loop {
-        // `next` is cancel safe: if another branch wins, the next call returns the batch.
-        let turn = tokio::select! {
+        // A drain drops the future of `next`, which is cancel safe.
+        let batch = tokio::select! {
             biased;
-            () = &mut stopped => Turn::Stop,
-            Some(request) = handles.requests.recv() => Turn::BarrierRequest(request),
-            batch = source.next() => Turn::Next(batch?),
+            () = &mut stopped => None,
+            batch = source.next() => batch?,
         };
-        match turn {
-            Turn::Next(Some(batch)) => {
-                let rows = batch.rows();
-                error_context.set(Phase::Batch, Some(batch.lineage()));
-                cx.ledger().read(rows as u64);
-                cx.meter().took(rows, batch.bytes());
-                let (lineage, name) = (batch.lineage().clone(), batch.name());
-                out.send(batch).await?;
-                cx.meter().recorder().worked(began, lineage, rows, name);
-                began = Instant::now();
-                // A source that never waits must not starve the other actors on its arbiter.
-                tokio::task::yield_now().await;
-            }
-            Turn::BarrierRequest(request) => {
-                error_context.set(Phase::Barrier, None);
-                let epoch = handles.barriers.leaves(request);
-                out.mark(Item::Barrier(epoch)).await?;
-                error_context.set(Phase::Batch, None);
-            }
-            Turn::Next(None) | Turn::Stop => break,
-        }
+        let Some(batch) = batch else { break };
+        let rows = batch.rows();
+        error_context.set(Phase::Batch, Some(batch.lineage()));
+        cx.ledger().read(rows as u64);
+        cx.meter().took(rows, batch.bytes());
+        let (lineage, name) = (batch.lineage().clone(), batch.name());
+        out.send(batch).await?;
+        cx.meter().recorder().worked(began, lineage, rows, name);
+        began = Instant::now();
+        // A source that never waits must not starve the other actors on its arbiter.
+        tokio::task::yield_now().await;
     }
     error_context.set(Phase::Finish, None);
     cx.meter().describe(source.describe());

@@ -47,7 +47,7 @@ pub enum Doing {
     Call {
         /// What was asked for.
         name: String,
-        /// Of how many items, for instance keys.
+        /// The number of items, for instance keys.
         items: u64,
     },
 }

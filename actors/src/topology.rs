@@ -20,7 +20,7 @@ use crate::report::Report;
 use crate::run::Running;
 use crate::shell::mailbox;
 use crate::stage::{Sink, Source, Stage};
-use crate::stage_future::{self, SourceHandles};
+use crate::stage_future;
 use crate::state::Settings;
 use crate::timeline::Observer;
 use crate::wiring::{Wire, Wiring};
@@ -70,7 +70,7 @@ impl Topology {
     }
 
     /// How long the run waits for its stages to end after a fault (default 10 s). A stage that awaits is dropped at
-    /// once; only a stage that blocks its thread takes longer.
+    /// once; only a stage that blocks its thread takes longer. The conformance suite and tests of such stages shorten it.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
@@ -96,11 +96,10 @@ impl Topology {
         let upstream: Upstream<S::Out> = Box::new(move |wiring, down| {
             let (cx, meter) = wiring.single(&name, "source", place);
             let arbiter = wiring.arbiter(place, &name)?;
-            let handles: SourceHandles = wiring.handles();
             // A source has no input: its mailbox stays empty.
             let (_, mailbox) = mailbox::<()>();
             mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, _, error_context| {
-                Box::pin(stage_future::source(make, cx, Outbox::new(down, meter, None), error_context, handles))
+                Box::pin(stage_future::source(make, cx, Outbox::new(down, meter, None), error_context))
             });
             Ok(())
         });

@@ -5,9 +5,8 @@
 use std::sync::{Arc, Mutex};
 
 use actix::{ArbiterHandle, Recipient};
-use tokio::sync::mpsc;
 
-use crate::barrier::{BarrierRequest, Barriers};
+use crate::barrier::Barriers;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::{Capacity, Envelope, Link, Room};
@@ -16,7 +15,6 @@ use crate::meter::StageMeter;
 use crate::outbox::Item;
 use crate::place::{Place, Places};
 use crate::shell::LivenessToken;
-use crate::stage_future::SourceHandles;
 use crate::state::{Entry, Scale, State};
 use crate::switch::Close;
 
@@ -28,7 +26,6 @@ pub(crate) struct Wiring {
     pub(crate) state: Arc<State>,
     pub(crate) places: Arc<Mutex<Places>>,
     pub(crate) liveness: LivenessToken,
-    pub(crate) requests: Option<mpsc::UnboundedReceiver<BarrierRequest>>,
 }
 
 /// What the front of a replicated stage needs to start replicas.
@@ -55,11 +52,6 @@ impl Wiring {
 
     pub(crate) fn barriers(&self) -> Arc<Barriers> {
         Arc::clone(&self.state.barriers)
-    }
-
-    /// The handles of the source. There is one source, so this is called once.
-    pub(crate) fn handles(&mut self) -> SourceHandles {
-        SourceHandles { barriers: self.barriers(), requests: self.requests.take().expect("a flow has one source") }
     }
 
     /// Adds a stage that is not replicated.

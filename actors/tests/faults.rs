@@ -117,7 +117,7 @@ fn every_fault_in_every_place_ends_the_run_with_its_root_cause() {
                     .link(1);
                 let sink = bomb("sink");
                 let running = flow.sink("sink", Place::Own, move || BombSink(sink)).start().unwrap();
-                let barrier = (phase == Phase::Barrier).then(|| running.barrier());
+                let barrier = (phase == Phase::Barrier).then(|| running.barrier_at("first"));
                 let what = format!("{culprit} {phase:?} panics: {panics}");
                 let outcome = end(running);
                 let fault = outcome.result.expect_err(&what);

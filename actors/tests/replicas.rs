@@ -260,7 +260,7 @@ fn barriers_and_changes_of_the_replicas_do_not_disturb_each_other() {
     let mut passed = None;
     for round in 0..200_usize {
         running.scale("cut", 1 + (round * 5) % 9).unwrap();
-        let barriers = [running.barrier(), running.barrier()];
+        let barriers = [running.barrier_at("cut"), running.barrier_at("cut")];
         running.scale("cut", 1 + (round * 7) % 4).unwrap();
         for barrier in barriers {
             let number = futures::executor::block_on(barrier).unwrap();
@@ -364,7 +364,7 @@ fn barriers_pass_between_batches_through_replicas_too() {
         let barriers: Vec<_> = (0..20)
             .map(|_| {
                 std::thread::sleep(Duration::from_micros(500));
-                running.barrier()
+                running.barrier_at("stamp")
             })
             .collect();
         let passed: Vec<_> = barriers.into_iter().map(|b| futures::executor::block_on(b).unwrap()).collect();

@@ -96,7 +96,7 @@ fn a_barrier_is_over_when_every_replica_has_seen_it_and_all_before_it_is_written
     let write = Write::new(0);
     let running = write.start(Count::endless(1), 2);
     until("a batch is written", || !write.seen.lock().unwrap().is_empty());
-    let barrier = running.barrier();
+    let barrier = running.barrier_at("write");
     assert!(!write.seen.lock().unwrap().contains(&Seen::Barrier(0)), "batch 0 is not written yet");
     write.gate.add_permits(1);
     let barrier = futures::executor::block_on(barrier).unwrap();

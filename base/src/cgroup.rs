@@ -10,7 +10,7 @@ pub(crate) fn cgroup_folders<T: Copy>(root: &Path, controller: &str, versions: [
     cgroups.lines().flat_map(|line| folders(root, line, controller, versions)).collect()
 }
 
-/// Those of a line of /proc/self/cgroup, if it is one for `controller`.
+/// The folders that a line of `/proc/self/cgroup` names, if the line is for `controller`; else none.
 fn folders<T: Copy>(root: &Path, line: &str, controller: &str, [one, two]: [T; 2]) -> Vec<(PathBuf, T)> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return Vec::new() };

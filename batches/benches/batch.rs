@@ -34,7 +34,7 @@ struct Form {
     /// Spread over all integers of their width, as hashes are.
     spread: bool,
     wide: bool,
-    /// Of 100 values these are missing.
+    /// Missing values in 100.
     missing: u64,
 }
 

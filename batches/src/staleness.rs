@@ -27,7 +27,7 @@ pub struct Staleness {
 pub struct InOrder {
     /// All numbers below this one have come.
     before: u64,
-    /// Those above `before` that have come.
+    /// The numbers above `before` that have come.
     early: BTreeSet<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Which types the columns of batches have that are made of files with types of their own.
+//! Maps the column types of typed files (Parquet, Arrow) to the types of batches.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ struct Tried {
 }
 
 impl TriedDisks {
-    /// Remembers which disk a folder is on that is there. That of `/` cannot be unmounted.
+    /// Remembers the disk of a folder that exists. The disk of `/` cannot be unmounted.
     pub(crate) fn remember(&self, folder: &Path) {
         if let Some(tried) = Tried::of(folder, device) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), tried);

@@ -89,7 +89,7 @@ impl FileSource {
         }
     }
 
-    /// Those of the columns that are folders `column=value` above a file; none before `open`.
+    /// The columns that are folders `column=value` above a file; none before `open`.
     pub fn folder_columns(&self, columns: &[FileColumn]) -> Vec<String> {
         let is_folder = |column: &&FileColumn| match self {
             Self::Parquet(source) => source.footers().iter().any(|footer| footer.file.is_below(&column.name)),

@@ -39,9 +39,9 @@ impl Format {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 
-    /// The format that the ending of a name tells: `.parquet`, `.csv` and `.jsonl` do, and so does `.csv.gz`. `.txt`, `.gz` or no ending
-    /// do not.
-    pub fn told_by(name: &str) -> Option<Self> {
+    /// The format that the extension of a file name stands for, for instance `.parquet`, `.csv`, `.jsonl` or `.csv.gz`. `None` for `.txt`,
+    /// for `.gz` alone, for an unknown extension and for no extension.
+    pub fn from_extension(name: &str) -> Option<Self> {
         match ending(name).0.as_str() {
             "parquet" | "pq" => Some(Self::Parquet),
             "csv" => Some(Self::Csv),
@@ -62,8 +62,9 @@ impl Format {
     /// # Errors
     /// A user fault if the names tell several formats.
     pub fn of_files(files: &[DataFile], default: Option<Self>) -> Result<Self, Fault> {
-        let of =
-            |file: &DataFile| Self::told_by(&file.name).or(default).unwrap_or_else(|| Self::default_of(&file.name));
+        let of = |file: &DataFile| {
+            Self::from_extension(&file.name).or(default).unwrap_or_else(|| Self::default_of(&file.name))
+        };
         let Some(first) = files.first() else { return Ok(default.unwrap_or(Self::Parquet)) };
         let format = of(first);
         match files.iter().find(|file| of(file) != format) {
@@ -119,24 +120,24 @@ pub struct FileColumn {
     pub folder_text: bool,
     /// Whether it holds lists, if the first lines of JSON files have only nulls for it.
     pub list: bool,
-    /// A column with as many values in each row: of the weights of its values, or of the values that it weighs. If JSON files have single
-    /// values there, their nulls here are missing values, too, and no lists.
-    pub beside: Option<String>,
+    /// The column paired with this one: its weights, or the values that it weighs. In each row the lists of both have the same length. If
+    /// JSON files have single values in the paired column, a null in this one is a missing value, too, and no list.
+    pub paired_column: Option<String>,
 }
 
 /// How integers that are written as text are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Integers {
-    /// Those of 64 bits with a sign.
+    /// Integers of 64 bits with a sign.
     #[default]
     Signed,
     /// The same, in a column that is also read as numbers: its field says so ([`is_number_of_text`](crate::is_number_of_text)).
     AlsoNumbers,
-    /// Also those of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
+    /// Also integers of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
-    /// Those of 64 bits with a sign; in a column of numbers, those that a floating-point number holds.
+    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly.
     Exact,
-    /// Those that can be written back as they are: none with zeros in front. This holds for numbers, too.
+    /// Integers that can be written back as they are: none with zeros in front. This holds for numbers, too.
     AsWritten,
 }
 
@@ -177,7 +178,7 @@ impl FileColumn {
             optional: false,
             folder_text: false,
             list: false,
-            beside: None,
+            paired_column: None,
         }
     }
 
@@ -205,10 +206,10 @@ impl FileColumn {
         Self { list, ..self }
     }
 
-    /// The same, but with as many values in each row as this column.
+    /// The same, but paired with this column.
     #[must_use]
-    pub fn beside(self, beside: Option<String>) -> Self {
-        Self { beside, ..self }
+    pub fn paired_column(self, paired_column: Option<String>) -> Self {
+        Self { paired_column, ..self }
     }
 }
 

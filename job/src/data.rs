@@ -18,7 +18,8 @@ pub struct DataOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<Paths>,
     /// Which partition folders (`column=value`) below `train` are read, for instance `day >= '2026-11-20' and hour < 6`.
-    /// Other folders are not listed. Default: all folders.
+    /// Other folders are not listed. To leave out rows by their values in the files, write a row filter with `drop_rows`
+    /// ([how](in-rust.md#a-row-filter-or-a-stage-of-your-own)). Default: all folders.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub filter: Option<Predicate>,
     /// Which partition folders below `eval` are read, for instance `day = '2026-11-21'`. Default: all folders; `where` does

@@ -29,7 +29,7 @@ fn only_one_says_auto(name: &str, there: Option<&Value>, here: Option<&Value>) -
     is_transform && matches!(values, [Some("auto"), Some("none" | "log1p")] | [Some("none" | "log1p"), Some("auto")])
 }
 
-/// Of lists whose texts together have more bytes than this only the first entry that differs is said.
+/// If the texts of two lists together have more bytes than this, only the first entry that differs is named.
 const LONG_LISTS: usize = 200;
 
 fn said(name: &str, there: Option<&Value>, here: Option<&Value>) -> String {

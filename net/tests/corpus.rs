@@ -135,7 +135,7 @@ fn the_corpus_is_read_or_refused() {
         let path = entry.unwrap().path();
         let outcome = read(&std::fs::read(&path).unwrap());
         let name = path.file_name().unwrap().to_string_lossy();
-        // Those without a dash are the fuzzer's, which may be either.
+        // Files without a dash are the fuzzer's, which may be either.
         if let Some((kind, _)) = name.split_once('-') {
             assert_eq!(outcome.is_some(), kind == "good", "{name}");
         }

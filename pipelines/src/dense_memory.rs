@@ -31,7 +31,7 @@ impl DenseMemory {
         Self::in_batches(job, spec, job.train.batch_rows)
     }
 
-    /// That of a training in batches of at most `rows` rows.
+    /// The memory of a training in batches of at most `rows` rows.
     fn in_batches(job: &Job, spec: &ModelSpec, rows: usize) -> Self {
         let parameters = spec.dense_len();
         let state = job.dense_optimizer().state_buffers();

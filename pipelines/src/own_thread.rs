@@ -8,7 +8,8 @@ use forebay_actors::Fault;
 /// the work does, for instance `"reading a table"`.
 ///
 /// # Errors
-/// That of the work. External if the thread cannot start; the fault of a panic.
+/// Returns the fault of the work. Returns an external fault if the thread cannot start, and the [fault of the panic](Fault::of_panic) if
+/// the work panics.
 pub(crate) fn on_own_thread<T: Send>(what: &str, work: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
     scope(|scope| {
         let thread = Builder::new().spawn_scoped(scope, work);

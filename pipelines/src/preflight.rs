@@ -30,12 +30,12 @@ pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, F
     sources::check(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
-/// What of [`preflight`] needs neither a model nor the columns of rows, so that a run that goes on from a model or a checkpoint does it
-/// before it loads one, which may take minutes; [`preflight`] does it again. A process alone also looks for the rows to train on. Blocks on
-/// the stores.
+/// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that goes on from a model or a checkpoint
+/// calls this before it loads one, which may take minutes; [`preflight`] makes these checks again. If the run is one process, this also
+/// checks that the rows to train on exist. Blocks on the stores.
 ///
 /// # Errors
-/// As [`preflight`].
+/// As [`preflight`]. Returns a user fault if the rows to train on do not exist.
 pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), Fault> {
     check_outputs(job, context)?;
     if let (Some(paths), true) = (&job.data.train, job.placement.is_one_process()) {

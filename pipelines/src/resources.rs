@@ -61,7 +61,7 @@ pub(crate) struct Resources {
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
-    /// Those of the rows before the checkpoint that the run goes on from, which may have been the last ones.
+    /// The types of the rows before the checkpoint that the run goes on from: no row may come after it.
     types_before: Option<RowTypes>,
     /// The format of the files that this process reads.
     pub(crate) format: Option<Format>,

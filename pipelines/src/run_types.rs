@@ -60,7 +60,7 @@ impl RowTypes {
         Self { types: TrainedTypes::in_rows(columns, schema), lists: list_columns(columns, schema) }
     }
 
-    /// Those of the training of a model.
+    /// The types that a model was trained on.
     pub(crate) fn of_training(training: Option<&TrainingSummary>) -> Self {
         let lists = training.map(|training| training.lists.clone()).unwrap_or_default();
         Self { types: TrainedTypes::of(training), lists }

@@ -35,7 +35,7 @@ pub struct SlotReport {
     pub keys: u64,
     /// Whether `keys` and `rows` are estimates, from a sample of the keys: within some 5% (one standard deviation).
     pub estimated: bool,
-    /// Of these keys, those that have a row in the table at the end; the others were not admitted, or their rows were removed.
+    /// The number of these keys that have a row in the table at the end; the others were not admitted, or their rows were removed.
     pub rows: u64,
 }
 
@@ -66,7 +66,7 @@ struct Counts {
 pub(crate) struct SentSlots {
     rows: u64,
     slots: Vec<Counts>,
-    /// Of each key space the level of the sample and its keys.
+    /// For each key space, the level of the sample and its keys.
     samples: Vec<(u32, Vec<u64>)>,
 }
 

@@ -80,7 +80,7 @@ impl SortedRows {
         let to = (from + PAGE).min(self.keys.len());
         let from = from.min(to);
         let weights = self.weights[from * self.row_dim..to * self.row_dim].to_vec();
-        ExportBlock { keys: self.keys[from..to].to_vec(), weights, state: Vec::new(), lives: Vec::new() }
+        ExportBlock { keys: self.keys[from..to].to_vec(), weights, state: Vec::new(), usages: Vec::new() }
     }
 }
 

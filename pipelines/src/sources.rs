@@ -69,9 +69,9 @@ fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
 #[derive(Clone, Copy)]
 enum Shown<'a> {
     Nothing,
-    /// Those that the evaluation of the job groups rows by.
+    /// The columns that the evaluation of the job groups rows by.
     Groups,
-    /// These, which are written again.
+    /// These columns, which are written again.
     Kept(&'a [String]),
 }
 

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array};
+use arrow::array::{ArrayRef, Float64Array, Int32Array};
+use arrow::compute::cast;
 use arrow::compute::kernels::cmp::gt;
+use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Batch, Fault, Outbox, Stage, StageCx};
 use forebay_connectors::StreamSource;
@@ -111,6 +113,22 @@ fn a_filter_over_raw_rows_is_counted_and_filters_evaluation_too() {
     assert!(said.contains("pipeline.after_read") && said.contains("`small_n`"), "{said}");
     let back = Model::load_with(path.as_str(), 1, &context).unwrap();
     assert_eq!(back.evaluate_source(source).unwrap().0, evaluation);
+}
+
+/// The filter of `examples/own_program.rs` and docs/in-rust.md.
+#[test]
+fn a_filter_that_casts_takes_floating_point_keeps_missing_values_and_drops_nan() {
+    let rows = RecordBatch::try_from_iter([
+        ("label", Arc::new(Int32Array::from(vec![0, 1, 0, 1])) as ArrayRef),
+        ("n", Arc::new(Float64Array::from(vec![Some(499.0), Some(499.5), None, Some(f64::NAN)])) as _),
+        ("c", Arc::new(Int32Array::from(vec![1, 2, 3, 4])) as _),
+    ]);
+    let registry = Registry::default()
+        .drop_rows("large_n", |rows| gt(&cast(&rows["n"], &DataType::Float64)?, &Float64Array::new_scalar(499.0)));
+    let training = Training::builder(job(&["pipeline.after_read=['large_n']"])).context(&Context::new(registry));
+    let trained = training.source(|| StreamSource::new("rows", futures::stream::iter([rows]))).run().unwrap();
+    assert_eq!(trained.report.ledger.rejected["large_n"], 2, "499.5 and NaN");
+    assert_eq!(trained.progress.rows, 2, "499 and the missing value");
 }
 
 #[test]

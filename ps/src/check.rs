@@ -5,7 +5,7 @@
 
 use crate::error::TableError;
 use crate::groups::group_of;
-use crate::lifetime::Life;
+use crate::lifetime::RowUsage;
 use crate::simd::{Kernel, dispatch};
 use crate::table::Layout;
 
@@ -95,16 +95,16 @@ impl Layout {
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), TableError> {
         self.check_groups(keys)?;
-        if !lives.is_empty() {
-            self.check_length("lives of rows", keys.len(), lives.len(), 1)?;
-            if let Some((key, life)) =
-                keys.iter().zip(lives).find(|(_, life)| !(life.score >= 0.0 && life.score.is_finite()))
+        if !usages.is_empty() {
+            self.check_length("usages of rows", keys.len(), usages.len(), 1)?;
+            if let Some((key, usage)) =
+                keys.iter().zip(usages).find(|(_, usage)| !(usage.score >= 0.0 && usage.score.is_finite()))
             {
                 let (table, part) = (self.table.clone(), "score".into());
-                return Err(TableError::State { table, part, key: *key, found: life.score });
+                return Err(TableError::State { table, part, key: *key, found: usage.score });
             }
         }
         self.check_length("weights", keys.len(), weights.len(), self.row_dim)?;

@@ -2,7 +2,7 @@
 
 use arrow::buffer::ScalarBuffer;
 
-use crate::lifetime::Life;
+use crate::lifetime::RowUsage;
 
 /// Rows for [`TableClient::begin_import`](crate::TableClient::begin_import).
 #[derive(Clone, Debug)]
@@ -13,6 +13,6 @@ pub struct ImportedRows {
     pub weights: ScalarBuffer<f32>,
     /// `[keys x state_dim]`; `None`: the state of a new row.
     pub state: Option<ScalarBuffer<f32>>,
-    /// The lives of the rows: none, or one for each key.
-    pub lives: Vec<Life>,
+    /// The usages of the rows: none, or one for each key.
+    pub usages: Vec<RowUsage>,
 }

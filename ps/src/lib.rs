@@ -103,7 +103,7 @@ pub use groups::{MOST_GROUPS, group_of, in_group};
 pub use imported_rows::ImportedRows;
 pub use key::SlotHasher;
 pub use lifetime::{
-    Absent, Admission, BloomCount, CELLS, Eviction, LEAST_CAP, Life, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS,
+    Absent, Admission, BloomCount, CELLS, Eviction, LEAST_CAP, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS, RowUsage,
     cell_of,
 };
 pub use optim::Optimizer;

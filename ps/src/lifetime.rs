@@ -150,11 +150,11 @@ impl Lifetime {
     }
 }
 
-/// What a table remembers of a row beside its weights and state.
+/// When a row was last used, and how much: a table with a lifetime keeps this beside its weights and state.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Life {
+pub struct RowUsage {
     /// The last step that had the key.
-    pub seen: u32,
+    pub last_seen: u32,
     /// The score at that step; 0 without a half-life.
     pub score: f32,
 }

@@ -35,8 +35,8 @@ pub struct PendingBatch {
     asked: Asked,
 }
 
-/// A push that was handed over. Those of one client to one process travel on one stream, and after a lost connection all that have
-/// no answer are sent again in their order, each applied once: so a shard applies them in the order in which they were handed over.
+/// A push that was handed over. The pushes of one client to one process travel on one stream. After a lost connection the client sends all
+/// that have no answer again in their order, each applied once: so a shard applies them in the order in which they were handed over.
 pub struct PendingPush(Option<Asked>);
 
 impl RowCache {

@@ -10,7 +10,7 @@ use forebay_actors::{Fault, Service, StageCx, counted};
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, PushAnswer};
 use crate::imported_rows::ImportedRows;
-use crate::lifetime::{Absent, Life};
+use crate::lifetime::{Absent, RowUsage};
 use crate::merge::{Rows, merge_rows};
 use crate::push::Stamp;
 use crate::stats::ShardStats;
@@ -27,7 +27,7 @@ pub(crate) enum Call {
     /// Give rows of the shard of this number, from this row number on.
     Export { shard: usize, from: usize, at_most: usize },
     /// Set rows.
-    Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>, lives: Vec<Life> },
+    Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>, usages: Vec<RowUsage> },
     /// Set the rows at the places `own`, or all.
     ImportShared { rows: Arc<ImportedRows>, own: Option<Vec<u32>> },
     /// Get ready for about this many rows.
@@ -188,13 +188,13 @@ impl Service for Shard {
             }
             Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
-            Call::Import { keys, weights, state, lives } => {
-                self.table()?.import_checked(&keys, &weights, state.as_deref(), &lives)?;
+            Call::Import { keys, weights, state, usages } => {
+                self.table()?.import_checked(&keys, &weights, state.as_deref(), &usages)?;
                 Reply::Done
             }
             Call::ImportShared { rows, own } => {
-                let ImportedRows { keys, weights, state, lives } = &*rows;
-                self.table()?.import_own(keys, weights, state.as_deref(), lives, own.as_deref())?;
+                let ImportedRows { keys, weights, state, usages } = &*rows;
+                self.table()?.import_own(keys, weights, state.as_deref(), usages, own.as_deref())?;
                 Reply::Done
             }
             Call::ExpectRows { rows } => {

@@ -36,23 +36,23 @@ fn lifetime(group: usize) -> Lifetime {
     }
 }
 
-fn group(number: usize, lives: bool) -> GroupConfig {
+fn group(number: usize, with_lifetime: bool) -> GroupConfig {
     GroupConfig {
         name: format!("group{number}"),
         parts: parts(number),
         storage: if number == 2 { Storage::F16 } else { Storage::F32 },
-        lifetime: if lives { lifetime(number) } else { Lifetime::default() },
+        lifetime: if with_lifetime { lifetime(number) } else { Lifetime::default() },
     }
 }
 
-fn config(lives: bool) -> TableConfig {
-    let groups = vec![group(1, lives), group(2, lives)];
+fn config(with_lifetime: bool) -> TableConfig {
+    let groups = vec![group(1, with_lifetime), group(2, with_lifetime)];
     TableConfig { groups, ..TableConfig::new("all", 7, parts(0)) }
 }
 
 /// A table for each group.
-fn apart(lives: bool) -> Vec<Table> {
-    config(lives).of_groups().iter().map(|config| Table::new(config).unwrap()).collect()
+fn apart(with_lifetime: bool) -> Vec<Table> {
+    config(with_lifetime).of_groups().iter().map(|config| Table::new(config).unwrap()).collect()
 }
 
 #[derive(Debug, Clone)]
@@ -149,8 +149,8 @@ fn padded(row: &[u32], len: usize) -> Vec<u32> {
 
 proptest! {
     #[test]
-    fn a_table_of_groups_is_a_table_for_each(steps in steps(), lives: bool) {
-        let (mut table, mut tables) = (Table::new(&config(lives)).unwrap(), apart(lives));
+    fn a_table_of_groups_is_a_table_for_each(steps in steps(), with_lifetime: bool) {
+        let (mut table, mut tables) = (Table::new(&config(with_lifetime)).unwrap(), apart(with_lifetime));
         let mut rows = Vec::new();
         for (number, step) in (1..).zip(&steps) {
             if step.push {
@@ -163,7 +163,7 @@ proptest! {
             table.peek(&step.keys, &mut rows);
             prop_assert_eq!(bits(&rows), bits(&rows_apart(&mut tables, &step.keys, false)));
         }
-        let state = config(lives).state_dim();
+        let state = config(with_lifetime).state_dim();
         let mut expected = Rows::new();
         for own in &mut tables {
             let rows = exported(own).into_iter();
@@ -186,7 +186,7 @@ proptest! {
             prop_assert_eq!(&bits(&above)[..dim], &row[..dim]);
         }
         // A snapshot has the rows, and another table of other shards takes them.
-        let mut copy = Table::new(&config(lives)).unwrap();
+        let mut copy = Table::new(&config(with_lifetime)).unwrap();
         prop_assert_eq!(table.begin_snapshot(SnapshotKind::Full).unwrap(), expected.len() as u64);
         let mut absent = Vec::new();
         let mut pages = Vec::new();
@@ -203,7 +203,7 @@ proptest! {
         table.end_snapshot(true);
         copy.import_absent(&absent).unwrap();
         for page in &pages {
-            copy.import_living(&page.keys, &page.weights, Some(&page.state), &page.lives).unwrap();
+            copy.import_with_usages(&page.keys, &page.weights, Some(&page.state), &page.usages).unwrap();
         }
         prop_assert_eq!(exported(&mut copy), expected);
         // Both go on alike, admission and ages included.

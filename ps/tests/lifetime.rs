@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use forebay_base::{GOLDEN_GAMMA, mix64, unit_f64};
 use forebay_ps::{
-    Absent, Admission, Eviction, ExportBlock, Init, LEAST_CAP, Life, Lifetime, Optimizer, PartConfig, Route,
+    Absent, Admission, Eviction, ExportBlock, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Route, RowUsage,
     SnapshotKind, Table, TableConfig,
 };
 use proptest::prelude::*;
@@ -180,7 +180,7 @@ fn add(held: &mut Held, block: &ExportBlock, absent: &[Absent]) {
     }
     for (i, key) in block.keys.iter().enumerate() {
         let floats = |all: &[f32]| [all[i * DIM], all[i * DIM + 1]];
-        let Life { seen, score } = block.lives[i];
+        let RowUsage { last_seen: seen, score } = block.usages[i];
         held.1.remove(key);
         let row = Row { weights: floats(&block.weights), state: floats(&block.state), seen: u64::from(seen), score };
         held.0.insert(*key, row);
@@ -355,10 +355,10 @@ fn goes_on_in_other_tables(config: &TableConfig, tables: &mut [Table], simulatio
         for absent in table.export_absent(0, 1000) {
             others[route.shard(absent.key)].import_absent(&[absent]).unwrap();
         }
-        let ExportBlock { keys, weights, state, lives } = table.export(0, 1000);
+        let ExportBlock { keys, weights, state, usages } = table.export(0, 1000);
         for (i, key) in keys.iter().enumerate() {
             let (weights, state) = (&weights[i * DIM..][..DIM], &state[i * DIM..][..DIM]);
-            others[route.shard(*key)].import_living(&[*key], weights, Some(state), &[lives[i]]).unwrap();
+            others[route.shard(*key)].import_with_usages(&[*key], weights, Some(state), &[usages[i]]).unwrap();
         }
     }
     for i in 1..20u64 {

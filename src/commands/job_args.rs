@@ -66,8 +66,8 @@ impl RunArgs {
     /// The job, with the settings applied.
     ///
     /// # Errors
-    /// Those of the job; a user fault if a file of this run would be in the folder of its model, which is replaced as a whole, or in a folder
-    /// of its rows, which is read as a whole.
+    /// Returns a user fault if the job is wrong or cannot be read, or if a file of this run would be in the folder of its model, which is
+    /// replaced as a whole, or in a folder of its rows, which is read as a whole.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
         self.load_with_text().map(|(job, _)| job)
     }

@@ -82,7 +82,7 @@ impl TensorBoard {
         let now = Instant::now();
         let points = running.evaluations().map(|history| history.points).unwrap_or_default();
         if !self.state.borrow().started {
-            // Those before the run was resumed are in the files of the earlier session.
+            // Evaluations before the run was resumed are in the files of the earlier session.
             let steps = running.progress().steps;
             self.state.borrow_mut().evaluations = points.iter().filter(|point| point.steps < steps).count();
         }

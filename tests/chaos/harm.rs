@@ -49,7 +49,7 @@ pub(crate) struct Victim {
 #[derive(Clone, Debug)]
 pub(crate) struct Done {
     pub(crate) harm: Harm,
-    /// That of the process, or `all processes`.
+    /// The role of the process, or `all processes`.
     pub(crate) role: String,
     pub(crate) at: Instant,
 }

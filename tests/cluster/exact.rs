@@ -26,7 +26,7 @@ fn csv(folder: &Path) {
 }
 
 #[test]
-fn weighted_rows_of_csv_give_the_same_model_whoever_reads_them() {
+fn weighted_rows_of_csv_give_the_same_model_with_any_number_of_readers() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     let folder = tempfile::tempdir().unwrap();
     csv(folder.path());

@@ -181,8 +181,8 @@ fn one_of_two_trainers_that_read_by_themselves_may_be_started_again() {
     }
 }
 
-/// Without staleness a trainer has one batch under way. It holds nothing that others lack, so the run goes on, and whoever trains on the
-/// rest of its rows, the table has every row once.
+/// Without staleness a trainer has one batch under way. It holds nothing that others lack, so the run goes on, and the table has
+/// every row once, no matter which trainer trains on the rest.
 #[test]
 fn one_of_two_trainers_that_look_up_fresh_rows_may_be_started_again() {
     let names = ["ps 0", "trainer 0", "trainer 1"];

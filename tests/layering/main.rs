@@ -1,5 +1,7 @@
-//! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere.
+//! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere, comments that
+//! name files that are there.
 
+mod comments;
 mod conformance;
 mod modules;
 mod names;

@@ -1,7 +1,7 @@
 //! No files import in a circle: a file can then be read after those that it names, and be moved with them.
 //!
-//! An edge goes from a file to the file that defines a name which it imports or says by its path. A re-export is a door:
-//! it makes no edge itself, and who comes through it depends on the file behind it. Test code is left out.
+//! An edge goes from a file to the file that defines a name which it imports or writes as a path. A re-export makes no edge: a file that
+//! imports the re-exported name has an edge to the file that defines it. Test code is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -36,7 +36,7 @@ impl Running {
     /// The same with this file of the program.
     fn start_program(program: &Path, dir: &Path, model: &Path, data: &Path, more: &[&str]) -> Self {
         let results = dir.join("results");
-        // Those of the try before.
+        // The results of the try before.
         let _ = fs::remove_dir_all(&results);
         fs::create_dir(&results).unwrap();
         let out = results.join("scores");

@@ -186,7 +186,7 @@ where
     fn marks(&self) -> Result<(), String> {
         let half = (self.inputs)().len() / 2;
         let (running, _) = self.start(Rig { source_waits: Some(half), ..PLAIN() })?;
-        let barrier = running.barrier();
+        let barrier = running.barrier_at("stage");
         let (done, passed) = channel();
         std::thread::spawn(move || {
             let _ = done.send(block_on(barrier));

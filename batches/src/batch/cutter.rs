@@ -49,7 +49,7 @@ impl Window {
     fn next_seed(&mut self, seed: u64) -> u64 {
         let (epoch, number, _) = self.name.unwrap_or_default();
         self.parts += 1;
-        // The parts of a window have consecutive numbers. Those of different windows are far apart.
+        // The parts of a window have consecutive numbers. The numbers of different windows are far apart.
         let stream = (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(GOLDEN_GAMMA));
         SplitMix64::new(seed).next_u64() ^ stream.wrapping_mul(0xd134_2543_de82_ef95)
     }

@@ -43,7 +43,7 @@ pub(super) struct BatchColumns<'a> {
 impl<'a> BatchColumns<'a> {
     pub(super) fn of(batch: &'a RecordBatch) -> Self {
         let fields = batch.schema_ref().fields().iter().enumerate();
-        // Of several columns of one name the first.
+        // If several columns have one name, the first counts.
         let places = fields.rev().map(|(at, field)| (field.name().as_str(), at)).collect();
         Self { batch, places }
     }

@@ -21,7 +21,7 @@ impl Input {
     /// A user fault that names the folder, and the path of this input.
     pub fn check_apart_from(&self, bad_rows: &OnBadRow, option: &str) -> Result<(), Fault> {
         let OnBadRow::WriteTo(folder) = bad_rows else { return Ok(()) };
-        // Of sources of text, and of the first replica of the stage `parse`.
+        // The sources of text write the first file, the first replica of the stage `parse` writes the second.
         let files = [REJECTED.to_owned(), OnBadRow::file_of_stage("parse", 0)];
         let files = files.map(|name| folder.join(name).to_string_lossy().into_owned());
         match self.paths().find(|path| files.iter().any(|file| reads(path, file))) {

@@ -95,7 +95,7 @@ pub(super) async fn list(
         let named =
             matched && (!is_exact || meta.location.prefix_matches(path)) && !whole[below..].split('/').any(left_out);
         let empty = meta.size == 0;
-        if named && (!empty || Format::told_by(whole) == Some(Format::Parquet)) {
+        if named && (!empty || Format::from_extension(whole) == Some(Format::Parquet)) {
             // Files of one folder mostly come together and share what it says.
             let within = whole[below..].rsplit_once('/').map_or("", |(within, _)| within);
             if folder.0 != within {

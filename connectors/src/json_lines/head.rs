@@ -119,13 +119,14 @@ pub(super) async fn read_heads(
     let known = new_keys_are_bad.then(|| Arc::new(names.keys().map(|&name| name.to_owned()).collect::<HashSet<_>>()));
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
-        for FileColumn { name, kind, integers, list, beside, .. } in &wanted {
+        for FileColumn { name, kind, integers, list, paired_column, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
             let (of_column, origin) = match folders.get(name, &file.partitions).or_else(above) {
                 Some((of_folder, constant)) => (of_folder, Origin::Folder(constant)),
                 None => {
                     let seen = |name: &str| names.get(name).copied().unwrap_or_default();
-                    let of_single = beside.as_deref().map(seen).is_some_and(|beside| beside.single && !beside.list);
+                    let of_single =
+                        paired_column.as_deref().map(seen).is_some_and(|paired| paired.single && !paired.list);
                     let list = seen(name).list || *list && !seen(name).single && !of_single;
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
                     (field(name, *kind, column_type(*kind, list), *integers), origin)

@@ -158,7 +158,7 @@ impl StagedFolder {
     }
 }
 
-/// Opens a folder to write to. What a process that was killed has moved away from there is put back, or removed.
+/// Opens a folder to write to. If a killed process had moved an older folder away from this place, puts that folder back or removes it.
 fn open(folder: &Folder) -> Result<OpenFolder, Fault> {
     let open = folder.open()?;
     put_back(&open)?;

@@ -173,8 +173,8 @@ async fn beside(place: &StoreFolder) -> object_store::Result<Vec<Path>> {
     Ok(found.map_or_else(Vec::new, |found| found.common_prefixes))
 }
 
-/// Those of the folders `beside` the folder `place` that have the hidden names of a kind. Those of the kind `partial` may belong to
-/// processes that still write.
+/// The folders of `beside`, which are in the same folder as `place`, that have its hidden names of a kind. A process may still write to one
+/// of the kind `partial`.
 fn hidden(place: &StoreFolder, beside: &[Path], kind: &str) -> Vec<Path> {
     let name = place.path.filename().unwrap_or_default();
     let is_hidden = |at: &&Path| at.filename().is_some_and(|at| is_hidden(at, name, kind));

@@ -57,7 +57,7 @@ impl Histories {
         let own = random(self.stream, row);
         let interests = [0, 1, 2].map(|i| random(own, i) % GROUPS);
         let length = random(own, 3) % (u64::from(self.most) + 1);
-        // Of its own groups with this share in 256, else of any group.
+        // One of its own groups with a probability of `share` / 256, else any group.
         let group = |bits: u64, share: u64| {
             if bits & 0xff < share { interests[(bits >> 8) as usize % 3] } else { (bits >> 16) % GROUPS }
         };

@@ -62,7 +62,7 @@ pub(crate) struct SplitParser<'a, P> {
     split: TextSplit,
     output: &'a JobOutput<Parsed>,
     columns: P,
-    /// Of each row since the last batch the number of its line, if the split begins with its file, else its first byte.
+    /// For each row since the last batch, the number of its line if the split begins with its file, else its first byte.
     places: Vec<u64>,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,

@@ -1,4 +1,4 @@
-//! Several sources over one data set: each window goes to one of them, whole, and is the same whoever reads it.
+//! Several sources over one data set: each window goes to one of them, whole, and is the same no matter which source reads it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -137,7 +137,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_of_text_are_the_same_whoever_reads_them(
+    fn windows_of_text_are_the_same_from_every_source(
         window_rows in prop::sample::select(vec![0_usize, 1, 40, 100, 5000]), seed: u64, shuffle: bool, sources in 1_usize..4,
         batch_rows in 1_usize..50, range_bytes in 500_u64..9000,
         cuts in prop::collection::vec(any::<bool>(), 1..9), keys in prop::collection::vec(any::<u64>(), 1..9),
@@ -176,7 +176,7 @@ proptest! {
     }
 
     #[test]
-    fn windows_of_csv_are_the_same_whoever_reads_them(
+    fn windows_of_csv_are_the_same_from_every_source(
         window_rows in prop::sample::select(vec![0_usize, 1, 40, 100]), seed: u64, shuffle: bool, sources in 1_usize..4,
         batch_rows in 1_usize..50, range_bytes in 100_u64..2000,
         cuts in prop::collection::vec(any::<bool>(), 1..9), keys in prop::collection::vec(any::<u64>(), 1..9),

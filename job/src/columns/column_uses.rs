@@ -23,7 +23,7 @@ struct Use<'a> {
     /// It has slots of several kinds, or is more than a slot and a column for custom stages.
     mixed: bool,
     /// The column of the weights of its values, or of the values that it weighs.
-    beside: Option<&'a str>,
+    paired: Option<&'a str>,
 }
 
 impl Columns {
@@ -47,10 +47,10 @@ impl Columns {
             of_column.has_lists |= slot.first.or(slot.last).is_some() || slot.pooling.is_some();
             let Some(weights) = &slot.weights else { continue };
             of_column.has_lists = true;
-            of_column.beside.get_or_insert(weights);
+            of_column.paired.get_or_insert(weights);
             let of_weights = uses.column(weights);
             (of_weights.mixed, of_weights.has_lists) = (true, true);
-            of_weights.beside.get_or_insert(&slot.column);
+            of_weights.paired.get_or_insert(&slot.column);
         }
         uses
     }
@@ -67,7 +67,8 @@ impl<'a> ColumnUses<'a> {
         let only = |kind| !of.mixed && of.kind == Some(kind);
         let integers = if only(SlotKind::Int) { Integers::Wrapping } else { Integers::Signed };
         let list = of.had_lists || of.has_lists && !of.had_none;
-        let beside = of.beside.map(str::to_owned);
-        column.optional(of.optional).folder_text(only(SlotKind::String)).integers(integers).list(list).beside(beside)
+        let paired = of.paired.map(str::to_owned);
+        let column = column.optional(of.optional).folder_text(only(SlotKind::String));
+        column.integers(integers).list(list).paired_column(paired)
     }
 }

@@ -119,7 +119,7 @@ pub struct DenseStatistics {
     pub min: f64,
     /// The largest value.
     pub max: f64,
-    /// The transform of the values that they describe. Those of a feature with `auto` say what it meant, `none` or `log1p`; if they say
+    /// The transform of the values that they describe. For a feature with `auto` this is what `auto` meant, `none` or `log1p`; if it is
     /// `auto`, nothing is known.
     #[serde(default)]
     pub transform: Transform,

@@ -47,7 +47,7 @@ pub struct NativeModel {
     /// For each pair of attention, the gradients of the values of the history.
     by_value: Vec<Vec<f32>>,
     clip_norm: Option<f64>,
-    /// Of two towers `[n x vector_dim]` each: the vectors of users and items, and the loss's gradients by them.
+    /// For two towers, `[n x vector_dim]` each: the vectors of users and items, and the loss's gradients by them.
     vectors: [Vec<f32>; 2],
     by_vectors: [Vec<f32>; 2],
     softmax: InBatchSoftmax,

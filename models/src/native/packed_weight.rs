@@ -39,9 +39,9 @@ pub(super) struct PackedWeight {
 /// The vectors of this machine.
 #[derive(Clone, Copy)]
 struct Vectors {
-    /// Numbers of one.
+    /// Numbers in a vector.
     lanes: usize,
-    /// Those of a panel, at most.
+    /// The most numbers of a panel.
     panel: usize,
 }
 

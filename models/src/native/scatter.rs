@@ -38,7 +38,7 @@ impl ValueLists {
         }
     }
 
-    /// Those of a part.
+    /// The values of a part.
     pub(super) fn of(&self, part: usize) -> &[Value] {
         &self.0[part]
     }
@@ -73,7 +73,7 @@ impl<'a> PartGrads<'a> {
         self.blocks.iter_mut().map(|block| &mut **block)
     }
 
-    /// That of a unique row; `None` if it is in another part.
+    /// The gradient of a unique row; `None` if it is in another part.
     #[inline(always)]
     fn row(&mut self, unique: u32) -> Option<&mut [f32]> {
         let block = unique >> BLOCK_BITS;

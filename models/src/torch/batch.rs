@@ -163,7 +163,7 @@ impl TorchBatch {
 pub(super) fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchError> {
     // On one core, 4,096 rows of 26 slots of width 10, there and back: `index` 5 ms, `index_select` 25, a bag 16. On CUDA the backward
     // passes of `index_select`, and of `embedding` if a row is named hundreds of times, add atomically: every run would give other
-    // bits. That of a bag sorts and adds in order; `index` does, too, and takes twice the time.
+    // bits. The backward pass of a bag sorts and adds in order; `index` does, too, and takes twice the time.
     if !places.device().is_cuda() {
         return matrix.f_index(&[Some(places)]);
     }

@@ -29,7 +29,7 @@ pub struct Compaction<'a> {
     from: &'a CheckpointFolder,
     into: &'a CheckpointFolder,
     old: CheckpointManifest,
-    /// Of the checkpoint to be made.
+    /// The number of the checkpoint to be made.
     number: u64,
     try_id: u64,
 }
@@ -182,7 +182,7 @@ impl<'a> Merge<'a> {
         let rows = (0..oldest.max(1))
             .map(|part| table_rows::begin(into, &name("", part), config))
             .collect::<Result<_, _>>()?;
-        let absent = match table_rows::has_lives(config) {
+        let absent = match table_rows::has_usages(config) {
             true => {
                 let name = name("-absent", 0);
                 Some(absent_file::begin(CheckedWriter::new(into.create(&name)?), &name)?)

@@ -39,7 +39,7 @@ impl DamagedCheckpoints {
         self.0.first().map(|(_, fault)| fault.clone())
     }
 
-    /// Those of `checkpoint.to`, or those of `checkpoint.from`, as checkpoints of one folder.
+    /// The damaged checkpoints of `checkpoint.to` (of `checkpoint.from` if `elsewhere`), as checkpoints of one folder.
     pub(super) fn of_folder(&self, elsewhere: bool) -> Self {
         let of_it = self.0.iter().filter(|(damaged, _)| damaged.elsewhere == elsewhere);
         Self(of_it.map(|(damaged, fault)| (OriginCheckpoint::own(damaged.number), fault.clone())).collect())

@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Ty
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::OpenFolder;
 use forebay_ps::{
-    CELLS, ExportBlock, ImportedRows, Life, PendingImport, ShardSnapshot, TableClient, TableConfig, cell_of,
+    CELLS, ExportBlock, ImportedRows, PendingImport, RowUsage, ShardSnapshot, TableClient, TableConfig, cell_of,
 };
 use futures::executor::block_on;
 
@@ -32,15 +32,15 @@ pub(super) fn schema(config: &TableConfig) -> SchemaRef {
     if state_dim > 0 {
         fields.push(list_field("state", state_dim));
     }
-    if has_lives(config) {
+    if has_usages(config) {
         fields.push(Field::new("seen", DataType::UInt32, false));
         fields.push(Field::new("score", DataType::Float32, false));
     }
     Arc::new(Schema::new(fields))
 }
 
-/// Whether rows come and go: then files have lives of rows, and there are files of keys without a row.
-pub(super) fn has_lives(config: &TableConfig) -> bool {
+/// Whether rows come and go: then files have the usage of each row, and there are files of keys without a row.
+pub(super) fn has_usages(config: &TableConfig) -> bool {
     config.has_lifetime()
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn write(
     let (row_dim, state_dim, schema) = (config.row_dim(), config.state_dim(), schema(config));
     let mut writer = begin(folder, file, config)?;
     loop {
-        let ExportBlock { keys, weights, state, lives } = block_on(snapshot.next(PAGE))?;
+        let ExportBlock { keys, weights, state, usages } = block_on(snapshot.next(PAGE))?;
         if keys.is_empty() {
             return writer.finish();
         }
@@ -78,9 +78,9 @@ pub(crate) fn write(
         if state_dim > 0 {
             columns.push(list(state, state_dim));
         }
-        if has_lives(config) {
-            columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
-            columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
+        if has_usages(config) {
+            columns.push(Arc::new(UInt32Array::from_iter_values(usages.iter().map(|usage| usage.last_seen))));
+            columns.push(Arc::new(Float32Array::from_iter_values(usages.iter().map(|usage| usage.score))));
         }
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .map_err(|e| Fault::internal("rows of a snapshot do not fit their schema").because(e))?;
@@ -123,15 +123,15 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
             all.values().slice(list.value_offset(0) as usize, keys.len() * each)
         };
         let state = if config.state_dim() > 0 { Some(floats(2)) } else { None };
-        let mut lives = Vec::new();
-        if has_lives(config)
+        let mut usages = Vec::new();
+        if has_usages(config)
             && let [.., seen, score] = batch.columns()
         {
             let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
             let both = seen.values().iter().zip(score.values());
-            lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
+            usages.extend(both.map(|(seen, score)| RowUsage { last_seen: *seen, score: *score }));
         }
-        let rows = ImportedRows { keys: keys.clone(), weights: floats(1), state, lives };
+        let rows = ImportedRows { keys: keys.clone(), weights: floats(1), state, usages };
         // The next rows are read while the shards set these.
         begun.take().map_or(Ok(()), |begun| block_on(begun.done()))?;
         begun = Some(block_on(table.begin_import(rows))?);
@@ -156,7 +156,7 @@ pub(crate) fn write_shards(
         let (rows, absent) = (file(""), file("-absent"));
         let of_shard = table.route().cells_of(snapshot.shard());
         let mut files = vec![write(snapshot, table, folder, &rows)?];
-        if has_lives(table.config()) {
+        if has_usages(table.config()) {
             let next = || block_on(snapshot.next_absent(absent_file::PAGE));
             files.push(absent_file::write(CheckedWriter::new(folder.create(&absent)?), &absent, next)?);
         }

@@ -113,7 +113,7 @@ impl Coordinator {
         news.unwrap_or(Ok(old))
     }
 
-    /// Keeps the meters of a member. Those of an earlier attempt are dropped.
+    /// Keeps the meters of a member. Drops meters of an earlier attempt.
     fn meters(&self, body: &[u8]) -> Result<Bytes, Fault> {
         if body.len() > MAX_BYTES {
             return Err(Fault::user(format!("meters of {} bytes, expected at most {MAX_BYTES}", body.len())));
@@ -131,7 +131,7 @@ impl Coordinator {
         write(&MetersReply { now: now.as_nanos() as u64, ..reply })
     }
 
-    /// Keeps the timelines of the stages of a member. Those of an earlier attempt are dropped.
+    /// Keeps the timelines of the stages of a member. Drops timelines of an earlier attempt.
     fn timeline(&self, body: &[u8]) -> Result<(), Fault> {
         let most = timelines::MOST_BYTES + MAX_BYTES / 16;
         if body.len() > most {

@@ -1,7 +1,7 @@
 //! The processes of a run by role and rank: a state machine over joins, heartbeats and leaves, without a clock and without IO.
 //!
-//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent. `starts.rs` has those
-//! that have not joined.
+//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent. `members/starts.rs` has
+//! those that have not joined.
 
 mod starts;
 
@@ -268,7 +268,7 @@ impl Members {
         now.duration_since(self.starts.get(place).map_or(self.begun, |starts| starts.heard))
     }
 
-    /// Those of the [missing](Self::missing) members that gave no sign of life for `silence`: the others may be loading.
+    /// The [missing](Self::missing) members that sent nothing for `silence`: the other missing ones may be loading.
     pub(crate) fn missing_and_silent(&self, silence: Duration, now: Instant) -> Vec<String> {
         let silent = |place: &(Role, u32)| self.unheard(place, now) > silence;
         let mut missing: Vec<String> = self.missing_ps_and_trainers().filter(silent).map(name).collect();

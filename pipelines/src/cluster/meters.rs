@@ -61,8 +61,8 @@ pub(super) struct MetersRequest {
 pub(super) struct MetersReply {
     /// The reports of the other members, if they were asked for.
     pub(super) others: Vec<ProcessReport>,
-    /// Whether the last meters of some member that takes part have not come. Those of a ps, which serves until the run is over, are
-    /// those when every row is trained on.
+    /// Whether the last meters of some member that takes part have not come. A ps serves until the run is over: its last meters are
+    /// the ones when every row is trained on.
     pub(super) more_to_come: bool,
     /// Whether the last meters of all other trainers have come.
     pub(super) has_trainers: bool,

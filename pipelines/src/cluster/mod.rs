@@ -32,7 +32,7 @@
 //!    (`RunState::leave`), or is started again (`RunState::join` in `run_state/attempts.rs`).
 //! 2. `leases.rs`: its leases go back into the book (`LeaseBook::return_leases_of`) and to the next reader that asks, with a higher
 //!    term. Readers wait for that in `lease_client.rs` (`LostLeases::wait`).
-//! 3. `connectors/src/window.rs`, `stages/batch/cutter.rs`: the new reader makes the same batches again.
+//! 3. `connectors/src/window.rs`, `batches/src/batch/cutter.rs`: the new reader makes the same batches again.
 //!    `batches/send_queue.rs`: every reader keeps a batch until a trainer reports it done, so if a trainer dies, readers send
 //!    its batches to the others or to the process that takes over its rank. `batches/lease_progress.rs`: when all batches of a
 //!    window are done, the reader reports its rows.

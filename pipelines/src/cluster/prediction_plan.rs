@@ -38,7 +38,7 @@ impl PredictionPlan {
     /// scores. Blocks on the store.
     ///
     /// # Errors
-    /// Those of the manifest, and as [`of_model`](Self::of_model).
+    /// Returns a fault if the manifest cannot be read, and the faults of [`of_model`](Self::of_model).
     pub fn of_folder(
         folder: impl Into<Folder>,
         settings: &[String],

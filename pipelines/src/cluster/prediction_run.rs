@@ -66,7 +66,7 @@ impl PredictionRun {
     /// number of rows that the readers left out.
     ///
     /// # Errors
-    /// That of the predictions; an internal fault if a window is not done.
+    /// Returns the fault of the predictions. Returns an internal fault if a window is not done.
     pub(crate) fn ended(self, result: Result<(), Fault>) -> Result<u64, Fault> {
         let status = self.session.status();
         let (done, all) = (status.windows_done, status.windows_total);

@@ -27,7 +27,7 @@ impl Refusals {
     }
 
     /// For a process that the coordinator has answered. A reader without a heartbeat for `placement.lease_seconds` has lost its leases: it
-    /// may end, its rows go to others.
+    /// may end, because the coordinator leases its windows to other readers.
     pub(super) fn seen_by(role: Role, job: &Job) -> Self {
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
         Self { most: (role == Role::Reader).then_some(lease), ..Self::never() }

@@ -192,7 +192,10 @@ impl RunState {
             let leases = self.return_leases_of(reader);
             // When all rows are trained on, readers end, and leave nothing to read.
             if leases > 0 || matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
-                tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");
+                tracing::warn!(
+                    leases,
+                    "{role} {reader} sent no heartbeat for {silence:?}: the coordinator leases its windows to other readers"
+                );
             }
         }
         // While the run drains, returned leases go to no other reader, so they may be the last that it waited for.
@@ -332,7 +335,7 @@ impl RunState {
         self.members.leave(role, rank, request.member.incarnation);
         let leases = self.return_leases_of(rank);
         if self.members.list(now).any(|member| member.role == Role::Reader && member.present) {
-            tracing::warn!(leases, "{}: its rows go to other readers", failure.message);
+            tracing::warn!(leases, "{}: the coordinator leases its windows to other readers", failure.message);
         } else {
             self.fail_run(failure);
         }

@@ -24,7 +24,7 @@ const FIRST_PART: usize = 4;
 /// The largest timeline of a process, as JSON.
 pub(super) const MOST_BYTES: usize = 1 << 20;
 
-/// Most bytes of all timelines that the coordinator keeps. Those of further processes are left out of the trace.
+/// Most bytes of all timelines that the coordinator keeps. The trace leaves out the timelines of further processes.
 const MOST_KEPT: usize = 64 << 20;
 
 /// The slices of all processes must come within this time.

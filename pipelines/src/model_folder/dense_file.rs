@@ -18,7 +18,7 @@ const PIECE: usize = 1 << 16;
 
 /// Writes dense parameters piece by piece, without a copy of them all: they may take most of the memory.
 pub(crate) fn write(tensors: &[NamedTensor], mut writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
-    // Those of one type are in the order of their names.
+    // safetensors orders tensors of one type by name.
     let tensors: BTreeMap<&str, &NamedTensor> = tensors.iter().map(|tensor| (tensor.name.as_str(), tensor)).collect();
     let wrong = |e: SafeTensorError| Fault::internal("dense parameters cannot be written as safetensors").because(e);
     let header = header(&tensors).map_err(wrong)?;

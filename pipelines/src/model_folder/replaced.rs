@@ -12,7 +12,7 @@ const TRIES: usize = 10;
 /// anew. Blocks on the store.
 ///
 /// # Errors
-/// Those of `read`; that of a store that cannot be read; an external fault if the folder was replaced at every try.
+/// Returns the error of `read`. Returns an external fault if the store cannot be read, or if the folder was replaced at every try.
 pub(crate) fn read_one<T>(
     folder: OpenFolder,
     mut read: impl FnMut(&OpenFolder) -> Result<T, Fault>,
@@ -35,10 +35,10 @@ pub(crate) fn read_one<T>(
 pub(crate) struct ModelIdentity(Identity);
 
 impl ModelIdentity {
-    /// Of the model in a folder that is held, if it is a local one.
+    /// The identity of the model in `folder`. A local folder must be held.
     ///
     /// # Errors
-    /// That of a store that cannot be read.
+    /// Returns an external fault if the store cannot be read.
     pub(crate) fn of(folder: &OpenFolder) -> Result<Self, Fault> {
         identity(folder).map(Self)
     }

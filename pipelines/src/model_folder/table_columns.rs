@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
-use forebay_ps::{ExportBlock, Life, Storage, TableConfig};
+use forebay_ps::{ExportBlock, RowUsage, Storage, TableConfig};
 
 use super::part_columns::{self, floats};
 use crate::sorted_rows::SortedRows;
@@ -14,7 +14,7 @@ use crate::sorted_rows::SortedRows;
 /// The column of the optimizers' state.
 const STATE: &str = "optimizer.state";
 
-/// The columns of the lives of rows, in a table with a lifetime.
+/// The columns of the usage of each row, in a table with a lifetime.
 const SEEN: &str = "lifetime.seen";
 const SCORE: &str = "lifetime.score";
 
@@ -25,7 +25,7 @@ pub(crate) struct TableColumns<'a> {
     pub(super) config: &'a TableConfig,
     /// How the parts of several values are stored, whatever the table does in memory.
     values: Storage,
-    /// Whether the file has the state of the optimizers, and lives.
+    /// Whether the file has the state of the optimizers, and usages.
     state: bool,
 }
 
@@ -66,7 +66,7 @@ impl<'a> TableColumns<'a> {
     /// A user fault that names the part and the key of a value that cannot be rounded.
     pub(super) fn to_batch(self, schema: &SchemaRef, page: ExportBlock) -> Result<RecordBatch, Fault> {
         let (row_dim, state_dim) = (self.config.row_dim(), self.config.state_dim());
-        let ExportBlock { keys, weights, state, lives } = page;
+        let ExportBlock { keys, weights, state, usages } = page;
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(keys.iter().copied()))];
         let mut at = 0;
         for part in self.config.widest_parts() {
@@ -81,8 +81,8 @@ impl<'a> TableColumns<'a> {
             columns.push(part_columns::list(state_dim, Arc::new(Float32Array::from(state))));
         }
         if self.state && self.config.has_lifetime() {
-            columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
-            columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
+            columns.push(Arc::new(UInt32Array::from_iter_values(usages.iter().map(|usage| usage.last_seen))));
+            columns.push(Arc::new(Float32Array::from_iter_values(usages.iter().map(|usage| usage.score))));
         }
         RecordBatch::try_new(schema.clone(), columns)
             .map_err(|e| Fault::internal("table rows do not fit their schema").because(e))
@@ -139,13 +139,13 @@ pub(super) fn state(batch: &RecordBatch) -> Option<&[f32]> {
     Some(list.values().as_primitive::<Float32Type>().values())
 }
 
-/// Fills `lives` from the columns `seen` and `score`. Without these columns `lives` is empty.
-pub(super) fn lives(batch: &RecordBatch, lives: &mut Vec<Life>) {
-    lives.clear();
+/// Fills `usages` from the columns `seen` and `score`. Without these columns `usages` is empty.
+pub(super) fn usages(batch: &RecordBatch, usages: &mut Vec<RowUsage>) {
+    usages.clear();
     if let (Some(seen), Some(score)) = (batch.column_by_name(SEEN), batch.column_by_name(SCORE)) {
         let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
         let both = seen.values().iter().zip(score.values());
-        lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
+        usages.extend(both.map(|(seen, score)| RowUsage { last_seen: *seen, score: *score }));
     }
 }
 

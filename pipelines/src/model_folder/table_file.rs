@@ -7,7 +7,7 @@ use arrow::array::Array;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
-use forebay_ps::{ExportBlock, Life, TableClient, TableConfig, group_of};
+use forebay_ps::{ExportBlock, RowUsage, TableClient, TableConfig, group_of};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Encoding;
@@ -55,12 +55,12 @@ pub(super) fn write(
 
 /// Takes the rows from row `at` on out of a page.
 fn split_off(page: &mut ExportBlock, at: usize, config: &TableConfig) -> ExportBlock {
-    let lives = if page.lives.is_empty() { Vec::new() } else { page.lives.split_off(at) };
+    let usages = if page.usages.is_empty() { Vec::new() } else { page.usages.split_off(at) };
     ExportBlock {
         keys: page.keys.split_off(at),
         weights: page.weights.split_off(at * config.row_dim()),
         state: page.state.split_off(at * config.state_dim()),
-        lives,
+        usages,
     }
 }
 
@@ -76,8 +76,8 @@ fn narrowed(page: ExportBlock, config: &TableConfig, group: &TableConfig) -> Exp
     }
     let weights = resized(&page.weights, config.row_dim(), group.row_dim());
     let state = resized(&page.state, config.state_dim(), group.state_dim());
-    let lives = if group.has_lifetime() { page.lives } else { Vec::new() };
-    ExportBlock { keys: page.keys, weights, state, lives }
+    let usages = if group.has_lifetime() { page.usages } else { Vec::new() };
+    ExportBlock { keys: page.keys, weights, state, usages }
 }
 
 /// Resizes rows of `from` floats to `to` floats: cuts them, or appends zeros.
@@ -140,13 +140,13 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
     if entry.absent.is_some() && entry.rows != Some(0) {
         return absent_file::read(folder, entry, table);
     }
-    read_pages(folder, entry, TableColumns::of(table.config(), state), async |keys, weights, state, lives| {
-        table.import_held(keys, weights, state, lives).await
+    read_pages(folder, entry, TableColumns::of(table.config(), state), async |keys, weights, state, usages| {
+        table.import_held(keys, weights, state, usages).await
     })
 }
 
 /// Calls `take` with the rows of a file, page by page: keys, `[keys × row dim]` weights, and of a file with state the state of their
-/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime. The rows of a group come padded to the width of the
+/// optimizers, `[keys × state dim]`, and their usages, if the table has a lifetime. The rows of a group come padded to the width of the
 /// table.
 ///
 /// # Errors
@@ -156,15 +156,15 @@ pub(crate) fn read_pages(
     folder: &OpenFolder,
     entry: &FileEntry,
     columns: TableColumns<'_>,
-    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault> + Send,
+    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[RowUsage]) -> Result<(), Fault> + Send,
 ) -> Result<(), Fault> {
     let config = columns.config;
     if entry.rows == Some(0) {
         return Ok(());
     }
     let name = folder.name(&entry.path);
-    let mut take = async |keys: &[u64], weights: &[f32], state: Option<&[f32]>, lives: &[Life]| {
-        let taken = take(keys, weights, state, lives).await;
+    let mut take = async |keys: &[u64], weights: &[f32], state: Option<&[f32]>, usages: &[RowUsage]| {
+        let taken = take(keys, weights, state, usages).await;
         taken.map_err(|fault| fault.context(format!("cannot take the rows of {name}")))
     };
     if !config.groups.is_empty() {
@@ -177,7 +177,7 @@ pub(crate) fn read_pages(
             let found = entry.group.as_deref().unwrap_or_default();
             return Err(Fault::user(format!("cannot read {name}: the manifest has no group `{found}`")));
         };
-        return read_file(folder, entry, columns.of_group(group), async |keys, weights, state, lives| {
+        return read_file(folder, entry, columns.of_group(group), async |keys, weights, state, usages| {
             if let Some(key) = keys.iter().find(|key| group_of(**key) != number) {
                 return Err(Fault::user(format!("cannot read {name}: key {key} is not of the group `{}`", group.name)));
             }
@@ -186,7 +186,7 @@ pub(crate) fn read_pages(
                 0 => vec![0.0; keys.len() * config.state_dim()],
                 dim => resized(state, dim, config.state_dim()),
             });
-            take(keys, &weights, state.as_deref(), lives).await
+            take(keys, &weights, state.as_deref(), usages).await
         });
     }
     read_file(folder, entry, columns, take)
@@ -197,7 +197,7 @@ fn read_file(
     folder: &OpenFolder,
     entry: &FileEntry,
     columns: TableColumns<'_>,
-    take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault> + Send,
+    take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[RowUsage]) -> Result<(), Fault> + Send,
 ) -> Result<(), Fault> {
     let name = folder.name(&entry.path);
     let input = folder.input(&entry.path)?;
@@ -216,7 +216,7 @@ async fn pages(
     input: Input,
     name: &str,
     columns: TableColumns<'_>,
-    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault>,
+    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[RowUsage]) -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
     let expected = columns.schema();
     let names: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
@@ -234,7 +234,7 @@ async fn pages(
             )));
         }
     }
-    let (mut weights, mut lives, mut rows) = (Vec::new(), Vec::new(), 0);
+    let (mut weights, mut usages, mut rows) = (Vec::new(), Vec::new(), 0);
     while let Some(page) = source.next().await? {
         let batch = page.batch;
         if batch.columns().iter().any(|column| column.null_count() > 0) {
@@ -242,8 +242,8 @@ async fn pages(
         }
         let read = columns.read_batch(&batch, &mut weights);
         read.map_err(|fault| fault.context(format!("cannot read {name}")))?;
-        table_columns::lives(&batch, &mut lives);
-        take(table_columns::keys(&batch), &weights, table_columns::state(&batch), &lives).await?;
+        table_columns::usages(&batch, &mut usages);
+        take(table_columns::keys(&batch), &weights, table_columns::state(&batch), &usages).await?;
         rows += batch.num_rows() as u64;
     }
     Ok(rows)

@@ -107,7 +107,7 @@ impl DeltaFolder {
         }
     }
 
-    /// Those of the folders whose manifests are to be read at this look: new ones first.
+    /// The folders whose manifests this look reads: new ones first.
     fn due(&mut self, names: BTreeSet<String>, is_local: bool) -> Vec<String> {
         let (mut due, mut read) = (Vec::new(), Vec::new());
         for name in names {

@@ -57,7 +57,7 @@ impl SplitBatch {
     /// Computes with the other threads until all rows are done. `logits` become `[n × t]`.
     ///
     /// # Errors
-    /// Those of [`DenseModel::predict`]. If a part failed, this thread computes all rows again, and says what is wrong with them.
+    /// Returns the error of [`DenseModel::predict`]. If a part failed, this thread computes all rows again to find what is wrong with them.
     pub(super) fn finish(&self, model: &mut dyn DenseModel, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         self.help(model);
         let mut computed = self.computed();

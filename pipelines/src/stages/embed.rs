@@ -51,7 +51,7 @@ impl Embed {
 
 /// A batch of a tower's columns as the model takes it: the slots of the other tower have no values, its dense features are 0.
 struct WholeBatch {
-    /// Of the model.
+    /// Slots and dense features of the model.
     slots: usize,
     dense: usize,
     inputs: TowerInputs,

@@ -13,7 +13,7 @@ use super::{TableClient, done};
 use crate::buffers::deal;
 use crate::endpoint::Endpoint;
 use crate::imported_rows::ImportedRows;
-use crate::lifetime::{Absent, Life};
+use crate::lifetime::{Absent, RowUsage};
 use crate::pending_import::PendingImport;
 use crate::shard::Call;
 
@@ -27,17 +27,17 @@ impl TableClient {
     /// A user fault, with nothing changed: a length that does not match, a value that training cannot reach (NaN,
     /// infinite, a negative sum of squares).
     pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
-        self.import_living(keys, weights, state, &[]).await
+        self.import_with_usages(keys, weights, state, &[]).await
     }
 
-    async fn import_living(
+    async fn import_with_usages(
         &self,
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), Fault> {
-        self.layout.check_import(keys, weights, state, lives)?;
+        self.layout.check_import(keys, weights, state, usages)?;
         let mut buffers = self.split(keys)?;
         buffers.deal(weights, self.layout.row_dim);
         let mut states = vec![Vec::new(); self.endpoints.len()];
@@ -46,37 +46,39 @@ impl TableClient {
         }
         let mut lives_of = vec![Vec::new(); self.endpoints.len()];
         match &mut lives_of[..] {
-            [only] => only.extend_from_slice(lives),
-            parts => lives.iter().zip(&buffers.endpoint_of).for_each(|(life, part)| parts[*part as usize].push(*life)),
+            [only] => only.extend_from_slice(usages),
+            parts => {
+                usages.iter().zip(&buffers.endpoint_of).for_each(|(usage, part)| parts[*part as usize].push(*usage))
+            }
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states.into_iter().zip(lives_of));
         let mut asked = Vec::with_capacity(self.endpoints.len());
-        for (endpoint, ((keys, weights), (states, lives))) in self.endpoints.iter().zip(parts) {
-            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states), lives }));
+        for (endpoint, ((keys, weights), (states, usages))) in self.endpoints.iter().zip(parts) {
+            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states), usages }));
         }
         done(&try_join_all(asked).await?)
     }
 
-    /// As [`import`](Self::import), with the lives of the rows (none, or one for each key), and only for rows whose shards this client
+    /// As [`import`](Self::import), with the usages of the rows (none, or one for each key), and only for rows whose shards this client
     /// reaches. Other rows are left out, so that one of several processes can read the rows of all and take its own.
     ///
     /// # Errors
-    /// As [`import`](Self::import). An internal fault: there are lives, and the shards are in other processes.
+    /// As [`import`](Self::import). An internal fault: there are usages, and the shards are in other processes.
     pub async fn import_held(
         &self,
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), Fault> {
         let held = self.route.held();
         if held == (0..self.route.shards()) {
-            return self.import_living(keys, weights, state, lives).await;
+            return self.import_with_usages(keys, weights, state, usages).await;
         }
-        self.layout.check_import(keys, weights, state, lives)?;
+        self.layout.check_import(keys, weights, state, usages)?;
         let (row_dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
         let (mut own_keys, mut own_weights, mut own_state) = (Vec::new(), Vec::new(), Vec::new());
-        let mut own_lives = Vec::new();
+        let mut own_usages = Vec::new();
         for (i, &key) in keys.iter().enumerate() {
             if held.contains(&self.route.shard(key)) {
                 own_keys.push(key);
@@ -84,10 +86,10 @@ impl TableClient {
                 if let Some(state) = state {
                     own_state.extend_from_slice(&state[i * state_dim..][..state_dim]);
                 }
-                own_lives.extend(lives.get(i));
+                own_usages.extend(usages.get(i));
             }
         }
-        self.import_living(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_lives).await
+        self.import_with_usages(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_usages).await
     }
 
     /// Removes the rows of these keys and sets the counts of their pushes, for the keys whose shards this client reaches.
@@ -112,13 +114,13 @@ impl TableClient {
     /// # Errors
     /// As [`import_held`](Self::import_held).
     pub async fn begin_import(&self, rows: ImportedRows) -> Result<PendingImport, Fault> {
-        let ImportedRows { keys, weights, state, lives } = &rows;
+        let ImportedRows { keys, weights, state, usages } = &rows;
         let own_actors = self.endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Shard(_)));
         if !own_actors || !self.layout.groups.is_empty() || u32::try_from(keys.len()).is_err() {
-            self.import_held(keys, weights, state.as_deref(), lives).await?;
+            self.import_held(keys, weights, state.as_deref(), usages).await?;
             return Ok(PendingImport(Vec::new()));
         }
-        self.layout.check_import(keys, weights, state.as_deref(), lives)?;
+        self.layout.check_import(keys, weights, state.as_deref(), usages)?;
         let (parts, rows) = (self.parts_of(keys), Arc::new(rows));
         let calls = parts.into_iter().map(|(endpoint, own)| {
             let rows = Arc::clone(&rows);

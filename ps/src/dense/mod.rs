@@ -30,7 +30,7 @@ use block::{pulled, pushed};
 pub use partition::blocks;
 use partition::check_finite;
 pub use service::DenseService;
-use service::{AcknowledgeBefore, HeldBlock, Ticket, WhatOfIt};
+use service::{AcknowledgeDense, DenseExport, ExportRequest, HeldBlock};
 
 enum Endpoint {
     Local(DenseBlock),
@@ -210,7 +210,7 @@ impl Endpoint {
             Self::Local(block) => return block.save().await,
             Self::Remote { ps, .. } => ps,
         };
-        let ticket = serde_json::to_vec(&Ticket { dense: WhatOfIt::State })
+        let ticket = serde_json::to_vec(&ExportRequest { dense: DenseExport::State })
             .map_err(|e| Fault::internal("cannot encode a ticket as JSON").because(e))?;
         let ask = {
             let ps = ps.clone();
@@ -222,7 +222,7 @@ impl Endpoint {
     async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
         match self {
             Self::Local(block) => block.acknowledge_before(series).await,
-            Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeBefore { before: series }).await,
+            Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeDense { before: series }).await,
         }
     }
 

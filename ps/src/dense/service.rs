@@ -35,23 +35,25 @@ pub(super) struct HeldBlock {
     pub(super) len: usize,
 }
 
-/// The body of `acknowledge`.
+/// The body of `dense.acknowledge`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AcknowledgeBefore {
+pub(super) struct AcknowledgeDense {
     pub(super) before: u64,
 }
 
-/// The ticket of what a block saves.
+/// The ticket of an export of the dense block.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Ticket {
-    pub(super) dense: WhatOfIt,
+pub(super) struct ExportRequest {
+    pub(super) dense: DenseExport,
 }
 
+/// What of the dense block is exported.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum WhatOfIt {
+pub(super) enum DenseExport {
+    /// All that later steps depend on.
     State,
 }
 
@@ -137,7 +139,7 @@ impl Handler for DenseService {
             "config" => serde_json::to_vec(&self.held),
             "acknowledge" => {
                 check_member(caller)?;
-                let acknowledge: AcknowledgeBefore =
+                let acknowledge: AcknowledgeDense =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
                 serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
             }
@@ -184,7 +186,7 @@ impl Handler for DenseService {
     }
 
     async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {
-        let Ticket { dense: WhatOfIt::State } = serde_json::from_slice(&ticket)
+        let ExportRequest { dense: DenseExport::State } = serde_json::from_slice(&ticket)
             .map_err(|e| Fault::user("`dense` has the ticket {\"dense\": \"state\"} alone").because(e))?;
         for NamedValues { name, values } in self.block.save().await? {
             outgoing.send(Message { batch: Some(value_column(values)?), metadata: name.into() }).await?;

@@ -39,7 +39,7 @@ pub(crate) struct Moments {
 }
 
 impl Moments {
-    /// Of a step, from 1.
+    /// The factors of a step, from 1.
     pub(crate) fn at(lr: LearningRate, beta1: f32, beta2: f32, eps: f32, step: u64) -> Moments {
         Moments { rate: rate(lr, beta1, beta2, step), new_share1: new_share(beta1), new_share2: new_share(beta2), eps }
     }

@@ -15,12 +15,12 @@ use super::metadata::{Answer, Header, Tail};
 use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::reply_times::{PsReplies, ReplyTimes};
-use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
+use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
 use super::wire::{Shape, Wire};
 use crate::exactly_once::PushAnswer;
-use crate::lifetime::{Absent, Life};
+use crate::lifetime::{Absent, RowUsage};
 use crate::push::Stamp;
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
@@ -93,7 +93,9 @@ impl Process {
         let table = || self.layout.table.clone();
         match call {
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
-            Call::Import { keys, weights, state, lives } if lives.is_empty() => self.import(keys, weights, state).await,
+            Call::Import { keys, weights, state, usages } if usages.is_empty() => {
+                self.import(keys, weights, state).await
+            }
             Call::Import { .. } | Call::ImportShared { .. } | Call::ImportAbsent { .. } | Call::ExpectRows { .. } => {
                 Err(Fault::internal(
                     "rows of a checkpoint were to be sent to another process, which reads them by itself",
@@ -105,7 +107,7 @@ impl Process {
                 Ok(Reply::Stats(stats.shards))
             }
             Call::AcknowledgeBefore { before } => {
-                let body = AcknowledgeBefore { table: table(), before };
+                let body = AcknowledgeTable { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)
             }
             Call::BeginSnapshot { .. }
@@ -243,7 +245,9 @@ async fn exported(peer: Peer, layout: Arc<Layout>, ticket: Vec<u8>) -> Result<Ex
         }
         if columns.column_by_name("seen").is_some() {
             let (seen, score) = (plain::<UInt32Type>(&columns, "seen")?, plain::<Float32Type>(&columns, "score")?);
-            block.lives.extend(seen.iter().zip(score).map(|(seen, score)| Life { seen: *seen, score: *score }));
+            block
+                .usages
+                .extend(seen.iter().zip(score).map(|(seen, score)| RowUsage { last_seen: *seen, score: *score }));
         }
     }
     Ok(block)

@@ -11,10 +11,10 @@ pub(super) struct TableName {
     pub(super) table: String,
 }
 
-/// The body of `acknowledge`.
+/// The body of `table.acknowledge`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct AcknowledgeBefore {
+pub(super) struct AcknowledgeTable {
     pub(super) table: String,
     pub(super) before: u64,
 }

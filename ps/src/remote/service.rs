@@ -27,7 +27,7 @@ use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answ
 use serde::Deserialize;
 
 use super::request_handler::{Kind, RequestHandler};
-use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
+use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
 use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
@@ -93,7 +93,7 @@ impl Handler for TableService {
             }
             "acknowledge" => {
                 check_member(caller)?;
-                let acknowledge: AcknowledgeBefore = json(&body, "an action")?;
+                let acknowledge: AcknowledgeTable = json(&body, "an action")?;
                 serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
             other => {
@@ -224,8 +224,8 @@ fn export_batch(table: &TableClient, block: ExportBlock) -> Result<RecordBatch, 
         columns.push(rows_column::<Float32Type>(block.state, table.state_dim())?);
     }
     if table.config().has_lifetime() {
-        columns.push(Arc::new(UInt32Array::from_iter_values(block.lives.iter().map(|life| life.seen))));
-        columns.push(Arc::new(Float32Array::from_iter_values(block.lives.iter().map(|life| life.score))));
+        columns.push(Arc::new(UInt32Array::from_iter_values(block.usages.iter().map(|usage| usage.last_seen))));
+        columns.push(Arc::new(Float32Array::from_iter_values(block.usages.iter().map(|usage| usage.score))));
     }
     batch(export_schema(table).fields().iter().map(|field| field.as_ref().clone()).collect(), columns)
 }

@@ -7,10 +7,10 @@ use super::bits::Bits;
 use super::export_block::ExportBlock;
 use super::index::Index;
 use super::layout::Layout;
-use super::lives::Lives;
 use super::row_keys::RowKeys;
+use super::row_usages::RowUsages;
 use super::saved_rows::SavedRows;
-use crate::lifetime::Life;
+use crate::lifetime::RowUsage;
 
 /// The rows that a snapshot gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,37 +57,37 @@ struct Open {
     page: Vec<u32>,
 }
 
-/// Floats that are saved of a row beside its weights and state: its key and its life.
-const LIFE_WORDS: usize = 4;
+/// Floats that are saved of a row beside its weights and state: its key and its usage.
+const USAGE_WORDS: usize = 4;
 
-fn life_words(lives: &Lives, row: u32) -> [f32; LIFE_WORDS] {
-    let (key, Life { seen, score }) = (lives.key(row), lives.life(row));
+fn usage_words(usages: &RowUsages, row: u32) -> [f32; USAGE_WORDS] {
+    let (key, RowUsage { last_seen: seen, score }) = (usages.key(row), usages.usage(row));
     [f32::from_bits(key as u32), f32::from_bits((key >> 32) as u32), f32::from_bits(seen), score]
 }
 
-fn of_life_words(words: &[f32]) -> (u64, Life) {
+fn of_usage_words(words: &[f32]) -> (u64, RowUsage) {
     let key = u64::from(words[0].to_bits()) | u64::from(words[1].to_bits()) << 32;
-    (key, Life { seen: words[2].to_bits(), score: words[3] })
+    (key, RowUsage { last_seen: words[2].to_bits(), score: words[3] })
 }
 
 impl Snapshots {
     /// For a table that has `rows` rows and no snapshot so far.
-    pub(super) fn new(rows: usize, lives: Option<&Lives>) -> Self {
-        let keys = lives.is_none().then(|| RowKeys::new(rows));
+    pub(super) fn new(rows: usize, usages: Option<&RowUsages>) -> Self {
+        let keys = usages.is_none().then(|| RowKeys::new(rows));
         Self { keys, changed: Bits::ones(rows), new: Bits::ones(rows), removed: Vec::new(), open: None }
     }
 
     /// To be called before rows of the table change. Rows may repeat.
     #[inline(never)]
-    pub(super) fn before_changes(&mut self, rows: &[u32], table: &Arena, lives: Option<&Lives>) {
+    pub(super) fn before_changes(&mut self, rows: &[u32], table: &Arena, usages: Option<&RowUsages>) {
         for row in rows {
             // A row that has changed since the open snapshot began was saved then, if the snapshot needs it.
             if !self.changed.set(*row)
                 && let Some(open) = &mut self.open
                 && open.unchanged.take(*row)
             {
-                match lives {
-                    Some(lives) => open.saved.save(*row, table.row(*row), &life_words(lives, *row)),
+                match usages {
+                    Some(usages) => open.saved.save(*row, table.row(*row), &usage_words(usages, *row)),
                     None => open.saved.save(*row, table.row(*row), &[]),
                 }
             }
@@ -121,7 +121,7 @@ impl Snapshots {
         kind: SnapshotKind,
         rows: usize,
         words: usize,
-        lives: Option<&Lives>,
+        usages: Option<&RowUsages>,
     ) -> Option<u64> {
         if self.open.is_some() {
             return None;
@@ -133,11 +133,11 @@ impl Snapshots {
             SnapshotKind::Full => (Bits::ones(rows), Some(changed), removed.len()),
             SnapshotKind::Changes => (changed, None, 0),
         };
-        if let Some(lives) = lives {
-            wanted.keep_only(lives.alive());
+        if let Some(usages) = usages {
+            wanted.keep_only(usages.alive());
         }
         let (unchanged, left) = (wanted.clone(), wanted.count());
-        let words = words + if lives.is_some() { LIFE_WORDS } else { 0 };
+        let words = words + if usages.is_some() { USAGE_WORDS } else { 0 };
         let (saved, page) = (SavedRows::new(rows, words), Vec::new());
         let rows = wanted;
         self.open = Some(Open {
@@ -180,10 +180,10 @@ impl Snapshots {
         at_most: usize,
         layout: &Layout,
         table: &Arena,
-        lives: Option<&Lives>,
+        usages: Option<&RowUsages>,
     ) -> ExportBlock {
         let Some(open) = &mut self.open else { return ExportBlock::default() };
-        open.page(at_most, layout, self.keys.as_ref(), table, lives)
+        open.page(at_most, layout, self.keys.as_ref(), table, usages)
     }
 
     /// Ends the open snapshot.
@@ -218,7 +218,7 @@ impl Open {
         layout: &Layout,
         keys: Option<&RowKeys>,
         table: &Arena,
-        lives: Option<&Lives>,
+        usages: Option<&RowUsages>,
     ) -> ExportBlock {
         self.next = self.rows.list(self.next, at_most, &mut self.page);
         let (dim, words, state_dim) = (layout.row_dim, layout.weight_words, layout.state_dim);
@@ -226,7 +226,7 @@ impl Open {
             keys: Vec::with_capacity(self.page.len()),
             weights: vec![0.0; self.page.len() * dim],
             state: Vec::with_capacity(self.page.len() * state_dim),
-            lives: Vec::new(),
+            usages: Vec::new(),
         };
         let mut saved = self.saved.reader();
         for (row, weights) in self.page.iter().zip(block.weights.chunks_exact_mut(dim)) {
@@ -237,18 +237,18 @@ impl Open {
             };
             layout.read_weights(data, weights);
             block.state.extend_from_slice(&data[words..][..state_dim]);
-            block.keys.push(match (keys, lives) {
+            block.keys.push(match (keys, usages) {
                 (Some(keys), _) => keys.get(*row),
-                (None, Some(lives)) => {
+                (None, Some(usages)) => {
                     // A place that changed may have another key by now.
-                    let (key, life) = match stands {
-                        true => (lives.key(*row), lives.life(*row)),
-                        false => of_life_words(&data[words + state_dim..]),
+                    let (key, usage) = match stands {
+                        true => (usages.key(*row), usages.usage(*row)),
+                        false => of_usage_words(&data[words + state_dim..]),
                     };
-                    block.lives.push(life);
+                    block.usages.push(usage);
                     key
                 }
-                (None, None) => unreachable!("a table knows its keys by a list or by their lives"),
+                (None, None) => unreachable!("a table knows its keys by a list or by their usages"),
             });
         }
         self.saved.free_before(self.next);

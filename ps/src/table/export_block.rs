@@ -1,6 +1,6 @@
 //! Rows on their way out of a table.
 
-use crate::lifetime::Life;
+use crate::lifetime::RowUsage;
 
 /// Rows of a table: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -12,5 +12,5 @@ pub struct ExportBlock {
     /// `[keys x state_dim]`, part after part (see [`Optimizer::state_per_weight`](crate::Optimizer::state_per_weight)).
     pub state: Vec<f32>,
     /// One per row of a table with a lifetime; otherwise empty.
-    pub lives: Vec<Life>,
+    pub usages: Vec<RowUsage>,
 }

@@ -8,11 +8,11 @@ use super::{ExportBlock, Layout, SnapshotKind, Table};
 use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::groups::{group_of, runs};
-use crate::lifetime::{Absent, Life};
+use crate::lifetime::{Absent, RowUsage};
 use crate::stats::ShardStats;
 
-/// The life that is reported for a row of a group without a lifetime, if another group has one.
-const UNSEEN: Life = Life { seen: 0, score: 1.0 };
+/// The usage that is reported for a row of a group without a lifetime, if another group has one.
+const UNSEEN: RowUsage = RowUsage { last_seen: 0, score: 1.0 };
 
 impl Table {
     /// The groups of a table that has any; otherwise none.
@@ -111,7 +111,7 @@ impl Table {
         let (mut from, mut result) = (0, Ok(()));
         for (group, table) in self.groups.iter_mut().enumerate() {
             let to = from + keys[from..].partition_point(|key| group_of(*key) == group);
-            if to > from || table.lives.is_some() {
+            if to > from || table.usages.is_some() {
                 cut(&grads[from * dim..to * dim], dim, &mut narrow, table.row_dim());
                 result = table.push_checked(&keys[from..to], &narrow, step);
             }
@@ -126,11 +126,11 @@ impl Table {
 
     /// Rows are numbered group after group. So no row may be added or removed between the first page and the last.
     pub(super) fn export_grouped(&mut self, from: usize, at_most: usize) -> ExportBlock {
-        let (mut first, any_lives) = (0, self.has_lives());
+        let (mut first, any_usages) = (0, self.has_usages());
         for table in &mut self.groups {
             let rows = table.rows();
             if from < first + rows {
-                return padded(&self.layout, &table.layout.clone(), table.export(from - first, at_most), any_lives);
+                return padded(&self.layout, &table.layout.clone(), table.export(from - first, at_most), any_usages);
             }
             first += rows;
         }
@@ -142,7 +142,7 @@ impl Table {
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), TableError> {
         let (dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
         let (mut narrow, mut narrow_state) = (Vec::new(), Vec::new());
@@ -156,8 +156,8 @@ impl Table {
                     table.state_dim(),
                 );
             }
-            let lives = if lives.is_empty() || table.lives.is_none() { &[] } else { &lives[run] };
-            table.import_checked(keys, &narrow, state.map(|_| narrow_state.as_slice()), lives)
+            let usages = if usages.is_empty() || table.usages.is_none() { &[] } else { &usages[run] };
+            table.import_checked(keys, &narrow, state.map(|_| narrow_state.as_slice()), usages)
         })
     }
 
@@ -188,9 +188,9 @@ impl Table {
     }
 
     pub(super) fn snapshot_page_grouped(&mut self, at_most: usize) -> ExportBlock {
-        let any_lives = self.has_lives();
+        let any_usages = self.has_usages();
         match self.groups.iter_mut().find(|table| table.snapshot_rows_left().is_some_and(|left| left > 0)) {
-            Some(table) => padded(&self.layout, &table.layout.clone(), table.snapshot_page(at_most), any_lives),
+            Some(table) => padded(&self.layout, &table.layout.clone(), table.snapshot_page(at_most), any_usages),
             None => ExportBlock::default(),
         }
     }
@@ -242,8 +242,8 @@ impl Table {
     }
 
     /// Whether any group has a lifetime.
-    fn has_lives(&self) -> bool {
-        self.groups.iter().any(|table| table.lives.is_some())
+    fn has_usages(&self) -> bool {
+        self.groups.iter().any(|table| table.usages.is_some())
     }
 }
 
@@ -279,16 +279,16 @@ fn by_group(keys: &[u64], grads: &[f32], dim: usize) -> (Vec<u64>, Vec<f32>) {
 }
 
 /// A page of a group as one of the whole table.
-fn padded(wide: &Layout, narrow: &Layout, page: ExportBlock, any_lives: bool) -> ExportBlock {
-    let ExportBlock { keys, weights, state, mut lives } = page;
+fn padded(wide: &Layout, narrow: &Layout, page: ExportBlock, any_usages: bool) -> ExportBlock {
+    let ExportBlock { keys, weights, state, mut usages } = page;
     let mut all = vec![0.0; keys.len() * wide.row_dim];
     widen(&weights, narrow.row_dim, &mut all, wide.row_dim);
     let mut all_state = vec![0.0; keys.len() * wide.state_dim];
     if narrow.state_dim > 0 {
         widen(&state, narrow.state_dim, &mut all_state, wide.state_dim);
     }
-    if any_lives {
-        lives.resize(keys.len(), UNSEEN);
+    if any_usages {
+        usages.resize(keys.len(), UNSEEN);
     }
-    ExportBlock { keys, weights: all, state: all_state, lives }
+    ExportBlock { keys, weights: all, state: all_state, usages }
 }

@@ -3,10 +3,10 @@
 use super::Table;
 use super::index::Entry;
 use crate::error::TableError;
-use crate::lifetime::Life;
+use crate::lifetime::RowUsage;
 
-/// The life of a row that comes without one.
-const UNSEEN: Life = Life { seen: 0, score: 1.0 };
+/// The usage of a row that comes without one.
+const UNSEEN: RowUsage = RowUsage { last_seen: 0, score: 1.0 };
 
 /// Keys whose slots of the index are fetched at once.
 const CHUNK: usize = 32;
@@ -20,33 +20,33 @@ impl Table {
     /// has the same parts and storage. In a table with a lifetime the rows count as seen before the first step, and none is
     /// removed before the next push, however many they are.
     pub fn import(&mut self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
-        self.import_living(keys, weights, state, &[])
+        self.import_with_usages(keys, weights, state, &[])
     }
 
-    /// As [`import`](Self::import), with the lives of the rows: none, or one for each key.
-    pub fn import_living(
+    /// As [`import`](Self::import), with the usages of the rows: none, or one for each key.
+    pub fn import_with_usages(
         &mut self,
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), TableError> {
-        self.layout.check_import(keys, weights, state, lives)?;
-        self.import_checked(keys, weights, state, lives)
+        self.layout.check_import(keys, weights, state, usages)?;
+        self.import_checked(keys, weights, state, usages)
     }
 
-    /// [`import_living`](Self::import_living) of what [`Layout::check_import`](super::Layout::check_import) has seen already.
+    /// [`import_with_usages`](Self::import_with_usages) of what [`Layout::check_import`](super::Layout::check_import) has seen already.
     pub(crate) fn import_checked(
         &mut self,
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
     ) -> Result<(), TableError> {
         if self.is_grouped() {
-            return self.import_grouped(keys, weights, state, lives);
+            return self.import_grouped(keys, weights, state, usages);
         }
-        self.import_at(keys, weights, state, lives, 0..keys.len())
+        self.import_at(keys, weights, state, usages, 0..keys.len())
     }
 
     /// As [`import_checked`](Self::import_checked), of the rows at the places `own` alone; `None`: of all. Not for a table with groups.
@@ -55,12 +55,12 @@ impl Table {
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
         own: Option<&[u32]>,
     ) -> Result<(), TableError> {
         match own {
-            None => self.import_checked(keys, weights, state, lives),
-            Some(own) => self.import_at(keys, weights, state, lives, own.iter().map(|at| *at as usize)),
+            None => self.import_checked(keys, weights, state, usages),
+            Some(own) => self.import_at(keys, weights, state, usages, own.iter().map(|at| *at as usize)),
         }
     }
 
@@ -69,7 +69,7 @@ impl Table {
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
-        lives: &[Life],
+        usages: &[RowUsage],
         mut places: impl Iterator<Item = usize>,
     ) -> Result<(), TableError> {
         let (dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
@@ -86,7 +86,7 @@ impl Table {
             }
             for &at in &chunk[..filled] {
                 let state = state.map(|state| &state[at * state_dim..][..state_dim]);
-                self.import_row(keys[at], &weights[at * dim..][..dim], state, lives.get(at))?;
+                self.import_row(keys[at], &weights[at * dim..][..dim], state, usages.get(at))?;
             }
         }
     }
@@ -103,19 +103,19 @@ impl Table {
         key: u64,
         weights: &[f32],
         state: Option<&[f32]>,
-        life: Option<&Life>,
+        usage: Option<&RowUsage>,
     ) -> Result<(), TableError> {
         let hash = self.index.hash(key);
         let row = match self.index.entry(hash, key) {
             Entry::Found(row) => row,
             // The weights that a new row would have are not computed.
-            Entry::Vacant(_) if self.lives.is_some() => self.add_living_row(hash, key, UNSEEN)?,
+            Entry::Vacant(_) if self.usages.is_some() => self.add_row_with_usage(hash, key, UNSEEN)?,
             Entry::Vacant(_) => self.add_row(hash, key)?,
         };
         self.before_changes(&[row]);
-        let Self { layout, arena, scratch, stats, lives, .. } = self;
-        if let Some(lives) = lives {
-            lives.set(row, *life.unwrap_or(&UNSEEN));
+        let Self { layout, arena, scratch, stats, usages, .. } = self;
+        if let Some(usages) = usages {
+            usages.set(row, *usage.unwrap_or(&UNSEEN));
         }
         let row_data = arena.row_mut(row);
         stats.saturated += layout.set_weights(row_data, weights, scratch);

@@ -177,12 +177,12 @@ impl TableConfig {
     pub fn most_bytes_per_row(&self) -> u64 {
         // An index that has just grown is a third full.
         const INDEX: usize = 48;
-        let lives = if self.lifetime.is_unlimited() { 0 } else { 24 };
+        let usages = if self.lifetime.is_unlimited() { 0 } else { 24 };
         let waiting = match self.lifetime.admission {
             Some(Admission::Count(_)) => 4 + 24 + INDEX,
             _ => 0,
         };
-        (Layout::new(self).stride * 4 + INDEX + lives + waiting) as u64
+        (Layout::new(self).stride * 4 + INDEX + usages + waiting) as u64
     }
 }
 

@@ -3,7 +3,7 @@
 //! There are no locks: the shard that owns the table is the only one to call it.
 //!
 //! This file has construction, exports and new rows. Pulls and pushes are in `pass.rs`, imports in `import.rs`, snapshots of
-//! one moment in `snapshot.rs`. What happens to keys and rows of a table with a lifetime is in `living.rs`.
+//! one moment in `snapshot.rs`. What happens to keys and rows of a table with a lifetime is in `with_lifetime.rs`.
 
 mod arena;
 mod bits;
@@ -17,16 +17,16 @@ mod import;
 mod index;
 pub(crate) mod int8;
 mod layout;
-mod lives;
-mod living;
 mod part;
 mod pass;
 mod read_only;
 mod recent;
 mod row_keys;
+mod row_usages;
 mod saved_rows;
 mod slots;
 mod snapshot;
+mod with_lifetime;
 
 use crate::config::{Init, PartConfig, TableConfig};
 use crate::error::TableError;
@@ -40,9 +40,9 @@ use copy_on_write::Snapshots;
 pub use export_block::ExportBlock;
 use index::{Entry, Index};
 pub(crate) use layout::Layout;
-use lives::Lives;
 pub(crate) use part::Part;
 use recent::Recent;
+use row_usages::RowUsages;
 
 /// The rows of one shard, owned and single-threaded.
 ///
@@ -74,7 +74,7 @@ pub struct Table {
     stats: ShardStats,
     admission: Option<Admission>,
     /// With a lifetime.
-    lives: Option<Box<Lives>>,
+    usages: Option<Box<RowUsages>>,
     /// With admission by count: a row of one weight for each key that is counted, or one for each block of a filter.
     waiting: Option<Box<Table>>,
     /// With admission by count in a filter, whose blocks are in `waiting`.
@@ -105,7 +105,7 @@ impl Table {
             snapshots: None,
             stats: ShardStats::default(),
             admission: lifetime.admission,
-            lives: (!lifetime.is_unlimited()).then(|| Box::new(Lives::new(lifetime.eviction.unwrap_or_default()))),
+            usages: (!lifetime.is_unlimited()).then(|| Box::new(RowUsages::new(lifetime.eviction.unwrap_or_default()))),
             waiting: Self::of_counts(&TableConfig { lifetime, ..config.clone() })?.map(Box::new),
             bloom: match lifetime.admission {
                 Some(Admission::Bloom(rules)) => Some(Box::new(Bloom::new(rules, layout.seed))),
@@ -135,7 +135,7 @@ impl Table {
         let lifetime = Lifetime { admission: None, eviction };
         let mut table = Self::new(&TableConfig { lifetime, ..TableConfig::new(&config.name, config.seed, parts) })?;
         if dim == 1 {
-            table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
+            table.usages.get_or_insert_with(|| Box::new(RowUsages::new(Eviction::default())));
         }
         Ok(Some(table))
     }
@@ -161,7 +161,7 @@ impl Table {
         if self.is_grouped() {
             return self.groups.iter().map(Table::rows).sum();
         }
-        self.lives.as_ref().map_or(self.arena.rows(), |lives| lives.rows())
+        self.usages.as_ref().map_or(self.arena.rows(), |usages| usages.rows())
     }
 
     /// Up to `at_most` rows from row number `from` on; an empty block means that there are no more.
@@ -174,8 +174,8 @@ impl Table {
         if self.is_grouped() {
             return self.export_grouped(from, at_most);
         }
-        if self.lives.is_some() {
-            return self.export_living(from, at_most);
+        if self.usages.is_some() {
+            return self.export_with_usages(from, at_most);
         }
         let rows = self.arena.rows();
         let to = from.saturating_add(at_most).min(rows);
@@ -195,7 +195,7 @@ impl Table {
             keys: self.order[from..to].to_vec(),
             weights: vec![0.0; (to - from) * dim],
             state: Vec::with_capacity((to - from) * self.layout.state_dim),
-            lives: Vec::new(),
+            usages: Vec::new(),
         };
         for (row, out) in (from..to).zip(block.weights.chunks_exact_mut(dim)) {
             let row = self.arena.row(row as u32);
@@ -208,17 +208,17 @@ impl Table {
         block
     }
 
-    fn export_living(&mut self, from: usize, at_most: usize) -> ExportBlock {
-        let Self { lives: Some(lives), layout, arena, .. } = self else { return ExportBlock::default() };
+    fn export_with_usages(&mut self, from: usize, at_most: usize) -> ExportBlock {
+        let Self { usages: Some(usages), layout, arena, .. } = self else { return ExportBlock::default() };
         let (mut rows, mut block) = (Vec::new(), ExportBlock::default());
-        lives.alive().list(lives.alive().nth(from), at_most, &mut rows);
+        usages.alive().list(usages.alive().nth(from), at_most, &mut rows);
         block.weights.resize(rows.len() * layout.row_dim, 0.0);
         for (row, out) in rows.iter().zip(block.weights.chunks_exact_mut(layout.row_dim)) {
             let data = arena.row(*row);
             layout.read_weights(data, out);
             block.state.extend_from_slice(&data[layout.weight_words..][..layout.state_dim]);
-            block.keys.push(lives.key(*row));
-            block.lives.push(lives.life(*row));
+            block.keys.push(usages.key(*row));
+            block.usages.push(usages.usage(*row));
         }
         block
     }
@@ -226,10 +226,10 @@ impl Table {
     /// Bytes taken from the system.
     fn bytes(&self) -> usize {
         let snapshots = self.snapshots.as_ref().map_or(0, |snapshots| snapshots.bytes());
-        let lives = self.lives.as_ref().map_or(0, |lives| lives.bytes());
+        let usages = self.usages.as_ref().map_or(0, |usages| usages.bytes());
         let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes());
         let order = self.order.capacity() * 8;
-        self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots + lives + waiting
+        self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots + usages + waiting
     }
 
     /// What the table holds and has done.
@@ -302,7 +302,7 @@ impl Table {
     #[inline(always)]
     fn before_changes(&mut self, rows: &[u32]) {
         if let Some(snapshots) = &mut self.snapshots {
-            snapshots.before_changes(rows, &self.arena, self.lives.as_deref());
+            snapshots.before_changes(rows, &self.arena, self.usages.as_deref());
         }
     }
 

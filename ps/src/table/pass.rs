@@ -26,8 +26,8 @@ impl Table {
         }
         rows.resize(keys.len() * self.layout.row_dim, 0.0);
         self.stats.pulls += keys.len() as u64;
-        if self.lives.is_some() {
-            self.pull_living(keys, rows);
+        if self.usages.is_some() {
+            self.pull_with_lifetime(keys, rows);
             return Ok(());
         }
         let mut known = self.recent.oldest(keys);
@@ -66,8 +66,8 @@ impl Table {
         }
         self.stats.pushes += keys.len() as u64;
         let updates = self.begin_step(step);
-        let result = if self.lives.is_some() {
-            self.push_living(keys, grads, step, &updates)
+        let result = if self.usages.is_some() {
+            self.push_with_lifetime(keys, grads, step, &updates)
         } else if let Some(rows) = self.recent.take(keys) {
             dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
             self.recent.give_back(rows);

@@ -14,7 +14,7 @@
 use super::Table;
 use super::copy_on_write::{SnapshotKind, Snapshots};
 use super::export_block::ExportBlock;
-use super::living::counts;
+use super::with_lifetime::counts;
 use crate::error::TableError;
 use crate::lifetime::Absent;
 
@@ -35,11 +35,11 @@ impl Table {
         if self.is_grouped() {
             return self.begin_snapshot_grouped(kind);
         }
-        let (rows, lives) = (self.arena.rows(), self.lives.as_deref());
-        let snapshots = self.snapshots.get_or_insert_with(|| Box::new(Snapshots::new(rows, lives)));
+        let (rows, usages) = (self.arena.rows(), self.usages.as_deref());
+        let snapshots = self.snapshots.get_or_insert_with(|| Box::new(Snapshots::new(rows, usages)));
         let words = self.layout.weight_words + self.layout.state_dim;
         let open = || TableError::SnapshotOpen { table: self.layout.table.clone() };
-        let begun = snapshots.begin(kind, rows, words, lives).ok_or_else(open)?;
+        let begun = snapshots.begin(kind, rows, words, usages).ok_or_else(open)?;
         if let Some(waiting) = &mut self.waiting {
             waiting.begin_snapshot(kind)?;
         }
@@ -56,10 +56,10 @@ impl Table {
             return self.snapshot_page_grouped(at_most);
         }
         while !self.list_keys_slice() {}
-        let Self { layout, arena, snapshots, lives, .. } = self;
+        let Self { layout, arena, snapshots, usages, .. } = self;
         let Some(snapshots) = snapshots else { return ExportBlock::default() };
         let most = (PAGE_WORDS / (layout.row_dim + layout.state_dim)).max(1);
-        snapshots.page(at_most.clamp(1, most), layout, arena, lives.as_deref())
+        snapshots.page(at_most.clamp(1, most), layout, arena, usages.as_deref())
     }
 
     /// The next keys without a row of the open snapshot, at most `at_most` (at least 1); an empty list after the last. In a snapshot of

@@ -62,7 +62,7 @@ impl Node {
     /// Binds this thread to the cores of the node, runs `start`, and restores the earlier binding. What `start` starts inherits the cores.
     ///
     /// # Errors
-    /// That of the kernel; `start` has not run.
+    /// Returns the error of the kernel if it refuses a binding: the first, before `start` runs, or the restored one, after it.
     pub(super) fn bound<T>(&self, start: impl FnOnce() -> T) -> io::Result<T> {
         let before = sched_getaffinity(None)?;
         sched_setaffinity(None, &self.cores)?;

@@ -72,12 +72,12 @@ pub(super) struct Buffers {
     weight: FirstWeight,
     /// `[rows x outputs]`: the term of the first layer that a row's elements share.
     shared: Vec<f32>,
-    /// Of a block: `[elements x 2 dim]`.
+    /// For a block: `[elements x 2 dim]`.
     input: Vec<f32>,
-    /// Of a block: the activations of each hidden layer.
+    /// For a block: the activations of each hidden layer.
     acts: Vec<Vec<f32>>,
     kept: Vec<Kept>,
-    /// Of a block: `[elements]`.
+    /// For a block: `[elements]`.
     scores: Vec<f32>,
     /// Gradients by the buffers with these names.
     by_scores: Vec<f32>,

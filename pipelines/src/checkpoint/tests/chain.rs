@@ -46,8 +46,8 @@ impl Contents {
     }
 }
 
-/// With `lives`, keys wait for admission, and rows age and are removed.
-pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
+/// With `with_lifetime`, keys wait for admission, and rows age and are removed.
+pub(in crate::checkpoint) fn config(with_lifetime: bool) -> TableConfig {
     let part = |name, dim, optimizer| PartConfig::new(name, dim, optimizer, Init::Zeros);
     let parts = vec![
         part("linear", 1, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }),
@@ -55,7 +55,7 @@ pub(in crate::checkpoint) fn config(lives: bool) -> TableConfig {
     ];
     let eviction = Eviction { unseen_steps: Some(2), ..Eviction::default() };
     let rules = Lifetime { admission: Some(Admission::Count(2)), eviction: Some(eviction) };
-    let lifetime = if lives { rules } else { Lifetime::default() };
+    let lifetime = if with_lifetime { rules } else { Lifetime::default() };
     TableConfig { lifetime, ..TableConfig::new("t", 3, parts) }
 }
 
@@ -75,18 +75,18 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn new(folder: &Path, lives: bool) -> Self {
-        Self::within(CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap(), lives)
+    pub(super) fn new(folder: &Path, with_lifetime: bool) -> Self {
+        Self::within(CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap(), with_lifetime)
     }
 
-    pub(super) fn within(folder: CheckpointFolder, lives: bool) -> Self {
-        Self::started(folder, lives, START)
+    pub(super) fn within(folder: CheckpointFolder, with_lifetime: bool) -> Self {
+        Self::started(folder, with_lifetime, START)
     }
 
     /// One start of the run.
-    pub(super) fn started(folder: CheckpointFolder, lives: bool, start: u64) -> Self {
+    pub(super) fn started(folder: CheckpointFolder, with_lifetime: bool, start: u64) -> Self {
         let host = Host::start("test").unwrap();
-        let table = start_table(&host, config(lives), 2).unwrap();
+        let table = start_table(&host, config(with_lifetime), 2).unwrap();
         let mut job = Job::default();
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
@@ -98,7 +98,7 @@ impl Chain {
             folder,
             author,
             job,
-            config: config(lives),
+            config: config(with_lifetime),
             cut_point,
             cuts,
             leader: None,
@@ -186,7 +186,7 @@ pub(super) fn contents(tables: &[TableClient], dense: &[NamedTensor]) -> Content
             for (at, key) in block.keys.iter().enumerate() {
                 let floats = block.weights[at * row..][..row].iter().chain(&block.state[at * state..][..state]);
                 let mut all: Vec<u32> = floats.map(|v| v.to_bits()).collect();
-                all.extend(block.lives.get(at).into_iter().flat_map(|life| [life.seen, life.score.to_bits()]));
+                all.extend(block.usages.get(at).into_iter().flat_map(|usage| [usage.last_seen, usage.score.to_bits()]));
                 assert!(contents.rows.insert(*key, all).is_none(), "key {key} came twice");
             }
         }
@@ -210,9 +210,13 @@ fn bits(dense: &[NamedTensor]) -> Vec<u32> {
 }
 
 /// What a run that goes on from a checkpoint begins with, with another number of shards.
-pub(super) fn load(folder: &CheckpointFolder, manifest: &CheckpointManifest, lives: bool) -> Result<Contents, Fault> {
+pub(super) fn load(
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+    with_lifetime: bool,
+) -> Result<Contents, Fault> {
     let host = Host::start("test").unwrap();
-    let table = start_table(&host, config(lives), 3).unwrap();
+    let table = start_table(&host, config(with_lifetime), 3).unwrap();
     let loaded = load_rows(folder, manifest, &table).and_then(|()| {
         let mut dense = Vec::new();
         for entry in &manifest.dense {

@@ -20,15 +20,15 @@ use crate::running_metrics::RunningMetrics;
 struct Seed {
     name: &'static str,
     /// Rows are admitted and removed, so there are files of keys without a row.
-    lives: bool,
+    with_lifetime: bool,
     /// The run has an exact order, so there are kept gradients.
     exact: bool,
 }
 
 const SEEDS: [Seed; 3] = [
-    Seed { name: "rows", lives: false, exact: false },
-    Seed { name: "lives", lives: true, exact: false },
-    Seed { name: "kept", lives: false, exact: true },
+    Seed { name: "rows", with_lifetime: false, exact: false },
+    Seed { name: "lives", with_lifetime: true, exact: false },
+    Seed { name: "kept", with_lifetime: false, exact: true },
 ];
 
 fn open(folder: &Path) -> CheckpointFolder {
@@ -51,7 +51,7 @@ fn grads(index: u32) -> Arc<GradBatch> {
 /// Calls `made` with a folder whose checkpoint 3 has three layers, and all kinds of files that it may have.
 fn make(seed: &Seed, made: impl FnOnce(&Path, &CheckpointManifest)) {
     let folder = fast_folder();
-    let mut chain = Chain::new(folder.path(), seed.lives);
+    let mut chain = Chain::new(folder.path(), seed.with_lifetime);
     if seed.exact {
         chain.exact(StalenessRule { batches: 2, exactly: true }, (0..3).map(grads).collect());
     }
@@ -107,8 +107,8 @@ fn what_is_packed_is_the_checkpoint() {
             let again = fast_folder();
             unpack(&bytes, again.path()).unwrap();
             let unpacked = open(again.path());
-            let (before, after) = (load(&open(folder), manifest, seed.lives), unpacked.manifest(NUMBER));
-            assert!(before.unwrap() == load(&unpacked, &after.unwrap(), seed.lives).unwrap(), "{}", seed.name);
+            let (before, after) = (load(&open(folder), manifest, seed.with_lifetime), unpacked.manifest(NUMBER));
+            assert!(before.unwrap() == load(&unpacked, &after.unwrap(), seed.with_lifetime).unwrap(), "{}", seed.name);
         });
     }
 }

@@ -37,13 +37,18 @@ fn open(folder: &Path) -> CheckpointFolder {
 }
 
 /// Checks that all checkpoints in the folder are whole, and that the newest gives the bits of its step. Returns this step.
-pub(super) fn check(folder: &CheckpointFolder, expected: &BTreeMap<u64, Contents>, lives: bool, what: &str) -> u64 {
+pub(super) fn check(
+    folder: &CheckpointFolder,
+    expected: &BTreeMap<u64, Contents>,
+    with_lifetime: bool,
+    what: &str,
+) -> u64 {
     for number in folder.numbers().unwrap() {
         folder.verify(number).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
     let Some(newest) = folder.latest().unwrap() else { return 0 };
     let step = newest.position.steps;
-    let found = load(folder, &newest, lives).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let found = load(folder, &newest, with_lifetime).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(found == expected[&step], "{what}: the bits of step {step} are others");
     step
 }
@@ -59,12 +64,12 @@ pub(super) fn unnamed(folder: &CheckpointFolder) -> Vec<String> {
 
 #[test]
 fn at_every_point_of_a_checkpoint() {
-    for lives in [false, true] {
+    for with_lifetime in [false, true] {
         let (dir, mut expected) = (fast_folder(), BTreeMap::new());
         let counted = {
             let at = dir.path().join("counted");
             let armed = arm(&at, NONE, PointFailure::Error);
-            let mut chain = Chain::new(&at, lives);
+            let mut chain = Chain::new(&at, with_lifetime);
             assert_eq!(run(&mut chain, &mut expected), (1..=CHECKPOINTS).collect::<Vec<_>>());
             chain.end();
             armed.passed()
@@ -79,17 +84,17 @@ fn at_every_point_of_a_checkpoint() {
                 }
                 let what = format!("{failure:?} at point {at}, {point}");
                 let place = dir.path().join(format!("{failure:?}-{at}"));
-                let mut chain = Chain::new(&place, lives);
+                let mut chain = Chain::new(&place, with_lifetime);
                 let armed = arm(&place, at, failure);
                 let acknowledged = run(&mut chain, &mut expected).pop().unwrap_or(0);
                 drop(armed);
                 let folder = open(&place);
-                let newest = check(&folder, &expected, lives, &what);
+                let newest = check(&folder, &expected, with_lifetime, &what);
                 assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
                 if matches!(failure, PointFailure::Error | PointFailure::Short) {
                     assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
                     chain.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
-                    assert_eq!(check(&folder, &expected, lives, &what), CHECKPOINTS);
+                    assert_eq!(check(&folder, &expected, with_lifetime, &what), CHECKPOINTS);
                     assert_eq!(unnamed(chain.folder()), [""; 0], "{what}");
                 }
                 chain.end();
@@ -101,10 +106,10 @@ fn at_every_point_of_a_checkpoint() {
 
 #[test]
 fn at_every_point_of_a_compaction() {
-    for lives in [false, true] {
+    for with_lifetime in [false, true] {
         let (dir, mut expected) = (fast_folder(), BTreeMap::new());
         let made = dir.path().join("made");
-        let mut chain = Chain::new(&made, lives);
+        let mut chain = Chain::new(&made, with_lifetime);
         for step in 1..=3 {
             chain.train();
             expected.insert(step, chain.contents());
@@ -124,7 +129,7 @@ fn at_every_point_of_a_compaction() {
         let (folder, done, counted) = compact("counted", NONE, PointFailure::Error);
         let done = done.unwrap().unwrap();
         assert_eq!(
-            (done.number, done.tables[0].layers.len(), check(&folder, &expected, lives, "compacted")),
+            (done.number, done.tables[0].layers.len(), check(&folder, &expected, with_lifetime, "compacted")),
             (4, 1, 3)
         );
         assert_eq!((folder.numbers().unwrap(), unnamed(&folder)), (vec![4], Vec::new()));
@@ -133,11 +138,11 @@ fn at_every_point_of_a_compaction() {
             for (at, point) in counted.iter().enumerate() {
                 let what = format!("{failure:?} at point {at}, {point}");
                 let (folder, done, _) = compact(&format!("{failure:?}-{at}"), at, failure);
-                assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}: {done:?}");
+                assert_eq!(check(&folder, &expected, with_lifetime, &what), 3, "{what}: {done:?}");
                 // A second time, with what the first has left.
                 folder.compact(None, None).unwrap_or_else(|e| panic!("{what}: {e}"));
                 folder.prune(1).unwrap_or_else(|e| panic!("{what}: {e}"));
-                assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}");
+                assert_eq!(check(&folder, &expected, with_lifetime, &what), 3, "{what}");
                 assert_eq!((folder.numbers().unwrap().len(), unnamed(&folder)), (1, Vec::new()), "{what}");
             }
         }

@@ -20,11 +20,11 @@ struct Made {
     contents: Contents,
 }
 
-fn made(lives: bool) -> &'static Made {
+fn made(with_lifetime: bool) -> &'static Made {
     static MADE: [OnceLock<Made>; 2] = [OnceLock::new(), OnceLock::new()];
-    MADE[usize::from(lives)].get_or_init(|| {
+    MADE[usize::from(with_lifetime)].get_or_init(|| {
         let folder = fast_folder();
-        let mut chain = Chain::new(folder.path(), lives);
+        let mut chain = Chain::new(folder.path(), with_lifetime);
         for _ in 0..3 {
             chain.train();
             chain.checkpoint().unwrap();
@@ -125,12 +125,12 @@ fn sign(folder: &Path, manifest: &Path) {
 
 fn read(
     folder: &CheckpointFolder,
-    lives: bool,
+    with_lifetime: bool,
 ) -> Result<Option<(CheckpointManifest, Contents)>, forebay_actors::Fault> {
     let Some(newest) = folder.latest()? else { return Ok(None) };
     // A run that goes on uses these numbers of the position.
     let _ = (newest.position.batches.totals(), newest.rows_trained());
-    let contents = load(folder, &newest, lives)?;
+    let contents = load(folder, &newest, with_lifetime)?;
     Ok(Some((newest, contents)))
 }
 
@@ -139,13 +139,13 @@ proptest! {
 
     #[test]
     fn a_damaged_checkpoint_is_a_fault_or_right(
-        lives: bool,
+        with_lifetime: bool,
         which: prop::sample::Index,
         changes in prop::collection::vec(change(), 1..4),
         signed: bool,
         manifest_too in prop::option::weighted(0.2, change()),
     ) {
-        let made = made(lives);
+        let made = made(with_lifetime);
         let folder = fast_folder();
         let mut names = Vec::new();
         // Only the newest: an older one would hide the damage.
@@ -171,7 +171,7 @@ proptest! {
             }
         }
         let opened = CheckpointFolder::open(folder.path().to_str().unwrap(), &Context::default()).unwrap();
-        let found = catch_unwind(AssertUnwindSafe(|| read(&opened, lives)));
+        let found = catch_unwind(AssertUnwindSafe(|| read(&opened, with_lifetime)));
         let found = found.map_err(|_| TestCaseError::fail(format!("a panic: {}", victim.display())))?;
         match found {
             Err(fault) => {

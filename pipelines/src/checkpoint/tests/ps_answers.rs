@@ -159,14 +159,14 @@ struct Run {
 }
 
 impl Run {
-    fn new(folder: &CheckpointFolder, io: &IoRuntime, at: Option<At>, lives: bool) -> Self {
+    fn new(folder: &CheckpointFolder, io: &IoRuntime, at: Option<At>, with_lifetime: bool) -> Self {
         let (mut hosts, mut tables, mut servers, mut peers) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         let identity = |role: &str| Identity { run: "run".into(), role: role.into(), incarnation: 0, attempt: 1 };
         let (security, limits, trainer) = (Security::default(), Limits::default(), Arc::default());
         let dialer = Dialer::new(io, &security, &identity("trainer 0"), &limits).unwrap();
         for ps in 0..2 {
             let host = Host::start("test").unwrap();
-            let table = start_shards(&host, config(lives), 2, ps..ps + 1).unwrap();
+            let table = start_shards(&host, config(with_lifetime), 2, ps..ps + 1).unwrap();
             let handler = SnapshotHandler::new(folder.clone(), ps as u32, table.clone(), None);
             let faulty = FaultyPs { ps, handler, at, seen: Mutex::default(), trainer: Arc::clone(&trainer) };
             let begin = Server::start(
@@ -190,7 +190,7 @@ impl Run {
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) =
             CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1, Progress::default());
-        let (folder, config) = (folder.clone(), config(lives));
+        let (folder, config) = (folder.clone(), config(with_lifetime));
         let author = folder.author(7, 5).unwrap();
         let (leader, evaluations, types) = (None, None, RunTypes::default());
         let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types };
@@ -246,18 +246,18 @@ fn train(run: &mut Run, mut each: impl FnMut(&Run)) -> u64 {
     acknowledged
 }
 
-fn at(at: At, expected: &BTreeMap<u64, Contents>, io: &IoRuntime, lives: bool) {
+fn at(at: At, expected: &BTreeMap<u64, Contents>, io: &IoRuntime, with_lifetime: bool) {
     let what = format!("{at:?}");
     let dir = fast_folder();
     let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
-    let mut run = Run::new(&folder, io, Some(at), lives);
+    let mut run = Run::new(&folder, io, Some(at), with_lifetime);
     let acknowledged = train(&mut run, |_| {});
-    let newest = check(&folder, expected, lives, &what);
+    let newest = check(&folder, expected, with_lifetime, &what);
     assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
     if !matches!(at.failure, PsFailure::PsDies | PsFailure::PsDiesAfter | PsFailure::TrainerDies) {
         assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
         run.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(check(&folder, expected, lives, &what), CHECKPOINTS);
+        assert_eq!(check(&folder, expected, with_lifetime, &what), CHECKPOINTS);
         assert_eq!(unnamed(&folder), [""; 0], "{what}");
     }
     run.end(io);
@@ -265,12 +265,12 @@ fn at(at: At, expected: &BTreeMap<u64, Contents>, io: &IoRuntime, lives: bool) {
 
 #[test]
 fn at_every_request_and_answer_of_a_snapshot() {
-    let (io, lives) = (IoRuntime::new("test", 2), true);
+    let (io, with_lifetime) = (IoRuntime::new("test", 2), true);
     let (dir, mut expected) = (fast_folder(), BTreeMap::new());
     let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
-    let mut run = Run::new(&folder, &io, None, lives);
+    let mut run = Run::new(&folder, &io, None, with_lifetime);
     let all = train(&mut run, |run| drop(expected.insert(run.step, contents(&run.tables, &[]))));
-    assert_eq!((all, check(&folder, &expected, lives, "without a fault")), (CHECKPOINTS, CHECKPOINTS));
+    assert_eq!((all, check(&folder, &expected, with_lifetime, "without a fault")), (CHECKPOINTS, CHECKPOINTS));
     run.end(&io);
     use PsFailure::{AnswerLost, Late, PsDies, PsDiesAfter, RequestLost, TrainerDies, Twice};
     let failures = [RequestLost, AnswerLost, Twice, Late(1), Late(2), Late(5), PsDies, PsDiesAfter, TrainerDies];
@@ -282,7 +282,7 @@ fn at_every_request_and_answer_of_a_snapshot() {
                 for ps in 0..2 {
                     for kind in ["begin", "written", "keep"] {
                         for nth in 0..CHECKPOINTS as usize {
-                            at(At { ps, kind, nth, failure }, expected, io, lives);
+                            at(At { ps, kind, nth, failure }, expected, io, with_lifetime);
                         }
                     }
                 }

@@ -30,11 +30,11 @@ fn has_effect(call: &str) -> bool {
 #[test]
 fn at_every_call_of_a_checkpoint_to_a_store() {
     let context = Context::default();
-    for lives in [false, true] {
+    for with_lifetime in [false, true] {
         let mut expected = BTreeMap::new();
         let counted = {
             let store = FaultyStore::new(usize::MAX, StoreFailure::Error);
-            let mut chain = Chain::within(open(&store, &context), lives);
+            let mut chain = Chain::within(open(&store, &context), with_lifetime);
             assert_eq!(run(&mut chain, &mut expected), (1..=CHECKPOINTS).collect::<Vec<_>>());
             chain.end();
             store.passed()
@@ -48,15 +48,15 @@ fn at_every_call_of_a_checkpoint_to_a_store() {
                 let what = format!("{failure:?} at call {at}, {call}");
                 let store = FaultyStore::new(at, failure);
                 let folder = open(&store, &context);
-                let mut chain = Chain::within(folder.clone(), lives);
+                let mut chain = Chain::within(folder.clone(), with_lifetime);
                 let acknowledged = run(&mut chain, &mut expected).pop().unwrap_or(0);
                 store.heals();
-                let newest = check(&folder, &expected, lives, &what);
+                let newest = check(&folder, &expected, with_lifetime, &what);
                 assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
                 if !matches!(failure, StoreFailure::Death | StoreFailure::DeathAfter) {
                     assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
                     chain.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
-                    assert_eq!(check(&folder, &expected, lives, &what), CHECKPOINTS);
+                    assert_eq!(check(&folder, &expected, with_lifetime, &what), CHECKPOINTS);
                     assert_eq!(unnamed(&folder), [""; 0], "{what}");
                 }
                 chain.end();
@@ -67,12 +67,12 @@ fn at_every_call_of_a_checkpoint_to_a_store() {
 
 #[test]
 fn at_every_call_of_a_compaction_to_a_store() {
-    let (context, lives) = (Context::default(), true);
+    let (context, with_lifetime) = (Context::default(), true);
     let mut expected = BTreeMap::new();
     let mut compact = |at, failure| {
         let store = FaultyStore::new(usize::MAX, failure);
         let folder = open(&store, &context);
-        let mut chain = Chain::within(folder.clone(), lives);
+        let mut chain = Chain::within(folder.clone(), with_lifetime);
         for step in 1..=3 {
             chain.train();
             expected.entry(step).or_insert_with(|| chain.contents());
@@ -85,11 +85,11 @@ fn at_every_call_of_a_compaction_to_a_store() {
         let calls = store.passed().split_off(made);
         store.heals();
         let what = format!("{failure:?} at call {at}: {done:?}");
-        assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}");
+        assert_eq!(check(&folder, &expected, with_lifetime, &what), 3, "{what}");
         // A second time, with what the first has left.
         folder.compact(None, None).unwrap_or_else(|e| panic!("{what}: {e}"));
         folder.prune(1).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}");
+        assert_eq!(check(&folder, &expected, with_lifetime, &what), 3, "{what}");
         assert_eq!((folder.numbers().unwrap().len(), unnamed(&folder)), (1, Vec::new()), "{what}");
         calls
     };

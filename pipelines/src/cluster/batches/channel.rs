@@ -4,6 +4,10 @@
 //! If a stream breaks, the whole channel is opened again at the trainer's current address, and its batches that are not done
 //! are sent again. A trainer that stays unreachable for `placement.timeout_seconds` ends the reader, unless the coordinator does not hear
 //! of that trainer either: then the coordinator decides whether the run goes on without it.
+//!
+//! This is no [`RequestStream`](forebay_net::RequestStream), which sends on one stream and is answered in the order of the requests. A
+//! channel sends on several streams under one credit, its batches are done in any order, and after a break they wait in the send queue,
+//! where with one queue for all trainers the channel to another trainer may take them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

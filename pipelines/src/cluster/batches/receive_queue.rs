@@ -28,7 +28,7 @@ pub(crate) struct Credits {
 }
 
 impl Credits {
-    /// Those of the runs of `job`.
+    /// The credits that `job` sets.
     pub(crate) fn of(job: &Job) -> Self {
         let placement = &job.placement;
         Self { batches: placement.in_flight.min(u32::MAX as usize) as u32, bytes: placement.in_flight_bytes.0 as u64 }
@@ -71,7 +71,7 @@ struct State {
     arrivals: VecDeque<BatchId>,
     /// For each batch that is not done: the channels that it was received on.
     received: HashMap<BatchId, Vec<u64>>,
-    /// Of windows from `first_open` on.
+    /// The states of windows from `first_open` on.
     window_states: HashMap<(u32, u64), WindowState>,
     /// (epoch, window): all windows before it are done.
     first_open: (u32, u64),

@@ -22,7 +22,7 @@ impl Starts {
         Self { nonces: VecDeque::new(), heard: now, left: false }
     }
 
-    /// A process gives a sign of life. That of a replaced process says nothing about its successor.
+    /// A process gives a sign of life. If the process was replaced, this says nothing about its successor.
     pub(super) fn hears_of(&mut self, nonce: u64, now: Instant) {
         if !self.nonces.contains(&nonce) {
             self.nonces.push_back(nonce);

@@ -16,7 +16,7 @@ use super::world::World;
 use crate::checkpoint::TrainedBatches;
 use crate::model_folder::FileEntry;
 
-/// As in `checkpointer.rs`.
+/// As in `checkpoint/checkpointer.rs`.
 const LAST_TRIES: usize = 3;
 
 type Kept = Vec<Vec<(BatchId, u64)>>;
@@ -76,7 +76,7 @@ impl SimCuts {
 }
 
 impl SimTrainer {
-    /// As `follow_orders` in `cuts/client.rs`.
+    /// As `follow_orders` in `cluster/cuts/client.rs`.
     pub(super) fn follow_cuts(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let cuts = &mut self.cuts;

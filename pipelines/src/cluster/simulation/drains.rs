@@ -8,7 +8,7 @@ use super::process::Part;
 use super::trainer::{Ending, SimTrainer};
 use super::world::{Event, World};
 
-/// As in `session.rs`.
+/// As in `cluster/session.rs`.
 const SHUTDOWN_DEADLINE: u64 = 5000;
 
 impl World {

@@ -27,7 +27,7 @@ struct LookUp {
 }
 
 impl SimLookups {
-    /// Of the reader of this rank, if readers look up rows.
+    /// The lookups of the reader of this rank, if readers look up rows.
     pub(super) fn of(job: &Job, rank: u32) -> Option<Self> {
         if job.placement.lookup_at == LookupAt::Trainer {
             return None;

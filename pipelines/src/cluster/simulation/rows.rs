@@ -44,7 +44,7 @@ pub(super) fn grads(id: BatchId, rows: &[f32]) -> Vec<f32> {
     rows.iter().map(|weight| weight - 0.3 * sum + (id.index % 3) as f32 - 1.0).collect()
 }
 
-/// Those of the `keys` and their values, `[keys x n]`, that this ps has.
+/// The `keys` that the ps of this rank has, and their values, `[keys x n]`.
 pub(super) fn of_ps(keys: &[u64], values: &[f32], rank: usize, ps: usize) -> (Vec<u64>, Vec<f32>) {
     let width = values.len() / keys.len().max(1);
     let of_keys = keys.iter().zip(values.chunks(width.max(1)));

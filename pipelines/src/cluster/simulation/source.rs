@@ -1,5 +1,5 @@
 //! The source and the stage `batch` of a process that reads: it takes leases, cuts their windows into batches, and reports the windows
-//! that are done. `LeaseProgress` is the real one; the rest does as `lease_client.rs`.
+//! that are done. `LeaseProgress` is the real one; the rest does as `cluster/lease_client.rs`.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use super::super::receives_in_order;
 use super::network::{Answer, Pid, Request};
 use super::world::World;
 
-/// As in `lease_client.rs`.
+/// As in `cluster/lease_client.rs`.
 const MAX_UNSENT_LEASES: usize = 2;
 
 /// What a process reads.

@@ -44,7 +44,7 @@ pub(super) enum Event {
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) job: Job,
-    /// That of the job.
+    /// The digest of the job.
     pub(super) digest: String,
     pub(super) now: u64,
     base: Instant,

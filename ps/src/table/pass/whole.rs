@@ -13,7 +13,7 @@ impl Table {
     /// # Errors
     /// As [`pull`](Self::pull).
     pub fn pull_whole(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
-        debug_assert!(self.lives.is_none());
+        debug_assert!(self.usages.is_none());
         rows.resize(keys.len() * self.layout.whole_dim(), 0.0);
         self.stats.pulls += keys.len() as u64;
         dispatch(PullWhole { table: self, keys, rows })

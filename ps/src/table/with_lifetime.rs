@@ -6,9 +6,9 @@ use super::Table;
 use super::bloom::is_entry;
 use super::index::Entry;
 use super::layout::Layout;
-use super::lives::NONE;
+use super::row_usages::NONE;
 use crate::error::TableError;
-use crate::lifetime::{Absent, Admission, BloomCount, Life};
+use crate::lifetime::{Absent, Admission, BloomCount, RowUsage};
 use crate::optim::Update;
 use crate::simd::{Kernel, dispatch};
 
@@ -18,15 +18,15 @@ const CHUNK: usize = 32;
 impl Table {
     /// As [`pull`](Self::pull). A key without a row reads as the row that the push will make, or as zeros if it has to be
     /// admitted.
-    pub(super) fn pull_living(&mut self, keys: &[u64], rows: &mut [f32]) {
+    pub(super) fn pull_with_lifetime(&mut self, keys: &[u64], rows: &mut [f32]) {
         let mut known = self.recent.oldest(keys);
-        dispatch(PullLiving { table: self, keys, rows, known: &mut known });
+        dispatch(PullWithLifetime { table: self, keys, rows, known: &mut known });
         self.stats.missed += known.iter().filter(|row| **row == NONE).count() as u64;
         self.recent.keep(keys, known);
     }
 
     /// As [`push`](Self::push). Keys are counted, rows are made and removed.
-    pub(super) fn push_living(
+    pub(super) fn push_with_lifetime(
         &mut self,
         keys: &[u64],
         grads: &[f32],
@@ -35,7 +35,7 @@ impl Table {
     ) -> Result<(), TableError> {
         let mut rows = self.recent.take(keys).unwrap_or_default();
         rows.resize(keys.len(), NONE);
-        let result = dispatch(PushLiving { table: self, keys, rows: &mut rows, grads, step, updates });
+        let result = dispatch(PushWithLifetime { table: self, keys, rows: &mut rows, grads, step, updates });
         self.recent.give_back(rows);
         self.remove_expired(step);
         result
@@ -43,7 +43,7 @@ impl Table {
 
     /// The row of a key that a push has; it is made if the key is admitted.
     #[inline(never)]
-    fn living_row(&mut self, key: u64, step: u64) -> Result<Option<u32>, TableError> {
+    fn row_for_push(&mut self, key: u64, step: u64) -> Result<Option<u32>, TableError> {
         let hash = self.index.hash(key);
         if let Some(row) = self.index.find(hash, key) {
             return Ok(Some(row));
@@ -53,7 +53,7 @@ impl Table {
             return Ok(None);
         }
         self.make_way(key, step);
-        let row = self.add_living_row(hash, key, Life { seen: 0, score: 0.0 })?;
+        let row = self.add_row_with_usage(hash, key, RowUsage { last_seen: 0, score: 0.0 })?;
         self.stats.saturated += self.layout.init_row(key, self.arena.row_mut(row), &mut self.scratch);
         Ok(Some(row))
     }
@@ -88,14 +88,14 @@ impl Table {
             Some(row) => row,
             None => {
                 self.make_way(key, step);
-                let row = self.add_living_row(hash, key, Life { seen: 0, score: 0.0 })?;
+                let row = self.add_row_with_usage(hash, key, RowUsage { last_seen: 0, score: 0.0 })?;
                 self.arena.row_mut(row)[0] = 0.0;
                 row
             }
         };
         self.before_changes(&[row]);
-        if let Some(lives) = &mut self.lives {
-            lives.touch(row, step);
+        if let Some(usages) = &mut self.usages {
+            usages.touch(row, step);
         }
         let count = &mut self.arena.row_mut(row)[0];
         *count += 1.0;
@@ -112,8 +112,8 @@ impl Table {
     /// If the cell of `key` is full, removes rows of it, so that `key` can get one.
     fn make_way(&mut self, key: u64, step: u64) {
         let mut rows = std::mem::take(&mut self.leaving);
-        if let Some(lives) = &mut self.lives {
-            lives.displaced(key, step, &mut rows);
+        if let Some(usages) = &mut self.usages {
+            usages.displaced(key, step, &mut rows);
         }
         self.remove_rows(&rows);
         self.leaving = rows;
@@ -121,8 +121,8 @@ impl Table {
 
     fn remove_expired(&mut self, step: u64) {
         let mut rows = std::mem::take(&mut self.leaving);
-        if let Some(lives) = &self.lives {
-            lives.expired(step, &mut rows);
+        if let Some(usages) = &self.usages {
+            usages.expired(step, &mut rows);
         }
         self.remove_rows(&rows);
         self.leaving = rows;
@@ -134,8 +134,8 @@ impl Table {
     fn remove_rows(&mut self, rows: &[u32]) {
         self.stats.evicted += rows.len() as u64;
         for chunk in rows.chunks(CHUNK) {
-            if let Some(lives) = &self.lives {
-                chunk.iter().for_each(|row| self.index.prefetch(self.index.hash(lives.key(*row))));
+            if let Some(usages) = &self.usages {
+                chunk.iter().for_each(|row| self.index.prefetch(self.index.hash(usages.key(*row))));
             }
             chunk.iter().for_each(|row| self.remove_row(*row));
         }
@@ -143,9 +143,9 @@ impl Table {
 
     fn remove_row(&mut self, row: u32) {
         self.before_changes(&[row]);
-        let Some(lives) = &mut self.lives else { return };
-        let key = lives.key(row);
-        lives.remove(row);
+        let Some(usages) = &mut self.usages else { return };
+        let key = usages.key(row);
+        usages.remove(row);
         self.index.remove(self.index.hash(key), key);
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.removed(row, key);
@@ -153,17 +153,17 @@ impl Table {
     }
 
     /// Adds a place for the row of `key`, which has none. Its weights are those that the place had before.
-    pub(super) fn add_living_row(&mut self, hash: u64, key: u64, life: Life) -> Result<u32, TableError> {
+    pub(super) fn add_row_with_usage(&mut self, hash: u64, key: u64, usage: RowUsage) -> Result<u32, TableError> {
         self.check_row_numbers()?;
         if !self.index.grow() {
             return Err(self.full(super::NO_MEMORY));
         }
-        let Self { lives: Some(lives), arena, index, .. } = self else { return Ok(NONE) };
-        let Some(row) = lives.place(key, arena) else { return Err(self.full(super::NO_MEMORY)) };
+        let Self { usages: Some(usages), arena, index, .. } = self else { return Ok(NONE) };
+        let Some(row) = usages.place(key, arena) else { return Err(self.full(super::NO_MEMORY)) };
         if let Entry::Vacant(vacant) = index.entry(hash, key) {
             index.fill(vacant, row);
         }
-        lives.add(row, key, life);
+        usages.add(row, key, usage);
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.inserted(row, key);
         }
@@ -203,7 +203,12 @@ impl Table {
             let Some(waiting) = &mut self.waiting else { continue };
             match count {
                 0 => waiting.forget(*key),
-                count => waiting.import_row(*key, &[*count as f32], None, Some(&Life { seen: *seen, score: 1.0 }))?,
+                count => waiting.import_row(
+                    *key,
+                    &[*count as f32],
+                    None,
+                    Some(&RowUsage { last_seen: *seen, score: 1.0 }),
+                )?,
             }
         }
         Ok(())
@@ -212,24 +217,24 @@ impl Table {
 
 /// The rows of a table of counts.
 pub(super) fn counts(block: super::ExportBlock) -> Vec<Absent> {
-    let counted = block.keys.into_iter().zip(block.weights).zip(block.lives);
-    counted.map(|((key, count), life)| Absent { key, count: count as u32, seen: life.seen }).collect()
+    let counted = block.keys.into_iter().zip(block.weights).zip(block.usages);
+    counted.map(|((key, count), usage)| Absent { key, count: count as u32, seen: usage.last_seen }).collect()
 }
 
-struct PullLiving<'a> {
+struct PullWithLifetime<'a> {
     table: &'a mut Table,
     keys: &'a [u64],
     rows: &'a mut [f32],
     known: &'a mut Vec<u32>,
 }
 
-impl Kernel for PullLiving<'_> {
+impl Kernel for PullWithLifetime<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
         let Self { table, keys, rows, known } = self;
-        let Table { index, arena, layout, scratch, lives, blank, admission, .. } = table;
+        let Table { index, arena, layout, scratch, usages, blank, admission, .. } = table;
         let layout = &*layout;
         for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)) {
             keys.iter().for_each(|key| index.prefetch(index.hash(*key)));
@@ -240,8 +245,8 @@ impl Kernel for PullLiving<'_> {
                 if row != NONE {
                     arena.prefetch(row, layout.weight_words);
                     // The push will need it.
-                    if let Some(lives) = lives {
-                        lives.prefetch(row);
+                    if let Some(usages) = usages {
+                        usages.prefetch(row);
                     }
                 }
             }
@@ -258,7 +263,7 @@ impl Kernel for PullLiving<'_> {
     }
 }
 
-struct PushLiving<'a> {
+struct PushWithLifetime<'a> {
     table: &'a mut Table,
     keys: &'a [u64],
     /// Where each row was when it was pulled, or [`NONE`].
@@ -268,7 +273,7 @@ struct PushLiving<'a> {
     updates: &'a [Update],
 }
 
-impl Kernel for PushLiving<'_> {
+impl Kernel for PushWithLifetime<'_> {
     type Output = Result<(), TableError>;
 
     #[inline(always)]
@@ -281,7 +286,7 @@ impl Kernel for PushLiving<'_> {
                 if *row == NONE {
                     table.prefetch_key(*key);
                 } else {
-                    table.prefetch_living(*row, weight_words + state_dim);
+                    table.prefetch_with_usage(*row, weight_words + state_dim);
                 }
             }
             // Keys that were not pulled, or had no row then.
@@ -289,19 +294,19 @@ impl Kernel for PushLiving<'_> {
                 if *row == NONE {
                     *row = table.index.find(table.index.hash(*key), *key).unwrap_or(NONE);
                     if *row != NONE {
-                        table.prefetch_living(*row, weight_words + state_dim);
+                        table.prefetch_with_usage(*row, weight_words + state_dim);
                     }
                 }
             }
             for (key, row) in keys.iter().zip(&*rows) {
                 let Some(grad) = grads.next() else { break };
-                let still = *row != NONE && table.lives.as_ref().is_some_and(|lives| lives.is(*row, *key));
-                let row = if still { Some(*row) } else { table.living_row(*key, step)? };
+                let still = *row != NONE && table.usages.as_ref().is_some_and(|usages| usages.is(*row, *key));
+                let row = if still { Some(*row) } else { table.row_for_push(*key, step)? };
                 let Some(row) = row else { continue };
                 table.before_changes(&[row]);
-                let Table { layout, arena, scratch, stats, lives, .. } = &mut *table;
-                if let Some(lives) = lives {
-                    lives.touch(row, step);
+                let Table { layout, arena, scratch, stats, usages, .. } = &mut *table;
+                if let Some(usages) = usages {
+                    usages.touch(row, step);
                 }
                 stats.saturated += layout.apply(arena.row_mut(row), grad, updates, scratch);
             }
@@ -323,10 +328,10 @@ impl Table {
     }
 
     #[inline(always)]
-    fn prefetch_living(&self, row: u32, words: usize) {
+    fn prefetch_with_usage(&self, row: u32, words: usize) {
         self.arena.prefetch(row, words);
-        if let Some(lives) = &self.lives {
-            lives.prefetch(row);
+        if let Some(usages) = &self.usages {
+            usages.prefetch(row);
         }
     }
 }

@@ -8,7 +8,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::arena::Arena;
 use super::bits::Bits;
-use crate::lifetime::{CELLS, Eviction, Life, cell_of};
+use crate::lifetime::{CELLS, Eviction, RowUsage, cell_of};
 use crate::memory::{Pages, Zeroed};
 use crate::simd::prefetch;
 
@@ -51,7 +51,7 @@ struct Cell {
 }
 
 /// What a table remembers of its rows.
-pub(super) struct Lives {
+pub(super) struct RowUsages {
     rules: Eviction,
     /// Rows of a cell at most.
     share: usize,
@@ -63,7 +63,7 @@ pub(super) struct Lives {
     order: Vec<(i64, u64, u32)>,
 }
 
-impl Lives {
+impl RowUsages {
     pub(super) fn new(rules: Eviction) -> Self {
         let share = rules.max_rows.map_or(usize::MAX, |rows| rows as usize / CELLS);
         let cells = (0..CELLS).map(|_| Cell::default()).collect();
@@ -111,9 +111,9 @@ impl Lives {
         self.at(row).key
     }
 
-    pub(super) fn life(&self, row: u32) -> Life {
+    pub(super) fn usage(&self, row: u32) -> RowUsage {
         let Known { seen, score, .. } = *self.at(row);
-        Life { seen, score }
+        RowUsage { last_seen: seen, score }
     }
 
     /// Places for one more row of the cell of `key`: in its cell, or a block that `arena` has room for. `None` without memory.
@@ -141,8 +141,8 @@ impl Lives {
     }
 
     /// Gives a place of [`place`](Self::place) to a key.
-    pub(super) fn add(&mut self, row: u32, key: u64, life: Life) {
-        *self.at_mut(row) = Known { key, seen: life.seen.min(FREE - 1), score: life.score };
+    pub(super) fn add(&mut self, row: u32, key: u64, usage: RowUsage) {
+        *self.at_mut(row) = Known { key, seen: usage.last_seen.min(FREE - 1), score: usage.score };
         self.alive.set(row);
         self.cells[cell_of(key)].rows += 1;
         self.rows += 1;
@@ -159,9 +159,9 @@ impl Lives {
         self.rows -= 1;
     }
 
-    pub(super) fn set(&mut self, row: u32, life: Life) {
+    pub(super) fn set(&mut self, row: u32, usage: RowUsage) {
         let known = self.at_mut(row);
-        (known.seen, known.score) = (life.seen.min(FREE - 1), life.score);
+        (known.seen, known.score) = (usage.last_seen.min(FREE - 1), usage.score);
     }
 
     /// A push of this step has the key of the row.
