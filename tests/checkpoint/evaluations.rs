@@ -498,13 +498,15 @@ fn resumed_without_best(job: &Job, gone: usize) -> Value {
 /// A bug: the second resume kept only models of evaluations after it, and the exit code was 0.
 #[test]
 fn a_run_whose_best_model_is_gone_keeps_the_best_later_one_over_two_resumes() {
-    // The best is early.
-    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    // The rate grows, so the best is early, and the best one after it comes before the second kill.
+    let rate = |of: &str| format!("{of}={{ kind = 'adam', lr = {{ peak = 5, warmup_steps = 2000 }} }}");
+    let rates = ["train.optimizer", "table.embedding_optimizer"].map(rate);
+    let job = many(&[&rates[0], &rates[1], EVERY, "evaluation.keep=best"]);
     job.kill_after(13, &[]);
     let gone = evaluations_of_newest(&job);
     assert!(gone > 1, "130,000 rows have {gone} evaluations");
     remove_best(&job);
-    let said = job.kill_after(job.newest() + 9, &["--resume"]);
+    let said = job.kill_after(job.newest() + 18, &["--resume"]);
     assert!(
         said.contains("is neither beside output.model nor there: the best one of later evaluations is kept"),
         "{said}"

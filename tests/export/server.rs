@@ -6,7 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::datatypes::{DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType};
+use arrow::datatypes::{
+    DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampNanosecondType, UInt32Type,
+};
 use serde_json::{Value, json};
 
 use crate::common::{self, Background};
@@ -134,6 +136,7 @@ fn value(column: &ArrayRef, row: usize) -> Value {
     match column.data_type() {
         DataType::Int32 => json!(column.as_primitive::<Int32Type>().value(row)),
         DataType::Int64 => json!(column.as_primitive::<Int64Type>().value(row)),
+        DataType::UInt32 => json!(column.as_primitive::<UInt32Type>().value(row)),
         DataType::Float32 => json!(f64::from(column.as_primitive::<Float32Type>().value(row))),
         DataType::Float64 => json!(column.as_primitive::<Float64Type>().value(row)),
         DataType::Boolean => json!(column.as_boolean().value(row)),
