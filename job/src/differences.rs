@@ -59,14 +59,17 @@ fn origin(name: &str, there: &Job, here: &Job) -> String {
     if !is_default(there) && !is_default(here) {
         return String::new();
     }
-    let origins = [
-        ("train.batch_rows", there.train.batch_rows, here.train.batch_rows),
-        ("train.staleness", there.train.staleness.batches, here.train.staleness.batches),
-        ("the number of trainers that take each step together", there.in_step(), here.in_step()),
+    let origins: [(&str, fn(&Job) -> String); 4] = [
+        ("train.batch_rows", |job| job.train.batch_rows.to_string()),
+        ("train.staleness", |job| job.train.staleness.batches.to_string()),
+        ("the number of trainers that take each step together", |job| job.in_step().to_string()),
+        ("model.loss", |job| job.model.loss.to_string()),
     ];
-    let differ = origins.into_iter().filter(|(_, there, here)| there != here);
+    let of_embeddings = name.starts_with("table.embedding_optimizer.");
+    let origins = origins.into_iter().filter(|(origin, _)| of_embeddings || *origin != "model.loss");
+    let origins = origins.map(|(origin, of)| (origin, of(there), of(here))).filter(|(_, there, here)| there != here);
     let differ: Vec<String> =
-        differ.map(|(name, there, here)| format!("{name}, {there} there and {here} here")).collect();
+        origins.map(|(origin, there, here)| format!("{origin}, {there} there and {here} here")).collect();
     match differ.is_empty() {
         true => String::new(),
         false => {
@@ -121,6 +124,13 @@ mod tests {
         for said in of_staleness {
             assert!(said.contains("(it follows from train.staleness, 0 there and 4 here: keep that"), "{said}");
         }
+        assert_eq!(
+            differ(&["model.kind=two_towers"], &["model.kind=two_towers", "model.loss=in_batch_softmax"]),
+            [
+                "table.embedding_optimizer.lr is 0.001 there and 0.03 here (it follows from model.loss, logloss there and \
+                 in_batch_softmax here: keep that, or write the optimizer into the job)"
+            ]
+        );
         let beta = |beta: f64| format!("table.linear_optimizer={{ kind = 'ftrl', alpha = 0.5, beta = {beta} }}");
         let (half, quarter) = (beta(0.5), beta(0.25));
         assert_eq!(

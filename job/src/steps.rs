@@ -5,7 +5,7 @@ use forebay_ps::Optimizer;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::Job;
+use super::{Job, ModelKind, TowerLoss};
 
 /// The steps of a job.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,12 @@ pub(super) struct Steps {
     pub(super) rows: usize,
     /// Steps that may be under way when a step begins.
     pub(super) staleness: usize,
+    /// Whether the items of a step are the negatives of its rows: in-batch softmax.
+    pub(super) in_batch: bool,
 }
+
+/// The default rate of Adam for embeddings with in-batch softmax: see "Two towers" in `docs/quality.md`.
+const IN_BATCH_RATE: f64 = 0.03;
 
 impl Steps {
     /// The default for linear weights: FTRL whose steps have about the same length per row of data for all sizes of batches.
@@ -49,9 +54,13 @@ impl Steps {
     }
 
     /// With staleness, steps of embeddings that begin from the same weights overshoot together, as those of linear weights: the products of
-    /// `fm` and `deep_fm` then diverge with more than 0.001.
+    /// `fm` and `deep_fm` then diverge with more than 0.001. In-batch softmax has one rate for all sizes of batches and all staleness.
     fn embedding_rate(self) -> f64 {
-        if self.staleness == 0 { self.adam_rate() } else { 1e-3 }
+        match self.staleness {
+            _ if self.in_batch => IN_BATCH_RATE,
+            0 => self.adam_rate(),
+            _ => 1e-3,
+        }
     }
 
     /// Adds to each optimizer in the TOML of a job that is of the kind of its default the values that it lacks, from that default. Returns
@@ -88,7 +97,11 @@ fn complete(section: &mut Value, field: &str, default: &Table) -> bool {
 
 impl Job {
     pub(super) fn steps(&self) -> Steps {
-        Steps { rows: self.train.batch_rows.saturating_mul(self.in_step()), staleness: self.train.staleness.batches }
+        Steps {
+            rows: self.train.batch_rows.saturating_mul(self.in_step()),
+            staleness: self.train.staleness.batches,
+            in_batch: self.model.kind == ModelKind::TwoTowers && self.model.loss == TowerLoss::InBatchSoftmax,
+        }
     }
 
     /// The optimizer of the dense parameters: `train.optimizer`, or its default for this size of batches.
@@ -96,7 +109,8 @@ impl Job {
         self.train.optimizer.unwrap_or_else(|| self.steps().dense_optimizer())
     }
 
-    /// The optimizer of embeddings whose table has none of its own: `table.embedding_optimizer`, or its default for this size of batches.
+    /// The optimizer of embeddings whose table has none of its own: `table.embedding_optimizer`, or its default for this size of batches,
+    /// this staleness and this loss.
     pub fn embedding_optimizer(&self) -> Optimizer {
         self.table.embedding_optimizer.unwrap_or_else(|| self.steps().embedding_optimizer())
     }
@@ -171,6 +185,21 @@ mod tests {
     }
 
     #[test]
+    fn adam_has_a_higher_rate_for_embeddings_with_in_batch_softmax() {
+        let job = |settings: &str| Job::from_toml(&format!("model.kind = 'two_towers'\n{settings}"), &[]).unwrap();
+        let adam = |lr: f64, l2| Optimizer::Adam { lr: lr.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2 };
+        let in_batch = "model.loss = 'in_batch_softmax'\n";
+        assert_eq!(job("").embedding_optimizer(), adam(0.001, 0.0));
+        for steps in ["", "train.batch_rows = 16384", "train.staleness = 8"] {
+            assert_eq!(job(&format!("{in_batch}{steps}")).embedding_optimizer(), adam(0.03, 0.0), "{steps}");
+        }
+        let given = |fields: &str| job(&format!("{in_batch}table.embedding_optimizer = {{ kind = 'adam', {fields} }}"));
+        assert_eq!(given("l2 = 0.1").embedding_optimizer(), adam(0.03, 0.1), "Adam without a rate");
+        assert_eq!(given("lr = 0.002").embedding_optimizer(), adam(0.002, 0.0));
+        assert_eq!(job(in_batch).dense_optimizer(), DenseOptimizer::adam(0.001), "only that of embeddings");
+    }
+
+    #[test]
     fn an_adam_that_lacks_its_rate_has_the_default() {
         let settings = ["train.batch_rows=16384", "train.optimizer={ kind = 'adam', l2 = 0.1 }"].map(str::to_owned);
         let job = "table.embedding_optimizer = { kind = 'adam', beta1 = 0.5 }\n\
@@ -195,6 +224,11 @@ mod tests {
         assert_eq!(lines("train.batch_rows = 8192\nmodel.kind = 'ctr_dnn'"), [&*dense, &*embedding]);
         let lr = "train.batch_rows = 8192\n[columns]\ndense = []\nslots = ['a']\n[model]\nkind = 'lr'";
         assert_eq!(lines(lr), [&*dense, ftrl], "its bias is dense, and it has no embeddings");
+        let towers = "[columns]\ndense = []\nslots = ['a', 'b']\n[model]\nkind = 'two_towers'\nuser.slots = ['a']\n\
+                      item.slots = ['b']\nloss = 'in_batch_softmax'";
+        let rate = |field: &str, rate: &str| format!("{field}, by default: adam with lr = {rate}");
+        let expected = [rate("train.optimizer", "0.001"), rate("table.embedding_optimizer", "0.03")];
+        assert_eq!(lines(towers), expected);
         let set =
             "[train]\noptimizer.kind = 'sgd'\n[table]\nembedding_optimizer.kind = 'sgd'\nlinear_optimizer.kind = 'sgd'";
         assert_eq!(lines(set), [""; 0]);

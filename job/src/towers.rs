@@ -31,3 +31,12 @@ pub enum TowerLoss {
     /// a user; it is not a probability.
     InBatchSoftmax,
 }
+
+impl std::fmt::Display for TowerLoss {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Logloss => "logloss",
+            Self::InBatchSoftmax => "in_batch_softmax",
+        })
+    }
+}
