@@ -85,7 +85,8 @@ fn the_job_of_two_towers_trains_on_rows_of_data_synth() {
     common::exits(0, common::run(&["data", "synth", "--rows", "3000", "--history", "20", "--out", &rows]), &[]);
     let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two_towers.toml");
     let settings = [format!("data.train={rows}"), format!("data.eval={rows}"), format!("output.model={model}")];
-    run("plan", &job, &settings);
+    let said = run("plan", &job, &settings);
+    assert!(said.contains("table.embedding_optimizer, by default: adam with lr = 0.03"), "{said}");
     let said = run("train", &job, &settings);
     assert!(said.contains("trained on 3,000 rows") || said.contains("trained on 3000 rows"), "{said}");
     let ran = common::run(&["embed", "--model", &model, "--data", &rows, "--tower", "user", "--out", &vectors]);

@@ -158,8 +158,8 @@ impl Summary<'_> {
     }
 }
 
-/// A training of fewer steps says how to get more: Adam moves a weight by about its rate in a step, by default 0.001, so by less than 0.1
-/// in all. In docs/quality.md a pass of 15 steps does not suffice; one of 61 does, with a higher rate.
+/// A training of fewer steps says how to get more: Adam moves a weight by about its rate in a step, mostly 0.001, so by less than 0.1 in
+/// all. In docs/quality.md a pass of 15 steps does not suffice; one of 61 does, with a higher rate.
 const FEW_STEPS: u64 = 100;
 
 /// Says how to get more steps, if a training that began anew had few. `before`: what it had trained on before it was resumed.
