@@ -59,17 +59,20 @@ fn origin(name: &str, there: &Job, here: &Job) -> String {
     if !is_default(there) && !is_default(here) {
         return String::new();
     }
-    let origins: [(&str, fn(&Job) -> String); 4] = [
-        ("train.batch_rows", |job| job.train.batch_rows.to_string()),
-        ("train.staleness", |job| job.train.staleness.batches.to_string()),
-        ("the number of trainers that take each step together", |job| job.in_step().to_string()),
-        ("model.loss", |job| job.model.loss.to_string()),
-    ];
-    let of_embeddings = name.starts_with("table.embedding_optimizer.");
-    let origins = origins.into_iter().filter(|(origin, _)| of_embeddings || *origin != "model.loss");
-    let origins = origins.map(|(origin, of)| (origin, of(there), of(here))).filter(|(_, there, here)| there != here);
-    let differ: Vec<String> =
-        origins.map(|(origin, there, here)| format!("{origin}, {there} there and {here} here")).collect();
+    let origins = |job: &Job| {
+        [
+            ("train.batch_rows", job.train.batch_rows.to_string()),
+            ("train.staleness", job.train.staleness.batches.to_string()),
+            ("the number of trainers that take each step together", job.in_step().to_string()),
+            ("model.loss", job.model.loss.to_string()),
+        ]
+    };
+    let counts = |origin: &str| origin != "model.loss" || name.starts_with("table.embedding_optimizer.");
+    let pairs = origins(there).into_iter().zip(origins(here));
+    let differ: Vec<String> = pairs
+        .filter(|((origin, there), (_, here))| counts(origin) && there != here)
+        .map(|((origin, there), (_, here))| format!("{origin}, {there} there and {here} here"))
+        .collect();
     match differ.is_empty() {
         true => String::new(),
         false => {
