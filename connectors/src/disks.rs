@@ -99,7 +99,7 @@ mod tests {
         check();
         fs::remove_dir(&folder).unwrap();
         check();
-        // Somebody has moved the output to another disk.
+        // The user has made the folder a link to a folder on another disk.
         symlink(&other, &folder).unwrap();
         assert!(!tried.is_gone(&folder, unmounted));
         assert!(Tried::of(&other, mounted).is_none(), "it is on the disk of `/`");

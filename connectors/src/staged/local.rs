@@ -302,6 +302,12 @@ mod tests {
         names
     }
 
+    /// Makes a folder that holds the file `old`.
+    fn make_old(folder: &Path) {
+        fs::create_dir(folder).unwrap();
+        fs::write(folder.join("old"), "1").unwrap();
+    }
+
     /// A folder that holds the file `new`, to be put in `place`, on a file system that does not know the exchange of folders.
     fn staged(place: &Path) -> Local {
         let mut staged = Local::begin(place.to_owned(), true).unwrap();
@@ -316,8 +322,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("model");
         for errno in [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP] {
-            fs::create_dir(&place).unwrap();
-            fs::write(place.join("old"), "1").unwrap();
+            make_old(&place);
             let mut staged = staged(&place);
             staged.exchange = match errno {
                 Errno::INVAL => |_, _| Err(Errno::INVAL),
@@ -335,8 +340,7 @@ mod tests {
     fn a_fault_of_the_disk_is_none_of_a_missing_exchange() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("model");
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join("old"), "1").unwrap();
+        make_old(&place);
         let mut staged = staged(&place);
         staged.exchange = |_, _| Err(Errno::IO);
         let fault = staged.publish().unwrap_err();
@@ -349,8 +353,7 @@ mod tests {
     fn an_old_folder_is_put_back_if_the_new_one_cannot_take_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("model");
-        fs::create_dir(&place).unwrap();
-        fs::write(place.join("old"), "1").unwrap();
+        make_old(&place);
         let mut staged = staged(&place);
         // The second rename finds nothing to rename.
         staged.exchange = |staged, _| {
@@ -371,12 +374,8 @@ mod tests {
         let (place, link) = (dir.path().join("model"), dir.path().join("link"));
         std::os::unix::fs::symlink("model", &link).unwrap();
         let old = |number: u32| dir.path().join(format!(".model.replaced-{number}-18ebb46b072e7df2"));
-        let make = |folder: &Path| {
-            fs::create_dir(folder).unwrap();
-            fs::write(folder.join("old"), "1").unwrap();
-        };
         for named in [&place, &link] {
-            make(&old(1));
+            make_old(&old(1));
             let (at, command) = replaced(named).unwrap();
             assert!(Path::new(&at) == old(1) && command.starts_with(&format!("mv -T {at} ")), "{at} {command}");
             let moved = Command::new("sh").args(["-c", &command]).status().unwrap();
@@ -386,16 +385,16 @@ mod tests {
             assert!(place.join("old").exists() && !old(1).exists());
             // Beside a folder that stands there, it goes; what has another name stays.
             let mine = dir.path().join(".model.replaced-by-me");
-            make(&old(1));
-            make(&mine);
+            make_old(&old(1));
+            make_old(&mine);
             put_back(named).unwrap();
             assert!(place.join("old").exists() && !old(1).exists() && mine.exists());
             fs::remove_dir_all(&place).unwrap();
             fs::remove_dir_all(&mine).unwrap();
         }
         // Which of two is the newer one, nothing says.
-        make(&old(1));
-        make(&old(2));
+        make_old(&old(1));
+        make_old(&old(2));
         put_back(&place).unwrap();
         assert!(old(1).exists() && old(2).exists() && !place.exists() && replaced(&place).is_none());
         // A file in its place is no folder to be replaced, and no reason to remove one.

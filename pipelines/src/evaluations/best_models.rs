@@ -290,7 +290,7 @@ mod tests {
             |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc: Some(0.5), logloss: 0.5, gauc: None };
         let points = [100, 200, 300].map(point);
         let found = |best| BestModels::beside(&model, &Context::default()).find(&points, Some(best), &job);
-        assert_eq!(found(0).unwrap(), BTreeSet::new(), "there are none");
+        assert_eq!(found(0).unwrap(), BTreeSet::new(), "no place holds a model");
         put(&first, &job, 200);
         put(&second, &other, 100);
         put(&model, &job, 250);

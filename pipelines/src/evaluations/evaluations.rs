@@ -82,6 +82,16 @@ impl Inner {
         stopping::best_of(&job.evaluation, &self.points, |at| self.there.contains(&at))
     }
 
+    /// The index of the last evaluation.
+    pub(super) fn last(&self) -> Option<usize> {
+        self.points.len().checked_sub(1)
+    }
+
+    /// Whether the last evaluation was made after this many rows.
+    pub(super) fn last_is_after(&self, rows: u64) -> bool {
+        self.points.last().is_some_and(|point| point.rows == rows)
+    }
+
     /// Rows and whole epochs before the last evaluation, made or missed.
     fn last_due(&self) -> Option<(u64, u32)> {
         self.points.last().map(|point| (point.rows, point.epochs)).max(self.missed)

@@ -28,8 +28,7 @@ impl Trained {
         let saved = self.best_before_last();
         let state = evaluations.shared.lock();
         let best = stopping::best(&self.model.job.evaluation, &state.points);
-        let of_last = state.points.last().is_some_and(|point| point.rows == self.training.rows);
-        let saved = saved.or(state.points.len().checked_sub(1).filter(|_| of_last));
+        let saved = saved.or(state.last().filter(|_| state.last_is_after(self.training.rows)));
         best.is_some() && best != saved
     }
 
@@ -46,10 +45,9 @@ impl Trained {
         let complete = !(staleness.exactly && staleness.batches > 0);
         let (done, at_last) = {
             let mut state = evaluations.shared.lock();
-            let same = state.points.last().is_some_and(|point| point.rows == self.training.rows);
-            let done = state.ended || same && complete;
+            let done = state.ended || state.last_is_after(self.training.rows) && complete;
             // The model of the last evaluation is this one.
-            let last = state.points.len().checked_sub(1).filter(|_| done && !state.taken);
+            let last = state.last().filter(|_| done && !state.taken);
             state.there.extend(last);
             (done, state.at_last.clone())
         };
@@ -60,7 +58,7 @@ impl Trained {
         if done {
             // An earlier process made the evaluation, and its checkpoint has no more than the point.
             let mut state = evaluations.shared.lock();
-            state.at_last = state.points.len().checked_sub(1).map(|at| (at, evaluation.clone()));
+            state.at_last = state.last().map(|at| (at, evaluation.clone()));
         } else {
             let TrainingSummary { rows, steps, epochs, .. } = self.training;
             let point = EvaluationPoint::new(rows, steps, epochs as u32, &evaluation);
@@ -77,8 +75,7 @@ impl Trained {
         let evaluations = self.evaluations.as_ref().filter(|_| self.keeps_best())?;
         let state = evaluations.shared.lock();
         let best = state.best(&self.model.job)?;
-        let of_last = state.points.last().is_some_and(|point| point.rows == self.training.rows);
-        (!of_last || best + 1 < state.points.len()).then_some(best)
+        (!state.last_is_after(self.training.rows) || Some(best) < state.last()).then_some(best)
     }
 
     /// Saves the model to a folder, whole or not at all: the best one if the job keeps it (see [`keeps_best`](Self::keeps_best)), else

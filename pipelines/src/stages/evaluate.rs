@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// A row: logit in eighths, label, country and user, of which the last ones are missing, and weight.
+    /// A row: logit in eighths, label, country, user, weight. Country 3 and user 4 stand for a missing value.
     type Row = (i8, bool, u8, u8, u8);
 
     /// The sink that has scored these rows.
