@@ -63,6 +63,8 @@ pub enum FaultKind {
     Drained,
     /// The run of several processes began a new attempt: this process joins again.
     RolledBack,
+    /// The run of several processes has ended, and its model is saved: this process has nothing to do.
+    RunOver,
     /// The training has ended, but its model could not be saved where it should be. To train again would not help.
     Unsaved,
     /// None of these.

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
-use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus};
+use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus, job_digest};
 use crate::dense_memory::DenseMemory;
 use crate::drained::DrainedTraining;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
@@ -193,6 +193,21 @@ impl Trained {
     pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
         let mut last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         last.as_mut().map(|last| last.make(status))
+    }
+
+    /// Leaves a note beside the checkpoints that the run has ended and its model is saved: a process of the run that is killed from here
+    /// on, and started again, ends at once. Does nothing if the run makes no checkpoints, or was drained. Call it when nothing is left to
+    /// do but to end. Blocks on the store.
+    ///
+    /// # Errors
+    /// The store fails. The run has ended all the same.
+    pub fn note_finished(&self) -> Result<(), Fault> {
+        let (job, ended) = (&self.model.job, self.training.ended);
+        let last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
+        match last.as_ref().filter(|_| ended != RunEnd::Drained) {
+            Some(last) => last.note_finished(job_digest(job), job.output.folder(ended), self.training.rows),
+            None => Ok(()),
+        }
     }
 }
 

@@ -181,6 +181,10 @@ impl ReadersApart {
                     tracing::info!("{fault}");
                     return Ok(Ended::Drained);
                 }
+                Err(fault) if fault.kind == FaultKind::RunOver => {
+                    tracing::info!("{fault}");
+                    return Ok(Ended::Done);
+                }
                 read => read?,
             };
             if report {

@@ -143,6 +143,11 @@ impl RoleCommand {
             }
         });
         match ended {
+            // This process was killed when the run had ended, and started again.
+            Err(fault) if fault.kind == FaultKind::RunOver => {
+                tracing::info!("{fault}");
+                Ok(Ended::Done)
+            }
             // For `launch`, which starts a process again after any other fault of a disk or a store.
             Err(fault)
                 if self.parent.is_some() && fault.kind == FaultKind::Unsaved && fault.domain == Domain::External =>

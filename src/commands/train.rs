@@ -235,6 +235,11 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     match finish(&summary, history.as_ref(), stop, &end, session.as_ref()) {
         Ok(after) => {
+            if session.is_some()
+                && let Err(fault) = trained.note_finished()
+            {
+                tracing::warn!("the run has ended, but that could not be noted beside its checkpoints: {fault}");
+            }
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }

@@ -3,7 +3,7 @@
 
 use super::damage::flip;
 use super::jobs::{one_process, rows};
-use super::processes::{Ledger, Run, in_time};
+use super::processes::{AFTER_THE_END, Ledger, Run, in_time};
 
 const ROWS: u64 = 400_000;
 
@@ -80,6 +80,32 @@ fn killed_run(names: &[&str], victims: &[&str], placement: &[&str]) -> (Run, Vec
 
 const NAMES: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
 const PLACEMENT: [&str; 2] = ["placement.readers=1", "placement.ps=2"];
+
+/// A bug: a trainer that was killed when the model was saved, and started again, waited ten minutes for a coordinator that had ended.
+#[test]
+fn a_process_that_is_started_again_after_the_end_of_the_run_ends_at_once() {
+    let (_folder, settings) = settings("ended", &PLACEMENT);
+    let mut run = Run::local(&settings);
+    run.start(&NAMES);
+    run.end_well(&NAMES);
+    let model = run.model();
+    let again = |number: u64| NAMES.map(|name| format!("{name}@{number}"));
+    for name in again(1) {
+        run.resume(&name);
+        let model = "the run has ended: it has trained on 400,000 rows, and its model is at ";
+        run.end_with(&name, 0, model);
+    }
+    let all = again(2);
+    all.iter().for_each(|name| run.resume(name));
+    all.iter().for_each(|name| run.end_with(name, 0, AFTER_THE_END));
+    assert_eq!(run.model().difference(&model), None);
+
+    std::fs::remove_dir_all(run.folder().join("model")).unwrap();
+    let all = again(3);
+    all.iter().for_each(|name| run.resume(name));
+    run.end_well(&all.each_ref().map(String::as_str));
+    assert_eq!(run.model().difference(&model), None, "without its model the run goes on from its newest checkpoint");
+}
 
 #[test]
 fn a_ps_dies() {

@@ -34,6 +34,9 @@ const LATE: &str = "did not join within";
 /// The coordinator's port on a host.
 const PORT: u16 = 7600;
 
+/// What a process says that was started again when the run had ended.
+pub(crate) const AFTER_THE_END: &str = "INFO the run has ended";
+
 /// What a panic says if a run was over, or had not begun in time, before a test did to it what the test is about.
 const OVER: &str = "the run was over too soon";
 
@@ -280,7 +283,7 @@ impl Run {
         let mut logs = Vec::new();
         for name in names {
             let Ended { code, log } = self.ended_in_time(name);
-            if code == Some(5) && log.contains("was not needed any more") {
+            if log.contains(AFTER_THE_END) {
                 self.fail(&format!("{name} came too late: {OVER}"));
             }
             if code != Some(0) {

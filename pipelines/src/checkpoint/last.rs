@@ -8,6 +8,7 @@ use futures::executor::block_on;
 
 use super::cut::{Cut, Kept, Shards};
 use super::cut_plan::CutPlan;
+use super::finished::FinishedRun;
 use super::trained_batches::TrainedBatches;
 use super::writer::{CheckpointWriter, Checkpoints};
 use crate::cluster::RunStatus;
@@ -30,6 +31,12 @@ impl LastCheckpoint {
         };
         let manifest = self.writer.write(&self.checkpoints, cut?)?;
         Ok((manifest.number, self.checkpoints.folder.folder.to_string()))
+    }
+
+    /// Leaves a note beside the checkpoints that the run has ended. Blocks on the store.
+    pub(crate) fn note_finished(&self, job: String, model: Option<String>, rows: u64) -> Result<(), Fault> {
+        let Checkpoints { folder, author, .. } = &self.checkpoints;
+        folder.finish(&FinishedRun::new(author.run, job, model, rows))
     }
 
     fn cut_alone(&self, plan: CutPlan) -> Result<Cut, Fault> {

@@ -12,7 +12,7 @@
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `drain.rs`,
-//! `author.rs`, `writer.rs`, `last.rs`, `restore.rs`, `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`.
+//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`, `compact.rs`.
 //! `docs/checkpoint.md` describes the format.
 
 mod author;
@@ -24,6 +24,7 @@ mod cut_plan;
 mod dense_state;
 mod drain;
 mod drained_to;
+mod finished;
 mod folder;
 pub(crate) mod kept_gradients;
 mod last;
@@ -57,6 +58,7 @@ pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use drained_to::DrainedTo;
 pub(crate) use drained_to::LastOfDrained;
+pub(crate) use finished::finished;
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
 pub(crate) use kept_gradients::{KeptWriter, read as read_kept};

@@ -133,6 +133,9 @@ pub(crate) fn find(
     context: &Context,
 ) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
     let Some((to, from)) = open(job, resume, context)? else { return Ok(None) };
+    if !resume {
+        to.forget_finished()?;
+    }
     let own = if resume { to.newest(&damaged.of_folder(false))? } else { None };
     let mut found = match (own, from) {
         (Some(manifest), _) => Found { folder: to.clone(), at: OriginCheckpoint::own(manifest.number), manifest },

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{MemberId, MemberRequest};
+use super::messages::{MemberId, MemberRequest, job_digest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
@@ -70,7 +70,16 @@ impl Coordinator {
     /// See [`checkpoint::find`]. Then the run has failed.
     pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
         let Some((attempt, damaged)) = self.state.lock().attempt_without_origin() else { return Ok(()) };
-        let resume = resume || self.began.swap(true, Ordering::SeqCst);
+        let again = self.began.swap(true, Ordering::SeqCst);
+        if resume
+            && !again
+            && let Some(run) = checkpoint::finished(job, &job_digest(job), context)?
+        {
+            tracing::info!("{run}");
+            self.state.lock().was_over_before();
+            return Ok(());
+        }
+        let resume = resume || again;
         let found = checkpoint::find(job, resume, &damaged, context).inspect_err(|fault| {
             // A store that is away may be back when this process is started again.
             if fault.domain != Domain::External {
@@ -301,7 +310,7 @@ impl Handler for Coordinator {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest, job_digest};
+    use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest};
     use super::*;
 
     /// Sends the body of a request as the process of this role and rank.

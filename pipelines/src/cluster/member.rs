@@ -19,6 +19,7 @@ use super::messages::{
     CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply,
     ProcessRequest, RunPhase, RunStatus, job_digest,
 };
+use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
 use crate::checkpoint::OriginCheckpoint;
 
@@ -71,25 +72,35 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 
 impl Member {
     /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint. A coordinator that has
-    /// never answered is waited for: it may be started later.
+    /// never answered is waited for: it may be started later. While it is away, `over` is asked whether the run has ended.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. It has answered a
-    /// reader before, and has ended since.
-    pub(crate) async fn plan(
+    /// reader before, and has ended since. The run is over, as the coordinator or `over` says: [`FaultKind::RunOver`].
+    pub(super) async fn plan(
         peer: &Peer,
         process: &ProcessRequest,
         job: &Job,
+        over: &OverBefore,
     ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
         let what = coordinator(peer);
         let mut refusals = Refusals::never();
         loop {
             let retry = Retry::within(job.placement.timeout());
-            let reply = retry.run(&what, || ask(peer, "coordinator.plan", process, &refusals)).await?;
+            let asked = retry.run(&what, || async {
+                let answer = ask(peer, "coordinator.plan", process, &refusals).await;
+                let is_away = answer.as_ref().is_err_and(|fault| fault.retryable);
+                if is_away {
+                    over.check().await?
+                }
+                answer
+            });
+            let reply = asked.await?;
             refusals = Refusals::seen_by(process.role, job);
             match reply {
                 PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
                 PlanReply::Failed(failure) => return Err(failure.fault()),
+                PlanReply::Over => return Err(run_over("the run has ended, and its model is saved")),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
             }
         }

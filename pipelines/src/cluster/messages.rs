@@ -54,6 +54,8 @@ pub(crate) enum PlanReply {
     Plan { attempt: u64, checkpoint: Option<OriginCheckpoint> },
     /// The run has failed: end with this.
     Failed(Failure),
+    /// The run is over, and its model saved: end.
+    Over,
 }
 
 /// The reply to `join`.

@@ -101,6 +101,8 @@ pub(super) struct RunState {
     /// A member has asked for a drain, in this attempt or an earlier one.
     drain_asked: bool,
     end_notices: EndNotices,
+    /// See [`was_over_before`](Self::was_over_before).
+    over_before: bool,
 }
 
 impl RunState {
@@ -149,6 +151,7 @@ impl RunState {
             absent_readers: AbsentReaders::default(),
             drain_asked: false,
             end_notices: EndNotices::new(expected),
+            over_before: false,
         }
     }
 

@@ -22,6 +22,7 @@ use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
 use super::members::Role;
 use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
+use super::over_before::OverBefore;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
@@ -53,7 +54,8 @@ pub struct ProcessConfig {
     pub run: String,
     /// TLS and token.
     pub security: SecurityFiles,
-    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`. Only the coordinator asks.
+    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be one
+    /// that was killed after the end of the run.
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
     pub drains: bool,
@@ -111,7 +113,8 @@ impl ClusterProcess {
     /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
     ///
     /// # Errors
-    /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`].
+    /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`]. The kind [`FaultKind::RunOver`] says that the run has ended with
+    /// its model, and this process has nothing to do.
     pub fn take_part<T>(&self, mut attempt: impl FnMut(&Self) -> Result<T, Fault>) -> Result<T, Fault> {
         loop {
             match attempt(self) {
@@ -157,7 +160,7 @@ impl ClusterSession {
     ///
     /// # Errors
     /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
-    /// began a new attempt meanwhile.
+    /// began a new attempt meanwhile, and of the kind [`FaultKind::RunOver`] if it has ended with its model.
     pub(crate) fn join(
         context: &Context,
         cluster_process: &ClusterProcess,
@@ -228,11 +231,12 @@ impl ClusterSession {
             coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
         }
         health.waiting(format!("the coordinator at {at}"));
+        let over = OverBefore::new(job, process.resume, context);
         // In a run that drains, the process learns at once how the run ends, and the coordinator learns that the process knows it.
         let grace = if again { END_OF_THE_RUN } else { Duration::ZERO };
         let planned = io.block_on(async {
             tokio::select! {
-                planned = Member::plan(&peer, &this, job) => planned,
+                planned = Member::plan(&peer, &this, job, &over) => planned,
                 () = told_to_end(&cluster_process.stop, grace) => {
                     Err(ended_before_the_run(format_args!("{role} {rank}")))
                 }

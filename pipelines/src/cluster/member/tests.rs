@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 use super::super::coordinator::Coordinator;
 use super::super::lease_client::LeaseClient;
 use super::*;
+use crate::context::Context;
 
 /// A coordinator whose process dies before it answers a request of this kind.
 struct Dies {
@@ -61,6 +62,10 @@ impl Handler for Dies {
 fn own_address() -> SocketAddr {
     let [.., high, low] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 77, high, low], 0))
+}
+
+fn never_over(job: &Job) -> OverBefore {
+    OverBefore::new(job, false, &Context::default())
 }
 
 async fn serve(io: &IoRuntime, at: SocketAddr, handler: Arc<dyn Handler>) -> Server {
@@ -130,7 +135,7 @@ fn fault_once_the_coordinator_has_ended(kind: &'static str, answers: usize) -> F
         let process = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
         let joining = async {
             if kind == "plan" {
-                return Member::plan(&peer, &process, &job).await.map(drop);
+                return Member::plan(&peer, &process, &job, &never_over(&job)).await.map(drop);
             }
             Member::join(peer.clone(), Role::Reader, 0, None, 7, 99, &job).await.map(drop)
         };
@@ -169,7 +174,8 @@ fn a_reader_waits_for_a_coordinator_that_is_started_after_it() {
             tokio::time::sleep(Duration::from_secs(1)).await;
             serve(&io, at, Arc::new(coordinator.clone())).await
         };
-        let (planned, _server) = tokio::join!(Member::plan(&peer, &process, &job), starting);
+        let over = never_over(&job);
+        let (planned, _server) = tokio::join!(Member::plan(&peer, &process, &job, &over), starting);
         assert_eq!(planned.unwrap(), (7, None));
     });
 }

@@ -45,10 +45,9 @@ impl RunState {
             self.end_notices.add_waiting(role, rank);
             return Ok(PlanReply::Wait);
         }
-        if self.phase == RunPhase::Over && self.end_notices.is_waiting(role, rank) {
+        if self.phase == RunPhase::Over {
             self.mark_notified_if_ended(role, rank);
-            let message = format!("the run is over and its model saved: {role} {rank} was not needed any more");
-            return Ok(PlanReply::Failed(Failure { drained: true, ..Failure::new(Domain::External, message) }));
+            return Ok(PlanReply::Over);
         }
         self.end_notices.mark_asked(role, rank);
         Ok(match &self.origin {
@@ -68,6 +67,11 @@ impl RunState {
             self.origin = Some(origin);
             self.end_if_drained();
         }
+    }
+
+    /// The run was over before this process of the coordinator was started: the processes that were killed at its end learn it from it.
+    pub(in crate::cluster) fn was_over_before(&mut self) {
+        (self.phase, self.over_before) = (RunPhase::Over, true);
     }
 
     /// There is nothing that the attempt could go on from.
@@ -115,13 +119,14 @@ impl RunState {
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),
+            RunPhase::Over if self.over_before => self.end_notices.timeout_for_all(),
             RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.not_joined())),
             _ => Duration::ZERO,
         }
     }
 
-    /// The failure that a process receives if it comes after the run has failed. (The answers to plans and joins do not say that a run is
-    /// over: the status does.)
+    /// The failure that a process receives if it comes after the run has failed. (The answer to a join does not say that a run is over: the
+    /// status does.)
     fn failure_for(&mut self, role: Role, rank: u32) -> Option<Failure> {
         let RunPhase::Failed(failure) = &self.phase else { return None };
         self.end_notices.mark_notified(role, rank);

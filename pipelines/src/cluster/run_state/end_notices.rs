@@ -51,10 +51,6 @@ impl EndNotices {
         self.notified.remove(&(role, rank));
     }
 
-    pub(super) fn is_waiting(&self, role: Role, rank: u32) -> bool {
-        self.waiting.contains(&(role, rank))
-    }
-
     /// The processes that ask for a plan or have one, and have not joined.
     pub(super) fn not_joined(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
         self.waiting.union(&self.asked).copied()
@@ -72,6 +68,11 @@ impl EndNotices {
             return FOR_LOADING;
         }
         self.timeout_for(expected.union(joined).copied())
+    }
+
+    /// How long to wait for the processes of the job, of which nothing is known.
+    pub(super) fn timeout_for_all(&self) -> Duration {
+        self.timeout_for(self.expected.iter().copied())
     }
 
     /// How long to wait for those of `processes` that do not know how the run ended.

@@ -24,7 +24,9 @@ impl World {
             _ if process.leaves.is_some_and(|(asked, _)| asked == call) => self.ends(pid),
             // It has said that its part is damaged.
             Answer::Done if process.cannot_start == Some(call) => self.begins_anew(pid),
-            Answer::Plan(PlanReply::Failed(_)) | Answer::Join(JoinReply::Failed(_)) => self.hears_the_end(pid),
+            Answer::Plan(PlanReply::Failed(_) | PlanReply::Over) | Answer::Join(JoinReply::Failed(_)) => {
+                self.hears_the_end(pid)
+            }
             Answer::Plan(PlanReply::Wait) => process.asked = false,
             Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
                 if checkpoint.is_some_and(|at| self.is_damaged(at.number, (role, rank))) {
