@@ -3,6 +3,7 @@
 //! be waited for in vain. Everything here blocks on the store.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
@@ -25,6 +26,8 @@ const MOST_BYTES: u64 = 1 << 20;
 pub(crate) struct FinishedRun {
     format: String,
     version: u32,
+    /// Seconds since 1970 when it was written.
+    written: u64,
     /// The random number of the run.
     run: u64,
     /// The digest of its job.
@@ -38,8 +41,12 @@ pub(crate) struct FinishedRun {
 impl FinishedRun {
     /// `job`: the digest of the run's job, which its processes compare.
     pub(crate) fn new(run: u64, job: String, model: Option<String>, rows: u64) -> Self {
-        Self { format: FORMAT.into(), version: VERSION, run, job, model, rows }
+        Self { format: FORMAT.into(), version: VERSION, written: seconds_since_1970(), run, job, model, rows }
     }
+}
+
+fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl fmt::Display for FinishedRun {
@@ -80,16 +87,17 @@ impl CheckpointFolder {
     }
 }
 
-/// The run in the folder of the job's checkpoints, if it was a run of this job, has ended, and its model is still there. `digest`: that of
-/// the job.
+/// The run in the folder of the job's checkpoints, if it was a run of this job, has ended not longer than `placement.timeout_seconds` ago, and
+/// its model is still there. A process that comes later does not belong to that run: the whole job was started again, perhaps because its
+/// rows have changed. `digest`: that of the job.
 ///
 /// # Errors
 /// A file is damaged, or the store fails.
 pub(crate) fn finished(job: &Job, digest: &str, context: &Context) -> Result<Option<FinishedRun>, Fault> {
     let Some(to) = &job.checkpoint.to else { return Ok(None) };
-    let Some(run) = CheckpointFolder::open(to, context)?.finished()?.filter(|run| run.job == digest) else {
-        return Ok(None);
-    };
+    let oldest = seconds_since_1970().saturating_sub(job.placement.timeout().as_secs());
+    let is_this = |run: &FinishedRun| run.job == digest && run.written >= oldest;
+    let Some(run) = CheckpointFolder::open(to, context)?.finished()?.filter(is_this) else { return Ok(None) };
     let has_model = match &run.model {
         Some(model) => Folder::from(model.as_str()).with_stores(&context.stores).open()?.has(MANIFEST)?,
         None => true,
@@ -129,6 +137,10 @@ mod tests {
             format!("the run has ended: it has trained on 1,234 rows, and its model is at {}", at("model"))
         );
         assert_eq!(found("abd"), None, "another job");
+        let long_ago = run.written - job.placement.timeout().as_secs() - 1;
+        folder.finish(&FinishedRun { written: long_ago, ..run.clone() }).unwrap();
+        assert_eq!(found("abc"), None, "the job was started again later");
+        folder.finish(&run).unwrap();
         checkpoint(&folder, 1, 9);
         assert_eq!(found("abc"), Some(run));
         std::fs::remove_file(dir.path().join("model").join(MANIFEST)).unwrap();

@@ -41,6 +41,8 @@ pub(super) struct Supervisor<'a> {
     out_of_memory_kills: OutOfMemoryKills,
     /// Whether the user asked for a drain while the run went on.
     drained: bool,
+    /// Whether processes that did not end by themselves got SIGTERM.
+    told_late_ones: bool,
     /// Why the run cannot go on.
     cause: Option<Fault>,
 }
@@ -72,6 +74,7 @@ impl<'a> Supervisor<'a> {
             restarts: Restarts::new(most_restarts),
             out_of_memory_kills: OutOfMemoryKills::so_far(),
             drained: false,
+            told_late_ones: false,
             cause: None,
         }
     }
@@ -112,6 +115,8 @@ impl<'a> Supervisor<'a> {
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
+            // It was started again, and waited for a coordinator that had ended.
+            Some(status) if is_drained(status) && is_over && self.told_late_ones && !self.drained => Ok(Ended::Done),
             // `launch` ends processes by SIGTERM, too, and then the trainer drains: the cause counts, even if a checkpoint has the rows.
             Some(status) if is_drained(status) && (self.drained || self.cause.is_none()) => Ok(Ended::Drained),
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
@@ -236,6 +241,7 @@ impl<'a> Supervisor<'a> {
     fn end_late_ones(&mut self, now: Instant) {
         let Phase::Ending(terminate, kill) = self.phase else { return };
         if terminate.is_some_and(|time| now >= time) {
+            self.told_late_ones = true;
             self.children.iter().for_each(|child| child.signal(Signal::TERM));
             self.phase = Phase::Ending(None, kill);
         }
@@ -358,10 +364,14 @@ mod tests {
         let begun = Instant::now();
         let ended = supervised(&[("ps", "sleep .2"), ("trainer", "kill -9 $$")]);
         assert_eq!(ended.unwrap(), Ended::Done);
-        let again = "if [ -e $0.trainer ]; then exec sleep 600; fi; touch $0.trainer; kill -9 $$";
-        let dir = tempfile::tempdir().unwrap();
-        let again = again.replace("$0", &dir.path().join("mark").display().to_string());
-        assert_eq!(supervised(&[("ps", "sleep 1"), ("trainer", &again)]).unwrap(), Ended::Done);
+        // What waits for a coordinator ends with 5 when it is told to end.
+        for waits in ["exec sleep 600", "trap 'exit 5' TERM; for i in $(seq 6000); do sleep .1; done"] {
+            let dir = tempfile::tempdir().unwrap();
+            let mark = dir.path().join("mark").display().to_string();
+            let again = format!("if [ -e {mark} ]; then touch {mark}.again; {waits}; fi; touch {mark}; kill -9 $$");
+            let until_again = format!("for i in $(seq 600); do [ -e {mark}.again ] && break; sleep .1; done");
+            assert_eq!(supervised(&[("ps", &until_again), ("trainer", &again)]).unwrap(), Ended::Done, "{waits}");
+        }
         assert!(begun.elapsed() < Duration::from_secs(300));
         let failed = supervised(&[("ps", "exit 2"), ("trainer", "kill -9 $$")]).unwrap_err();
         assert!(failed.to_string().contains("ps 0 ended with exit code 2"), "{failed}");
