@@ -112,8 +112,9 @@ fn batches_of_few_rows_count_with_all_that_they_take() {
     };
     let mut source = ParquetSource::new(folder, read).columns(["label"]);
     let held = block_on(async {
-        source.open(&StageCx::detached("read")).await?;
-        source.next().await?;
+        let cx = StageCx::detached("read");
+        source.open(&cx).await?;
+        source.next(&cx).await?;
         // Memory grows until all is decoded that may be decoded while no one takes rows.
         let (mut held, deadline) = (0, Instant::now() + Duration::from_secs(60));
         while (held < MIB / 2 || PEAK.load(Relaxed) - before > held) && held < MOST && Instant::now() < deadline {

@@ -63,7 +63,7 @@ struct Feed {
 
 impl Source for Feed {
     type Out = Light;
-    async fn next(&mut self) -> Result<Option<Light>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Light>, Fault> {
         if self.left == 0 {
             return Ok(None);
         }

@@ -17,7 +17,7 @@
 //! struct Lines(std::vec::IntoIter<&'static str>, u64);
 //! impl Source for Lines {
 //!     type Out = Words;
-//!     async fn next(&mut self) -> Result<Option<Words>, Fault> {
+//!     async fn next(&mut self, _cx: &StageCx) -> Result<Option<Words>, Fault> {
 //!         let Some(line) = self.0.next() else { return Ok(None) };
 //!         self.1 += 1;
 //!         let lineage = Lineage { seq: self.1 - 1, ..Lineage::default() };

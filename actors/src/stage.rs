@@ -33,10 +33,10 @@ pub trait Source: 'static {
         async { Ok(()) }
     }
 
-    /// The next batch, or `None` when there are no more.
+    /// The next batch, or `None` when there are no more. `cx` is the one that `open` got.
     ///
     /// Must be cancel safe: if the future is dropped before it is ready, no batch is lost.
-    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
+    fn next(&mut self, cx: &StageCx) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
 }
 
 /// Turns batches into batches.

@@ -30,7 +30,7 @@ pub(crate) async fn source<S: Source>(
         let batch = tokio::select! {
             biased;
             () = &mut stopped => None,
-            batch = source.next() => batch?,
+            batch = source.next(&cx) => batch?,
         };
         let Some(batch) = batch else { break };
         let rows = batch.rows();

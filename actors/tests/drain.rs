@@ -43,7 +43,7 @@ impl Source for Quiet {
         assert!(cx.stopped().now_or_never().is_none());
         Ok(())
     }
-    async fn next(&mut self) -> Result<Option<Numbers>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Numbers>, Fault> {
         std::future::pending().await
     }
 }

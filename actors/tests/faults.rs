@@ -39,9 +39,9 @@ impl Source for BombSource {
         self.0.at(Phase::Open)?;
         self.1.open(cx).await
     }
-    async fn next(&mut self) -> Result<Option<Numbers>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Numbers>, Fault> {
         self.0.on_batch(self.1.next)?;
-        self.1.next().await
+        self.1.next(cx).await
     }
 }
 

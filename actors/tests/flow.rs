@@ -165,7 +165,7 @@ struct Births {
 
 impl Source for Births {
     type Out = Live;
-    async fn next(&mut self) -> Result<Option<Live>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Live>, Fault> {
         self.next += 1;
         Ok((self.next <= self.batches).then(|| Live::new(self.next - 1, &self.alive, &self.most)))
     }

@@ -49,7 +49,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
     let (mut examples, parsed) = Outbox::collecting();
     let (mut out, made) = Outbox::collecting();
     source.open(&cx).await.unwrap();
-    while let Some(rows) = source.next().await.unwrap() {
+    while let Some(rows) = source.next(&cx).await.unwrap() {
         parse.on_batch(rows, &cx, &mut examples).await.unwrap();
         for examples in parsed.take() {
             batch.on_batch(examples, &cx, &mut out).await.unwrap();

@@ -31,7 +31,7 @@ fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault
     let (rows, bytes) = block_on(async {
         source.open(&cx).await?;
         let (mut rows, mut bytes) = (0usize, 0usize);
-        while let Some(batch) = source.next().await? {
+        while let Some(batch) = source.next(&cx).await? {
             rows += batch.rows();
             bytes += batch.bytes();
         }

@@ -84,9 +84,10 @@ async fn rows(input: Input, bytes: u64) -> Result<u64, Fault> {
         ..ReadOptions::default()
     };
     let mut source = ParquetSource::new(input, options);
-    source.open(&StageCx::detached("bench")).await?;
+    let cx = StageCx::detached("bench");
+    source.open(&cx).await?;
     let mut rows = 0;
-    while let Some(batch) = source.next().await? {
+    while let Some(batch) = source.next(&cx).await? {
         rows += batch.rows();
     }
     if rows == 0 { Err(Fault::internal("no rows came")) } else { Ok(bytes) }

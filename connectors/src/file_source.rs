@@ -141,8 +141,8 @@ impl FileSource {
         of_any!(self, source => source.open(cx).boxed_local())
     }
 
-    fn read(&mut self) -> LocalBoxFuture<'_, Result<Option<Rows>, Fault>> {
-        of_any!(self, source => source.next().boxed_local())
+    fn read<'a>(&'a mut self, cx: &'a StageCx) -> LocalBoxFuture<'a, Result<Option<Rows>, Fault>> {
+        of_any!(self, source => source.next(cx).boxed_local())
     }
 }
 
@@ -161,7 +161,7 @@ impl Source for FileSource {
         self.opened(cx).await
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        self.read().await
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
+        self.read(cx).await
     }
 }

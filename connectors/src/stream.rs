@@ -5,7 +5,7 @@ use std::error::Error;
 use std::pin::Pin;
 
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Fault, Lineage, Source};
+use forebay_actors::{Fault, Lineage, Source, StageCx};
 use futures::{Stream, StreamExt};
 use tokio::sync::mpsc;
 
@@ -83,7 +83,7 @@ where
         format!("stream {}", self.name)
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Rows>, Fault> {
         loop {
             let batch = match self.stream.next().await {
                 None => return Ok(None),
@@ -115,6 +115,10 @@ mod tests {
 
     use super::*;
 
+    fn cx() -> StageCx {
+        StageCx::detached("t")
+    }
+
     fn batch(values: std::ops::Range<i32>) -> RecordBatch {
         let column: ArrayRef = Arc::new(Int32Array::from_iter_values(values));
         RecordBatch::try_from_iter([("label", column)]).unwrap()
@@ -123,7 +127,7 @@ mod tests {
     async fn rest(source: &mut impl Source<Out = Rows>) -> Vec<i32> {
         let mut all = Vec::new();
         for seq in 0.. {
-            let Some(rows) = source.next().await.unwrap() else { break };
+            let Some(rows) = source.next(&cx()).await.unwrap() else { break };
             assert_eq!(rows.lineage.seq, seq);
             all.extend(rows.batch.column(0).as_primitive::<Int32Type>().values());
         }
@@ -134,7 +138,7 @@ mod tests {
     async fn every_row_comes_and_no_empty_batch() {
         let batches = [batch(0..3), batch(3..3), batch(3..4), batch(4..9)].map(Ok::<_, io::Error>);
         let mut source = StreamSource::new("query", futures::stream::iter(batches));
-        source.open(&StageCx::detached("t")).await.unwrap();
+        source.open(&cx()).await.unwrap();
         assert_eq!(rest(&mut source).await, (0..9).collect::<Vec<_>>());
     }
 
@@ -142,16 +146,16 @@ mod tests {
     async fn an_error_in_the_stream_is_a_fault_that_names_it() {
         let batches = vec![Ok(batch(0..3)), Err(io::Error::other("the query was cancelled"))];
         let mut source = StreamSource::new("query", futures::stream::iter(batches));
-        source.open(&StageCx::detached("t")).await.unwrap();
-        source.next().await.unwrap().unwrap();
-        let said = source.next().await.unwrap_err().to_string();
+        source.open(&cx()).await.unwrap();
+        source.next(&cx()).await.unwrap().unwrap();
+        let said = source.next(&cx()).await.unwrap_err().to_string();
         assert!(said.contains("`query` failed after row 3") && said.contains("cancelled"), "{said}");
     }
 
     #[tokio::test]
     async fn pushing_waits_for_room_and_dropping_the_sender_ends_the_stream() {
         let (sender, mut source) = channel("program", 1);
-        source.open(&StageCx::detached("t")).await.unwrap();
+        source.open(&cx()).await.unwrap();
         sender.send(batch(0..2)).await.unwrap();
         let full = tokio::time::timeout(std::time::Duration::from_millis(10), sender.send(batch(2..4))).await;
         assert!(full.is_err(), "there was no room");

@@ -143,7 +143,7 @@ impl Source for Memory {
         format!("{} batches in memory, {} passes", self.batches.len(), self.passes)
     }
 
-    async fn next(&mut self) -> Result<Option<TrainBatch>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<TrainBatch>, Fault> {
         if self.next == self.batches.len() {
             (self.pass, self.next) = (self.pass + 1, 0);
         }

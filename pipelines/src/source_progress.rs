@@ -66,8 +66,8 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        let rows = self.source.next().await?;
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
+        let rows = self.source.next(cx).await?;
         self.note_total();
         match &rows {
             Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),

@@ -158,10 +158,11 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     on_own_thread("opening files", || {
         block_on(async {
             let mut source = FileSource::new(input, options, format, in_files.clone());
-            source.open(&StageCx::detached("check")).await?;
+            let cx = StageCx::detached("check");
+            source.open(&cx).await?;
             let rows = match source.schema() {
                 Some(schema) => Some(RecordBatch::new_empty(schema)),
-                None => source.next().await?.map(|rows| rows.batch),
+                None => source.next(&cx).await?.map(|rows| rows.batch),
             };
             let Some(rows) = rows.filter(|_| types) else { return Ok(None) };
             check_columns(columns, &rows)?;
@@ -203,7 +204,8 @@ pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
     let rows = on_own_thread("opening files", || {
         block_on(async {
             let mut source = FileSource::new(input, options, format, columns);
-            source.open(&StageCx::detached("check")).await?;
+            let cx = StageCx::detached("check");
+            source.open(&cx).await?;
             Ok(source.total_rows())
         })
     });

@@ -64,7 +64,7 @@ struct StandIn(Takes, u64);
 
 impl Source for StandIn {
     type Out = Number;
-    async fn next(&mut self) -> Result<Option<Number>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Number>, Fault> {
         self.0.time().await;
         self.1 += 1;
         Ok((self.1 <= BATCHES).then(|| Number(Lineage { seq: self.1, ..Lineage::default() })))

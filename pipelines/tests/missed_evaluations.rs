@@ -43,8 +43,8 @@ impl<S: Source<Out = Rows>> Source for MayFail<S> {
         }
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        self.rows.next().await
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
+        self.rows.next(cx).await
     }
 }
 

@@ -56,9 +56,10 @@ impl Spark {
 
 /// All rows of a source, as one batch.
 async fn table(mut source: impl Source<Out = Rows>) -> RecordBatch {
-    source.open(&StageCx::detached("t")).await.unwrap();
+    let cx = StageCx::detached("t");
+    source.open(&cx).await.unwrap();
     let mut all = Vec::new();
-    while let Some(rows) = source.next().await.unwrap() {
+    while let Some(rows) = source.next(&cx).await.unwrap() {
         all.push(rows.batch);
     }
     concat_batches(&all[0].schema(), &all).unwrap()

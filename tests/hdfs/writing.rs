@@ -36,7 +36,7 @@ fn rows(path: &str) -> RecordBatch {
     block_on(async {
         source.open(&cx()).await?;
         let mut all = Vec::new();
-        while let Some(rows) = source.next().await? {
+        while let Some(rows) = source.next(&cx()).await? {
             all.push(rows.batch);
         }
         Ok(concat_batches(&all[0].schema(), &all).unwrap())

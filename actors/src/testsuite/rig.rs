@@ -73,7 +73,7 @@ impl<T: Batch> Source for Replay<T> {
         "replays".to_owned()
     }
 
-    async fn next(&mut self) -> Result<Option<T>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<T>, Fault> {
         if self.fails == Some(self.sent) {
             return Err(Fault::external("testsuite fault"));
         }

@@ -25,7 +25,7 @@ pub struct Bags(pub std::ops::Range<u64>);
 
 impl Source for Bags {
     type Out = Bag;
-    async fn next(&mut self) -> Result<Option<Bag>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Bag>, Fault> {
         Ok(self.0.next().map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 4 }))
     }
 }

@@ -51,7 +51,7 @@ impl Source for Count {
     fn describe(&self) -> String {
         format!("counts to {}", self.batches)
     }
-    async fn next(&mut self) -> Result<Option<Numbers>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Numbers>, Fault> {
         if self.next == self.batches {
             return Ok(None);
         }

@@ -57,10 +57,11 @@ impl Seen {
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.
 pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<FileColumn>, Fault> {
-    source.open(&StageCx::detached("infer")).await?;
+    let cx = StageCx::detached("infer");
+    source.open(&cx).await?;
     let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
     while read < rows {
-        let Some(next) = source.next().await? else { break };
+        let Some(next) = source.next(&cx).await? else { break };
         let batch = next.batch;
         if columns.is_empty() {
             columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::NOTHING)).collect();

@@ -46,7 +46,7 @@ pub(super) async fn for_each_batch<S: Source<Out = Rows>>(
     mut take: impl AsyncFnMut(Rows) -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
     source.open(cx).await?;
-    while let Some(rows) = source.next().await? {
+    while let Some(rows) = source.next(cx).await? {
         let n = rows.batch.num_rows() as u64;
         cx.ledger().read(n);
         take(rows).await?;

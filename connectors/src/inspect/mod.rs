@@ -135,7 +135,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
-            stats(&mut source, Texts::Typed, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Arrow => {
             let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
@@ -145,22 +145,22 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source.open(&cx).await?;
             }
             report.row_groups = source.record_batches();
-            stats(&mut source, Texts::Typed, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Criteo => {
             let mut source = CriteoSource::new(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::Typed, &mut report).await?;
+            stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Csv => {
             let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::Numbers, &mut report).await?;
+            stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
         Format::JsonLines => {
             let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
-            stats(&mut source, Texts::Numbers, &mut report).await?;
+            stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
     }
     report.rejected = cx.ledger().snapshot().rejected;
@@ -179,9 +179,14 @@ fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<Str
 }
 
 /// `texts`: what the columns of text may be; those that hold only numbers are reported as numbers.
-async fn stats<S: Source<Out = Rows>>(source: &mut S, texts: Texts, report: &mut Inspection) -> Result<(), Fault> {
+async fn stats<S: Source<Out = Rows>>(
+    source: &mut S,
+    texts: Texts,
+    report: &mut Inspection,
+    cx: &StageCx,
+) -> Result<(), Fault> {
     let mut columns: Vec<(FieldRef, ColumnStats)> = Vec::new();
-    while let Some(rows) = source.next().await? {
+    while let Some(rows) = source.next(cx).await? {
         report.rows += rows.batch.num_rows() as u64;
         if columns.is_empty() {
             let fields = rows.batch.schema_ref().fields().iter();

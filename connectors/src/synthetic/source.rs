@@ -170,7 +170,7 @@ impl Source for SyntheticSource {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Rows>, Fault> {
         next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }

@@ -49,7 +49,6 @@ pub struct TextSource<F> {
     running: Option<(DecodePool<Parsed>, Prefetch)>,
     rejects: Option<RejectFile>,
     failed: Option<(usize, Failed)>,
-    cx: Option<StageCx>,
     seq: u64,
     /// Good and bad rows returned or counted so far.
     seen: (u64, u64),
@@ -117,7 +116,6 @@ impl<F: LineFormat> TextSource<F> {
             running: None,
             rejects: None,
             failed: None,
-            cx: None,
             seq: 0,
             seen: (0, 0),
             estimate: RowEstimate::default(),
@@ -204,18 +202,16 @@ impl<F: LineFormat> TextSource<F> {
         identity::write(text, &files, |_| String::new())
     }
 
-    fn reject(&mut self, file: usize, rejected: &[Rejected]) -> Result<(), Fault> {
+    fn reject(&mut self, file: usize, rejected: &[Rejected], cx: &StageCx) -> Result<(), Fault> {
         if rejected.is_empty() {
             return Ok(());
         }
         self.seen.1 += rejected.len() as u64;
         self.why.add(file, rejected);
         self.unaccounted = self.unaccounted.saturating_add(rejected.len() as u32);
-        if let Some(cx) = &self.cx {
-            cx.ledger().read(rejected.len() as u64);
-            for same in rejected.chunk_by(|a, b| a.reason == b.reason) {
-                cx.ledger().reject(same[0].reason.text(), same.len() as u64);
-            }
+        cx.ledger().read(rejected.len() as u64);
+        for same in rejected.chunk_by(|a, b| a.reason == b.reason) {
+            cx.ledger().reject(same[0].reason.text(), same.len() as u64);
         }
         match &mut self.rejects {
             Some(rejects) => rejects.write(&self.files[file].name, rejected),
@@ -283,7 +279,7 @@ impl<F: LineFormat> Source for TextSource<F> {
         if let OnBadRow::WriteTo(folder) = &self.policy {
             self.rejects = Some(RejectFile::open(folder)?);
         }
-        (self.seq, self.seen, self.failed, self.cx) = (0, (0, 0), None, Some(cx.clone()));
+        (self.seq, self.seen, self.failed) = (0, (0, 0), None);
         (self.unaccounted, self.why, self.estimate) = (0, Rejections::default(), RowEstimate::default());
         let options = self.options.clone();
         let files: Arc<[Arc<DataFile>]> = self.files.iter().cloned().map(Arc::new).collect();
@@ -325,7 +321,7 @@ impl<F: LineFormat> Source for TextSource<F> {
         Ok(())
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
         loop {
             // Kept until its fault is made, so that a dropped future does not lose it.
             if let Some((file, failed)) = &self.failed {
@@ -352,7 +348,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let (split, bytes) = parsed.split;
             self.estimate.reads(split, bytes, self.seen.0 + self.seen.1);
-            self.reject(parsed.file, &parsed.rejected)?;
+            self.reject(parsed.file, &parsed.rejected, cx)?;
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
                 if !wanted(self.leases.as_ref(), &rows) {

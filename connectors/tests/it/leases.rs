@@ -29,7 +29,7 @@ async fn windows<S: Source<Out = Rows>>(sources: Vec<S>, number: impl Fn(&Rows) 
     let read = sources.into_iter().map(async |mut source| {
         source.open(&cx()).await.unwrap();
         let mut all = Vec::new();
-        while let Some(rows) = source.next().await.unwrap() {
+        while let Some(rows) = source.next(&cx()).await.unwrap() {
             assert_eq!(rows.lineage.seq, all.len() as u64);
             all.push(rows);
         }
@@ -245,17 +245,17 @@ async fn other_data_other_options_and_going_on_are_refused() {
     ] {
         let mut source = source(other, &leases);
         source.open(&cx()).await.unwrap();
-        let said = source.next().await.unwrap_err().to_string();
+        let said = source.next(&cx()).await.unwrap_err().to_string();
         assert!(said.contains("must read the same data with the same options"), "{said}");
     }
     // Options that only change the speed may differ. No lease is left.
     let mut fast = source(ReadOptions { decode_threads: 3, batch_rows: 5, ..options.clone() }, &leases);
     fast.open(&cx()).await.unwrap();
-    assert!(fast.next().await.unwrap().is_none());
+    assert!(fast.next(&cx()).await.unwrap().is_none());
     let outside = Arc::new(Listed(Mutex::new([Lease { epoch: 0, windows: 7..9, term: 0 }].into())));
     let mut source = ParquetSource::new(dir.path(), options).leasing(outside);
     source.open(&cx()).await.unwrap();
-    let said = source.next().await.unwrap_err().to_string();
+    let said = source.next(&cx()).await.unwrap_err().to_string();
     assert!(said.contains("does not lie within"), "{said}");
 }
 
@@ -286,12 +286,12 @@ async fn leases_are_not_hoarded() {
     let mut source = ParquetSource::new(dir.path(), options).leasing(leases.clone());
     source.open(&cx()).await.unwrap();
     for taken in 1..=75 {
-        assert_eq!(source.next().await.unwrap().unwrap().batch.num_rows(), 10);
+        assert_eq!(source.next(&cx()).await.unwrap().unwrap().batch.num_rows(), 10);
         let asked = *leases.1.lock().unwrap();
         // Beside what was taken: one decoded, one fetched.
         assert!(asked <= taken + 2, "{asked} leases asked for when {taken} windows were taken");
     }
-    assert!(source.next().await.unwrap().is_none());
+    assert!(source.next(&cx()).await.unwrap().is_none());
 }
 
 /// Writes one row group of `n` rows in pages of 1,000, with or without the places of the pages. One column has a dictionary.

@@ -30,7 +30,7 @@ fn cx() -> StageCx {
 async fn read<S: Source<Out = Rows>>(source: &mut S, cx: &StageCx) -> Result<Vec<Rows>, Fault> {
     source.open(cx).await?;
     let mut all = Vec::new();
-    while let Some(rows) = source.next().await? {
+    while let Some(rows) = source.next(cx).await? {
         assert_eq!(rows.lineage.seq, all.len() as u64);
         assert!(rows.batch.num_rows() > 0);
         all.push(rows);

@@ -164,7 +164,7 @@ async fn fetched_bytes_never_exceed_the_budget() {
         let footer = counts.bytes();
         let mut peak = 0;
         let mut read = 0;
-        while let Some(rows) = source.next().await.unwrap() {
+        while let Some(rows) = source.next(&cx()).await.unwrap() {
             read += rows.batch.num_rows();
             tokio::time::sleep(Duration::from_millis(takes)).await;
             peak = peak.max(counts.live());
@@ -196,10 +196,10 @@ async fn a_dropped_next_loses_nothing() {
     let dir = folder();
     let mut source = ParquetSource::new(dir.path(), options());
     source.open(&cx()).await.unwrap();
-    let mut seen = Vec::new();
+    let (mut seen, cx) = (Vec::new(), cx());
     for polls in (0..4).cycle() {
         let rows = {
-            let mut next = std::pin::pin!(source.next());
+            let mut next = std::pin::pin!(source.next(&cx));
             let mut got = None;
             for _ in 0..=polls {
                 if let std::task::Poll::Ready(rows) = futures::poll!(next.as_mut()) {

@@ -222,7 +222,8 @@ async fn pages(
     let names: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
     let mut source = ParquetSource::new(input, options).columns(names);
-    source.open(&StageCx::detached("load")).await?;
+    let cx = StageCx::detached("load");
+    source.open(&cx).await?;
     let found = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
     for (there, field) in found.fields().iter().zip(expected.fields()) {
         if !table_columns::same_type(there.data_type(), field.data_type()) {
@@ -235,7 +236,7 @@ async fn pages(
         }
     }
     let (mut weights, mut usages, mut rows) = (Vec::new(), Vec::new(), 0);
-    while let Some(page) = source.next().await? {
+    while let Some(page) = source.next(&cx).await? {
         let batch = page.batch;
         if batch.columns().iter().any(|column| column.null_count() > 0) {
             return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));

@@ -56,7 +56,6 @@ pub(crate) struct Receive<T> {
     /// Set if the run has checkpoints.
     cut_point: Option<Arc<CutPoint>>,
     seq: u64,
-    cx: Option<StageCx>,
     of: std::marker::PhantomData<fn() -> T>,
 }
 
@@ -67,7 +66,7 @@ impl<T> Receive<T> {
         participation: &Participation,
     ) -> Self {
         let (in_rounds, cut_point) = (participation.round().is_some(), participation.cut_point().cloned());
-        Self { receive_queue, status, in_rounds, cut_point, seq: 0, cx: None, of: std::marker::PhantomData }
+        Self { receive_queue, status, in_rounds, cut_point, seq: 0, of: std::marker::PhantomData }
     }
 
     /// Whether a batch was trained on before this process began.
@@ -83,12 +82,7 @@ impl<T: Receivable> Source for Receive<T> {
         "from the readers".into()
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn next(&mut self) -> Result<Option<T>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<T>, Fault> {
         let mut waiting_since = None;
         loop {
             let phase = {
@@ -97,7 +91,7 @@ impl<T: Receivable> Source for Receive<T> {
                 status.phase.clone()
             };
             while let Some(queued) = self.receive_queue.take() {
-                if let (Some(since), Some(cx)) = (waiting_since.take(), &self.cx) {
+                if let Some(since) = waiting_since.take() {
                     // In a later term the wait was for a reader that has lost its lease, not for this one.
                     let lost = (queued.header.term > 0).then(|| LOST_READERS.to_owned());
                     if let Some(process) = lost.or_else(|| self.receive_queue.reader_of(&queued)) {
@@ -133,7 +127,6 @@ impl<T: Receivable> Source for Receive<T> {
                     changed = status.changed() => changed,
                 }
             };
-            let cx = self.cx.as_ref().expect("opened before the first batch");
             let since = *waiting_since.get_or_insert_with(Instant::now);
             cx.meter().awaits(receive_queue.awaited_reader().map(|reader| (reader, since)));
             let arrived = cx.meter().starved_on("readers", arrival).await;

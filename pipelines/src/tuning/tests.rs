@@ -374,7 +374,7 @@ struct Numbers(u64);
 
 impl Source for Numbers {
     type Out = Numbered;
-    async fn next(&mut self) -> Result<Option<Numbered>, Fault> {
+    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Numbered>, Fault> {
         self.0 += 1;
         Ok(Some(Numbered(Lineage { seq: self.0, ..Lineage::default() })))
     }
@@ -471,9 +471,9 @@ struct Stored {
 
 impl Source for Stored {
     type Out = Numbered;
-    async fn next(&mut self) -> Result<Option<Numbered>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Numbered>, Fault> {
         tokio::time::sleep(self.store).await;
-        self.numbers.next().await
+        self.numbers.next(cx).await
     }
 }
 

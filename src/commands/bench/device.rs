@@ -166,7 +166,6 @@ impl Device {
             sent: 0,
             rows: batch_rows,
             staleness: Staleness::new(self.staleness),
-            cx: None,
         };
         let links = &job.pipeline.links;
         let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.to_train());
@@ -222,7 +221,6 @@ struct Feed {
     sent: u64,
     rows: usize,
     staleness: Staleness,
-    cx: Option<StageCx>,
 }
 
 impl Source for Feed {
@@ -232,16 +230,10 @@ impl Source for Feed {
         format!("{} batches of {} rows, in turns, from memory", self.batches.len(), self.rows)
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn next(&mut self) -> Result<Option<ReadyBatch>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<ReadyBatch>, Fault> {
         if self.left == 0 {
             return Ok(None);
         }
-        let cx = self.cx.as_ref().expect("opened before the first batch");
         let ticket = cx.meter().blocked_on("ticket", self.staleness.ticket(self.sent)).await;
         let lineage = Lineage { seq: self.sent, row: self.sent * self.rows as u64, ..Lineage::default() };
         let batch = self.batches[self.sent as usize % self.batches.len()].batch(lineage, ticket);

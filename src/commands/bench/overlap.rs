@@ -138,12 +138,12 @@ impl Source for InTurn {
         self.inner.open(cx).await
     }
 
-    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
         if let Some(turn) = &self.turn {
             let wait = turn.subscribe().wait_for(|rows| *rows < self.batch).await.map(drop);
             wait.map_err(|e| Fault::internal("turns ended").because(e))?;
         }
-        let rows = self.inner.next().await?;
+        let rows = self.inner.next(cx).await?;
         if let (Some(turn), Some(rows)) = (&self.turn, &rows) {
             turn.send_modify(|under_way| *under_way += rows.rows());
         }
