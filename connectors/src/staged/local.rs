@@ -14,6 +14,7 @@ use forebay_actors::Fault;
 use super::error::fault;
 use super::place;
 use super::rename_flags::{FlaggedRename, exchange, is_unknown};
+use super::sync::sync_folder;
 use super::two_renames::{self, REPLACED, Renames, hidden_name, is_hidden};
 use super::within::check_not_around_here;
 
@@ -66,7 +67,7 @@ impl Local {
         // The folder stands in its place, whole: what fails from here on is no reason to write it again.
         self.published = true;
         // The name itself is on the disk when the folder that holds it is.
-        if let Err(e) = self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()) {
+        if let Err(e) = self.place.parent().map_or(Ok(()), sync_folder) {
             tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
         }
         if let Some(old) = replaced
@@ -243,7 +244,7 @@ fn sync(folder: &Path) -> io::Result<()> {
         let path = entry.path();
         if entry.file_type()?.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
     }
-    File::open(folder)?.sync_all()
+    sync_folder(folder)
 }
 
 impl Drop for Local {

@@ -20,6 +20,7 @@ mod place;
 mod rename_flags;
 mod renamed;
 mod stop;
+mod sync;
 mod two_renames;
 mod within;
 mod writer;
