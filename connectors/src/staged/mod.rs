@@ -19,6 +19,7 @@ mod local;
 mod place;
 mod rename_flags;
 mod renamed;
+mod shell;
 mod stop;
 mod sync;
 mod two_renames;
