@@ -204,9 +204,9 @@ impl<F: LineFormat> TextSource<F> {
         identity::write(text, &files, |_| String::new())
     }
 
-    fn reject(&mut self, file: usize, rejected: &[Rejected]) -> Result<(), Fault> {
+    fn reject(&mut self, file: usize, rejected: &[Rejected]) {
         if rejected.is_empty() {
-            return Ok(());
+            return;
         }
         self.seen.1 += rejected.len() as u64;
         self.why.add(file, rejected);
@@ -217,9 +217,10 @@ impl<F: LineFormat> TextSource<F> {
                 cx.ledger().reject(same[0].reason.text(), same.len() as u64);
             }
         }
-        match &mut self.rejects {
-            Some(rejects) => rejects.write(&self.files[file].name, rejected),
-            None => Ok(()),
+        let rejects = self.rejects.as_mut();
+        let unwritten = rejects.map_or(0, |rejects| rejects.write(&self.files[file].name, rejected));
+        if let Some(cx) = &self.cx {
+            cx.ledger().unwritten(unwritten);
         }
     }
 
@@ -352,7 +353,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let (split, bytes) = parsed.split;
             self.estimate.reads(split, bytes, self.seen.0 + self.seen.1);
-            self.reject(parsed.file, &parsed.rejected)?;
+            self.reject(parsed.file, &parsed.rejected);
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
                 if !wanted(self.leases.as_ref(), &rows) {
