@@ -99,6 +99,32 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
     }
 }
 
+/// A bug: a full disk under the files of bad rows ended the training.
+#[test]
+fn a_disk_of_bad_rows_that_is_full_ends_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let [rows, model, scores, bad] = ["rows.csv", "model", "scores", "bad"].map(path);
+    fs::write(&rows, "label,x,c\n0,0.5,7\n2,0.5,7\n1,oops,7\n1,0.5,7\n").unwrap();
+    fs::create_dir(&bad).unwrap();
+    for file in ["parse-0.jsonl", "rejected.tsv"] {
+        std::os::unix::fs::symlink("/dev/full", format!("{bad}/{file}")).unwrap();
+    }
+    let write_to = format!("data.on_bad_row={{ write_to = {bad:?} }}");
+    let ran = train(&rows, &[&write_to, &format!("output.model={model}")]);
+    let said = common::exits(0, ran, &["trained on 2 rows", "; 2 bad rows could not be written to the file of bad"]);
+    for file in ["parse-0.jsonl", "rejected.tsv"] {
+        let warning = format!("cannot write bad rows to `{bad}/{file}`: the disk is full");
+        assert_eq!(said.matches(&warning).count(), 1, "{said}");
+    }
+    let of_model =
+        |command: &[&str]| run(&[command, &["--model", &model, "--data", &rows, "--set", &write_to]].concat());
+    common::exits(0, of_model(&["eval"]), &["evaluation, 2 bad rows could not be written to the file of bad rows"]);
+    // A prediction needs no label.
+    let predict = of_model(&["predict", "--out", &scores]);
+    common::exits(0, predict, &["\n1 bad row could not be written to the file of bad"]);
+}
+
 /// A bug: `1e400` was said to be infinite, although the user had written a number.
 #[test]
 fn a_number_of_text_that_no_float_holds_is_said_to_be_too_large() {

@@ -25,6 +25,7 @@ struct Book {
     read: AtomicU64,
     delivered: AtomicU64,
     rejected: Mutex<BTreeMap<String, u64>>,
+    unwritten: AtomicU64,
 }
 
 /// The counts of a ledger.
@@ -36,12 +37,25 @@ pub struct LedgerReport {
     pub delivered: u64,
     /// Rows that were dropped, by reason.
     pub rejected: BTreeMap<String, u64>,
+    /// Bad rows that are missing in a file for them, because it could not be written.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub unwritten: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl LedgerReport {
     /// Rows that were dropped, for all reasons together.
     pub fn rejected_total(&self) -> u64 {
         self.rejected.values().sum()
+    }
+
+    /// A line about [`unwritten`](Self::unwritten) rows, if there are any.
+    pub fn unwritten_line(&self) -> Option<String> {
+        let bad = counted(self.unwritten, "bad row");
+        (self.unwritten > 0).then(|| format!("{bad} could not be written to the file of bad rows"))
     }
 }
 
@@ -75,12 +89,18 @@ impl Ledger {
         }
     }
 
+    /// Counts bad rows that could not be written to a file for them. [`check`](Ledger::check) does not look at them.
+    pub fn unwritten(&self, rows: u64) {
+        self.book.unwritten.fetch_add(rows, Relaxed);
+    }
+
     /// The counts now.
     pub fn snapshot(&self) -> LedgerReport {
         LedgerReport {
             read: self.book.read.load(Relaxed),
             delivered: self.book.delivered.load(Relaxed),
             rejected: lock(&self.book.rejected).clone(),
+            unwritten: self.book.unwritten.load(Relaxed),
         }
     }
 
@@ -89,7 +109,7 @@ impl Ledger {
     /// # Errors
     /// An internal fault with the three numbers.
     pub fn check(&self) -> Result<(), Fault> {
-        let LedgerReport { read, delivered, rejected } = self.snapshot();
+        let LedgerReport { read, delivered, rejected, .. } = self.snapshot();
         let left_out: u64 = rejected.values().sum();
         if u128::from(read) == u128::from(delivered) + u128::from(left_out) {
             return Ok(());
@@ -115,8 +135,10 @@ mod tests {
         ledger.clone().reject("bad label", 3);
         ledger.reject("bad label", 0);
         ledger.reject("short row", 1);
+        ledger.unwritten(2);
         ledger.check().unwrap();
         let report = ledger.snapshot();
+        assert_eq!(report.unwritten_line().unwrap(), "2 bad rows could not be written to the file of bad rows");
         assert_eq!(report.rejected_total(), 4);
         assert_eq!(report.rejected.get("bad label"), Some(&3));
     }

@@ -147,6 +147,9 @@ impl fmt::Display for Report {
             };
             write!(f, " + {} {what}", commas(rest))?;
         }
+        if let Some(line) = self.ledger.unwritten_line() {
+            write!(f, "; {line}")?;
+        }
         writeln!(f)?;
         for adjustment in &self.adjustments {
             writeln!(f, "{adjustment}")?;
@@ -240,7 +243,12 @@ mod tests {
             stages: vec![stage("read", 1000, 0, 1000), parse, stage("train", 800, 1200, 0)],
             links: vec![],
             services: vec![stage("table", 1, 999, 0)],
-            ledger: LedgerReport { read: 12, delivered: 9, rejected: [("bad label".to_owned(), 2)].into() },
+            ledger: LedgerReport {
+                read: 12,
+                delivered: 9,
+                rejected: [("bad label".to_owned(), 2)].into(),
+                ..LedgerReport::default()
+            },
             adjustments: Vec::new(),
         }
     }
@@ -272,6 +280,10 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+        assert!(text.contains("1 under way\n"), "{text}");
+        report.ledger.unwritten = 1;
+        let text = report.to_string();
+        assert!(text.contains("1 under way; 1 bad row could not be written to the file of bad rows\n"), "{text}");
         let back: Report = serde_json::from_str(&report.to_json()).unwrap();
         assert_eq!(back.to_string(), text);
     }

@@ -226,6 +226,44 @@ fn bad_rows_are_written_aside_with_their_reason_and_values() {
     assert!(lines[1]["values"]["label"].is_null());
 }
 
+/// A bug: a full disk under the file ended the run.
+#[test]
+fn bad_rows_that_a_full_disk_does_not_take_are_counted_and_the_rest_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", dir.path().join("parse-0.jsonl")).unwrap();
+    let columns = columns(&["d"], &[("c", SlotKind::Hex)]);
+    let on_bad_row = OnBadRow::WriteTo(dir.path().to_owned());
+    let (batches, cx) = parse_with(columns, on_bad_row, vec![spoiled(), spoiled()]).unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.rows).collect::<Vec<_>>(), [1, 1]);
+    let ledger = cx.ledger().snapshot();
+    assert_eq!((ledger.rejected_total(), ledger.unwritten), (10, 10));
+}
+
+/// A timestamp that no date is ended the run with a fault of the file.
+#[test]
+fn a_value_without_a_text_is_written_as_the_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = batch(vec![
+        ("label", Arc::new(Int32Array::from(vec![0, 2]))),
+        ("c", Arc::new(TimestampSecondArray::from(vec![0, i64::MAX]))),
+    ]);
+    let columns = columns(&[], &[("c", SlotKind::Auto)]);
+    parse_with(columns, OnBadRow::WriteTo(dir.path().to_owned()), vec![rows]).unwrap();
+    let line: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(dir.path().join("parse-0.jsonl")).unwrap()).unwrap();
+    assert_eq!(line["values"]["label"], "2");
+    assert!(line["values"]["c"].as_str().unwrap().contains("9223372036854775807"), "{line}");
+}
+
+#[test]
+fn a_file_of_bad_rows_that_cannot_be_opened_is_refused_before_the_first_row() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("parse-0.jsonl")).unwrap();
+    let columns = columns(&[], &[("c", SlotKind::Auto)]);
+    let fault = parse_with(columns, OnBadRow::WriteTo(dir.path().to_owned()), Vec::new()).err().unwrap().to_string();
+    assert!(fault.contains("cannot write bad rows to") && fault.contains("parse-0.jsonl"), "{fault}");
+}
+
 #[test]
 fn the_first_bad_row_fails_the_run_and_says_where() {
     let columns = columns(&["d"], &[("c", SlotKind::Hex)]);

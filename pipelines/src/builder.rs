@@ -121,12 +121,14 @@ impl TrainingBuilder {
     /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
     /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
-        let mut damaged = DamagedCheckpoints::default();
+        let (mut damaged, mut outputs_are_checked) = (DamagedCheckpoints::default(), false);
         let mut resources = loop {
             let resources = Resources::alone(self.job.clone(), self.context.clone())?;
             let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
-            if resources.job.train.from.is_some() || matches!(&found, Some((_, Some(_)))) {
+            let loads = resources.job.train.from.is_some() || matches!(&found, Some((_, Some(_))));
+            if loads && !outputs_are_checked {
                 resources.check_before_loading()?;
+                outputs_are_checked = true;
             }
             let Some((folder, found)) = found else {
                 break begin_with_model(resources)?;
@@ -139,6 +141,7 @@ impl TrainingBuilder {
                 (Err(fault), _) => return Err(fault),
             }
         };
+        resources.outputs_are_checked = outputs_are_checked;
         let cut_point = resources.participation.cut_point().cloned();
         let read = match self.source {
             Some(read) => read,

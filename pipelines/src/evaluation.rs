@@ -105,6 +105,9 @@ impl Model {
         outcome.result?;
         let evaluation: Option<Evaluation> = outcome.results.take("evaluate");
         let evaluation = evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?;
+        if let Some(line) = outcome.report.ledger.unwritten_line() {
+            tracing::warn!("of the rows of the evaluation, {line}");
+        }
         let rejected = outcome.report.ledger.rejected.clone();
         Ok((Evaluation { rejected, ..evaluation }, outcome.report))
     }

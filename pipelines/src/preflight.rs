@@ -20,18 +20,18 @@ use crate::sources;
 /// model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type or one by which
 /// they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
-    check(job, context).map(drop)
+    check_outputs(job, context)?;
+    check_eval(job, context).map(drop)
 }
 
-/// See [`preflight`]. Returns the types of the rows of `data.eval`, as far as they are known.
-pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
-    check_outputs(job, context)?;
+/// The part of [`preflight`] about `data.eval`. Returns the types of its rows, as far as they are known.
+pub(crate) fn check_eval(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
     let Some(paths) = &job.data.eval else { return Ok(None) };
     sources::check(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
 /// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that goes on from a model or a checkpoint
-/// calls this before it loads one, which may take minutes; [`preflight`] makes these checks again. If the run is one process, this also
+/// calls this before it loads one, which may take minutes; after that only [`check_eval`] is left. If the run is one process, this also
 /// checks that the rows to train on exist. Blocks on the stores.
 ///
 /// # Errors
@@ -45,8 +45,8 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), F
     sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
-/// Checks the places of all that the run writes.
-fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
+/// The part of [`preflight`] about the places of all that the run writes. Blocks on the stores.
+pub(crate) fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
     }

@@ -71,6 +71,8 @@ pub(crate) struct Resources {
     pub(crate) source: SourceProgress,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
+    /// Whether the places of all that the run writes were checked, before a model or a checkpoint was loaded.
+    pub(crate) outputs_are_checked: bool,
 }
 
 impl Resources {
@@ -118,6 +120,7 @@ impl Resources {
             format: None,
             checkpoints: None,
             session: None,
+            outputs_are_checked: false,
         })
     }
 
@@ -216,7 +219,10 @@ impl Resources {
     /// The checks of the process that saves the model. Blocks on the stores.
     pub(crate) fn check_before_start(&self) -> Result<(), Fault> {
         let (job, context) = (&self.job, &self.context);
-        if let Some(eval) = preflight::check(job, context)? {
+        if !self.outputs_are_checked {
+            preflight::check_outputs(job, context)?;
+        }
+        if let Some(eval) = preflight::check_eval(job, context)? {
             self.types.evaluated_on(eval);
         }
         if let Some(before) = &self.types_before {

@@ -127,6 +127,7 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
         for (reason, rows) in &report.ledger.rejected {
             *ledger.rejected.entry(reason.clone()).or_default() += rows;
         }
+        ledger.unwritten += report.ledger.unwritten;
         if trains(report) {
             ledger.delivered += report.ledger.delivered;
         }
@@ -216,13 +217,13 @@ mod tests {
         let job = Job::from_toml("", &[]).unwrap();
         let reader = |rank: u64, read: u64, bad: u64| {
             let rejected = [("bad".to_owned(), bad)].into();
-            let ledger = LedgerReport { read, rejected, ..LedgerReport::default() };
+            let ledger = LedgerReport { read, rejected, unwritten: bad, ..LedgerReport::default() };
             process(&format!("reader {rank}"), &[("read", read, 9), ("ship", read - bad, 9)], ledger)
         };
         // The second one was lost with 300 rows, which the first one read again.
         let others = vec![reader(0, 510, 10), reader(1, 300, 0)];
-        let LedgerReport { read, delivered, .. } = RunReport::new(trainer(0, 500), others, &job, None).report.ledger;
-        assert_eq!((read, delivered), (510, 500));
+        let ledger = RunReport::new(trainer(0, 500), others, &job, None).report.ledger;
+        assert_eq!((ledger.read, ledger.delivered, ledger.unwritten), (510, 500, 10));
     }
 
     #[test]

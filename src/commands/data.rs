@@ -490,13 +490,18 @@ impl ParquetFolder<'_> {
 
 /// Prints what was written to the folder, and how many rows were left out.
 fn print_written(bar: Bar, folder: &str, written: &Written, cx: &StageCx, logs: &Logs) {
-    let (said, rejected) = (bar.done(folder, written), cx.ledger().snapshot().rejected);
+    let (said, ledger) = (bar.done(folder, written), cx.ledger().snapshot());
+    let rejected = &ledger.rejected;
     if logs.is_json() {
-        out::print_or_drop(serde_json::json!({ "folder": folder, "written": written, "rejected": rejected }));
+        let mut line = serde_json::json!({ "folder": folder, "written": written, "rejected": rejected });
+        if ledger.unwritten > 0 {
+            line["unwritten"] = ledger.unwritten.into();
+        }
+        out::print_or_drop(line);
         return;
     }
     out::print_or_drop(said);
-    left_out_lines(&rejected).for_each(out::print_or_drop);
+    left_out_lines(rejected).chain(ledger.unwritten_line()).for_each(out::print_or_drop);
 }
 
 impl Inspect {

@@ -186,7 +186,8 @@ pub(super) fn counts(
     let ledger = predictions.report().ledger;
     let by_readers = Some(predictions.left_out_by_readers()).filter(|&rows| rows > 0);
     let by_readers = by_readers.map(|rows| format!("left out {}: the readers say why", counted(rows, "row")));
-    Ok(Some(null.chain(left_out_lines(&ledger.rejected)).chain(by_readers).collect()))
+    let left_out = left_out_lines(&ledger.rejected).chain(ledger.unwritten_line());
+    Ok(Some(null.chain(left_out).chain(by_readers).collect()))
 }
 
 /// The next batch; `None` after the last one, or when the user asked to stop. Looks after the readers meanwhile.

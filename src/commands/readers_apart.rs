@@ -190,7 +190,8 @@ impl ReadersApart {
             if report {
                 out::eprint_or_drop(&read);
             }
-            left_out_lines(&read.ledger.rejected).for_each(|line| logs.log_format.note(line));
+            let left_out = left_out_lines(&read.ledger.rejected).chain(read.ledger.unwritten_line());
+            left_out.for_each(|line| logs.log_format.note(line));
             Ok(Ended::Done)
         })
     }

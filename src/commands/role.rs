@@ -72,6 +72,10 @@ pub(crate) struct RoleCommand {
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
+    /// Whatever started this process starts it again after exit code 3. If the model of a training that has ended cannot be saved, the code
+    /// is 7 instead: training again would not help.
+    #[arg(long, hide = true)]
+    restarted_on_fault: bool,
     /// The run was asked to drain before this process was started.
     #[arg(long, hide = true)]
     drains: bool,
@@ -148,9 +152,11 @@ impl RoleCommand {
                 tracing::info!("{fault}");
                 Ok(Ended::Done)
             }
-            // For `launch`, which starts a process again after any other fault of a disk or a store.
+            // For `launch` and others that start a process again after any other fault of a disk or a store.
             Err(fault)
-                if self.parent.is_some() && fault.kind == FaultKind::Unsaved && fault.domain == Domain::External =>
+                if (self.parent.is_some() || self.restarted_on_fault)
+                    && fault.kind == FaultKind::Unsaved
+                    && fault.domain == Domain::External =>
             {
                 exit::report(&fault, logs.log_format);
                 Ok(Ended::Unsaved)

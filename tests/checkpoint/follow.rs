@@ -161,6 +161,38 @@ fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_a
     assert_eq!(auc_of(&best), other["auc"].as_f64().unwrap());
 }
 
+/// A bug: the command never looked again. There was no best model until one was better than the one that was removed, and a worse one
+/// replaced one that had come back.
+#[test]
+fn a_best_model_that_is_removed_makes_room_for_a_later_one_and_counts_again_when_it_is_back() {
+    let job = Job::new("parquet", &[]);
+    let [best, away] = ["best", "away"].map(|name| job.folder.path().join(name));
+    job.kill_after(3, &[]);
+    let follower = follow(&job, &["--best", best.to_str().unwrap()]);
+    // Returns all evaluations, once that of the newest checkpoint is one of them.
+    let all = || {
+        follower.until_said(&format!("waiting for a checkpoint after {};", job.newest()));
+        evaluations(&follower.said())
+    };
+    let first = all().remove(0);
+    std::fs::rename(&best, &away).unwrap();
+    job.kill_after(job.newest() + 1, &["--resume"]);
+    let before = all().len();
+    assert!(before > 1 && best.join("manifest.json").exists());
+
+    std::fs::remove_dir_all(&best).unwrap();
+    std::fs::rename(&away, &best).unwrap();
+    job.kill_after(job.newest() + 1, &["--resume"]);
+    let after = all().split_off(before);
+    follower.signal(Signal::TERM);
+    follower.end().with(0).saying(&["is no longer at", "the best model of this run so far is at"]);
+    let value = |of: &Value| of["auc"].as_f64().unwrap();
+    let newest_best = after.iter().rfind(|one| one["is_best"] == true).unwrap_or(&first);
+    assert!(after.iter().all(|one| value(one) <= value(newest_best)), "{first} {after:?}");
+    assert!(value(newest_best) >= value(&first), "{first} {after:?}");
+    assert_eq!(auc_of(&best), value(newest_best));
+}
+
 /// A bug: the command ended, and did not print the evaluation.
 #[test]
 fn a_best_model_that_the_disk_does_not_take_is_saved_when_there_is_room_and_an_error_at_the_end() {

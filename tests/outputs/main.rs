@@ -114,6 +114,11 @@ fn a_result_that_cannot_be_printed_is_a_fault() {
     for command in [
         &["plan", "--job-file"][..],
         &["eval", "--model", &model, "--data", &rows],
+        &["predict", "--model", &model, "--data", &rows, "--out", "-"],
+        &["data", "inspect", &rows],
+        &["data", "inspect", &rows, "--json"],
+        &["completions", "bash"],
+        &["man"],
         &["--help"],
         &["train", "--help"],
         &["help", "data"],

@@ -2,6 +2,7 @@
 //! or by the run that goes on from the checkpoint which the first one leaves. No run trains again for it.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
@@ -228,4 +229,26 @@ fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
     let text = common::exits(3, common::code_and_output(&output), &["could not be saved anywhere", "the disk is full"]);
     assert!(!text.contains("starts it again"), "{text}");
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
+}
+
+/// As `deploy/slurm` starts them.
+#[test]
+fn processes_that_are_restarted_on_a_fault_say_by_their_code_that_training_again_would_not_help() {
+    for (flag, code) in [(None, 3), (Some("--restarted-on-fault"), 7)] {
+        let Some((dir, disk)) = full_disk() else { return };
+        let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        let rows = format!("data.train={}", common::parquet(dir.path(), 0, 2000).display());
+        let model = onto(&disk);
+        let settings = ["model.kind=lr", "output.retry_for=0s", "train.batch_rows=128", "placement.readers=1"];
+        let settings = [&settings[..], &[rows.as_str(), checkpoints.as_str(), model.as_str()]].concat();
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let start = |role: &str, at: &str| {
+            let mut command = common::forebay(&["role", role, at, &address]);
+            set(command.args(flag).current_dir(dir.path()), &settings);
+            Background::start(&mut command)
+        };
+        let (trainer, reader) = (start("trainer", "--listen"), start("reader", "--coordinator"));
+        common::exits(code, trainer.wait(), &["the disk is full", "--resume saves the model"]);
+        reader.wait();
+    }
 }

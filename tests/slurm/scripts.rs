@@ -207,21 +207,27 @@ fn a_requeued_ps_is_found_again() {
 
 /// A bug: the task ended, and with the task of a ps or of a trainer the run.
 #[test]
-fn a_process_that_is_killed_is_started_again_in_its_place() {
+fn a_process_that_is_killed_or_has_lost_something_is_started_again_in_its_place() {
     let (slurm, job, program) = up(3);
     let run = slurm.submit(&job, &program, &[]);
     let before = slurm.all_run(3);
     for name in ["reader-0", "trainer-0", "ps-0"] {
         let mut killed = start(&run, name, 1);
         assert!(!killed["arguments"].contains("--resume"), "{killed:?}");
-        for (number, (by, said)) in [("-KILL", "9 (SIGKILL)"), ("-SEGV", "11 (SIGSEGV)")].into_iter().enumerate() {
+        let ends = [
+            ("-KILL", "was killed by signal 9 (SIGKILL)"),
+            ("-SEGV", "was killed by signal 11 (SIGSEGV)"),
+            // A bug: a store that was away for a moment ended the run.
+            ("-USR1", "ended with exit code 3"),
+        ];
+        for (number, (by, said)) in ends.into_iter().enumerate() {
             signal(&killed, by);
             let again = start(&run, name, 2 + number);
             for same in ["rank", "node", "coordinator", "starts"] {
                 assert_eq!(again[same], killed[same], "{same} of {name}");
             }
             assert!(again["arguments"].contains("--resume"), "{again:?}");
-            let said = format!("was killed by signal {said}: starts it again in 0 s (restart {} of 10)", 1 + number);
+            let said = format!("the program {said}: starts it again in 0 s (restart {} of 10)", 1 + number);
             // Standard error may be later in the log than standard output.
             wait_until(&format!("{name} says `{said}`"), || run.log(name).contains(&said).then_some(()));
             killed = again;
@@ -229,24 +235,38 @@ fn a_process_that_is_killed_is_started_again_in_its_place() {
     }
     assert_eq!(slurm.all_run(3), before, "no task has ended");
     // One that is told to end is not started again.
-    signal(&start(&run, "reader-0", 3), "-TERM");
+    signal(&start(&run, "reader-0", 4), "-TERM");
     drained_once(&run, "reader-0");
     wait_until("its task has ended", || (slurm.tasks().len() == 2).then_some(()));
 }
 
 #[test]
-fn a_process_that_is_always_killed_ends_after_ten_restarts() {
-    let (slurm, job, program) = up_with(3, "#!/bin/sh\nkill -9 $$\n");
+fn a_process_that_always_fails_ends_after_ten_restarts() {
+    for (end, ended, code) in
+        [("kill -9 $$", "was killed by signal 9 (SIGKILL)", 137), ("exit 3", "ended with exit code 3", 3)]
+    {
+        let (slurm, job, program) = up_with(3, &format!("#!/bin/sh\n{end}\n"));
+        let run = slurm.submit(&job, &program, &[]);
+        wait_until("all jobs have ended", || slurm.tasks().is_empty().then_some(()));
+        let said = slurm.run("scontrol", &["show", "job", &run.ps.to_string()]);
+        assert!(said.contains("JobState=FAILED") && said.contains(&format!("ExitCode={code}:0")), "{said}");
+        let said = run.log("ps-0");
+        assert_eq!(said.matches(": starts it again in 0 s").count(), 10, "{said}");
+        let last = format!("the program {ended}; it is not started again, because it has had 10 restarts");
+        assert!(said.contains(&last), "{said}");
+    }
+}
+
+/// Training again for hours would not save it either.
+#[test]
+fn a_run_whose_model_cannot_be_saved_is_not_started_again() {
+    let (slurm, job, program) = up_with(3, "#!/bin/sh\necho \"$@\"\nexit 7\n");
     let run = slurm.submit(&job, &program, &[]);
     wait_until("all jobs have ended", || slurm.tasks().is_empty().then_some(()));
     let said = slurm.run("scontrol", &["show", "job", &run.ps.to_string()]);
-    assert!(said.contains("JobState=FAILED") && said.contains("ExitCode=137:0"), "{said}");
+    assert!(said.contains("JobState=FAILED") && said.contains("ExitCode=3:0"), "{said}");
     let said = run.log("ps-0");
-    assert_eq!(said.matches(": starts it again in 0 s").count(), 10, "{said}");
-    assert!(
-        said.contains("killed by signal 9 (SIGKILL); it is not started again, because it has had 10 restarts"),
-        "{said}"
-    );
+    assert!(said.contains("--restarted-on-fault") && !said.contains("starts it again"), "{said}");
 }
 
 #[test]

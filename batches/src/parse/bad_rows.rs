@@ -3,15 +3,11 @@
 //! The file has one JSON object per row: the reason, the place of the row, and its values as they were read. Writing blocks.
 
 use std::collections::BTreeMap;
-use std::error::Error;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
 
-use arrow::array::{RecordBatch, StringArray};
+use arrow::array::{Array as _, ArrayRef, RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
-use forebay_connectors::{OnBadRow, Rows, staged};
+use forebay_connectors::{BadRowsFile, OnBadRow, Rows};
 
 /// A value that its feature cannot take.
 pub(super) struct WrongValue {
@@ -97,7 +93,7 @@ impl BadRows {
 /// Carries out what the job says about bad rows.
 pub(super) struct Reject {
     policy: OnBadRow,
-    file: Option<(PathBuf, BufWriter<File>)>,
+    file: Option<BadRowsFile>,
 }
 
 impl Reject {
@@ -106,17 +102,18 @@ impl Reject {
     }
 
     pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        if let OnBadRow::WriteTo(dir) = &self.policy {
-            let path = dir.join(OnBadRow::file_of_stage(cx.name(), cx.replica()));
-            std::fs::create_dir_all(dir).map_err(|e| cannot_write(&path, e))?;
-            let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| cannot_write(&path, e))?;
-            self.file = Some((path, BufWriter::new(file)));
+        if let OnBadRow::WriteTo(folder) = &self.policy {
+            let name = OnBadRow::file_of_stage(cx.name(), cx.replica());
+            // All replicas but the first may be started while the run goes on.
+            let open = if cx.replica() == 0 { BadRowsFile::open } else { BadRowsFile::open_late };
+            self.file = Some(open(folder, &name)?);
         }
         Ok(())
     }
 
-    /// Fails on the bad rows, or writes them to the file, or does nothing. Awaits at most the store, to count the lines before a bad row.
-    pub(super) async fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
+    /// Fails on the bad rows, or writes them to the file and counts those that it does not take, or does nothing. Awaits at most the store,
+    /// to count the lines before a bad row.
+    pub(super) async fn rows(&mut self, rows: &Rows, bad: &BadRows, cx: &StageCx) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
             let place = match &rows.places {
                 Some(places) => places.place(row).await,
@@ -130,38 +127,21 @@ impl Reject {
             .hide_lineage()
             .kind(FaultKind::BadData));
         }
-        if let OnBadRow::WriteTo(_) = &self.policy {
-            let (path, file) = self.file.as_mut().expect("opened before the first batch");
-            for (&row, finding) in &bad.0 {
-                write_row(file, rows, row, finding).map_err(|e| cannot_write(path, e))?;
-            }
+        if let Some(file) = self.file.as_mut().filter(|_| !bad.is_empty()) {
+            let lines: Vec<Vec<u8>> = bad.0.iter().map(|(&row, finding)| line(rows, row, finding)).collect();
+            cx.ledger().unwritten(file.append(&lines));
         }
         Ok(())
     }
-
-    pub(super) fn finish(&mut self) -> Result<(), Fault> {
-        match &mut self.file {
-            Some((path, file)) => file.flush().map_err(|e| cannot_write(path, e)),
-            None => Ok(()),
-        }
-    }
 }
 
-fn cannot_write(path: &Path, e: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
-    staged::fault(path.display(), "cannot write bad rows to", e)
-}
-
-fn write_row(
-    file: &mut impl Write,
-    rows: &Rows,
-    row: usize,
-    finding: &BadRow,
-) -> Result<(), Box<dyn Error + Send + Sync>> {
+/// A bad row as a line of the file.
+fn line(rows: &Rows, row: usize, finding: &BadRow) -> Vec<u8> {
     let mut line = serde_json::json!({
         "reason": finding.reason,
         "detail": finding.detail,
         "epoch": rows.lineage.epoch,
-        "values": values(&rows.batch, row)?,
+        "values": values(&rows.batch, row),
     });
     match &rows.places {
         Some(places) => {
@@ -175,19 +155,20 @@ fn write_row(
             line["row"] = (rows.lineage.row + row as u64).into();
         }
     }
-    writeln!(file, "{line}")?;
-    Ok(())
+    format!("{line}\n").into_bytes()
 }
 
-fn values(
-    batch: &RecordBatch,
-    row: usize,
-) -> Result<serde_json::Map<String, serde_json::Value>, arrow::error::ArrowError> {
+/// The values of a row as text. One that has none, such as a timestamp that is out of range, is replaced by the reason.
+fn values(batch: &RecordBatch, row: usize) -> serde_json::Map<String, serde_json::Value> {
     let options = FormatOptions::default();
-    let mut values = serde_json::Map::new();
-    for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
-        let text = ArrayFormatter::try_new(array.as_ref(), &options)?.value(row).try_to_string()?;
-        values.insert(field.name().clone(), if array.is_null(row) { serde_json::Value::Null } else { text.into() });
-    }
-    Ok(values)
+    let text = |array: &ArrayRef| ArrayFormatter::try_new(array.as_ref(), &options)?.value(row).try_to_string();
+    let columns = batch.schema_ref().fields().iter().zip(batch.columns());
+    let values = columns.map(|(field, array)| {
+        let value = match array.is_null(row) {
+            true => serde_json::Value::Null,
+            false => text(array).unwrap_or_else(|e| e.to_string()).into(),
+        };
+        (field.name().clone(), value)
+    });
+    values.collect()
 }

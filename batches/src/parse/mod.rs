@@ -344,7 +344,7 @@ impl Stage for Parse {
     async fn on_batch(&mut self, rows: Rows, cx: &StageCx, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad).map_err(|fault| in_file(fault, &rows))?;
-        self.reject.rows(&rows, &bad).await?;
+        self.reject.rows(&rows, &bad, cx).await?;
         let good = self.negatives.as_ref().map(|_| bad.good(rows.batch.num_rows()));
         if let Some(keep) = &self.keep {
             examples.clear_dense(bad.rows());
@@ -371,6 +371,6 @@ impl Stage for Parse {
 
     async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         self.positives.iter().enumerate().for_each(|(label, &positives)| self.labels.add_positives(label, positives));
-        self.reject.finish()
+        Ok(())
     }
 }

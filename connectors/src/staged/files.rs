@@ -1,7 +1,7 @@
 //! Single files of a folder, in any store: a checkpoint folder grows file by file, and a file that appears last makes the
 //! others count. Everything here blocks on the disk or the store.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -19,6 +19,7 @@ use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
 use super::folder::{OpenFolder, Opened, StoreFolder, list};
 use super::rename_flags::{FlaggedRename, is_unknown, no_replace};
+use super::sync::sync_folder;
 use super::writer::FileWriter;
 use super::{flat, place, renamed};
 use crate::store_error::store_fault;
@@ -230,7 +231,7 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8], no_replace: FlaggedRename)
             Err(e) => return Err(e.into()),
         }
         // The name itself is on the disk when the folder is.
-        around(folder, "sync of the folder", || File::open(folder)?.sync_all())?;
+        around(folder, "sync of the folder", || sync_folder(folder))?;
         Ok(true)
     })();
     if !matches!(written, Ok(true)) {

@@ -14,6 +14,8 @@ use forebay_actors::Fault;
 use super::error::fault;
 use super::place;
 use super::rename_flags::{FlaggedRename, exchange, is_unknown};
+use super::shell::quoted;
+use super::sync::sync_folder;
 use super::two_renames::{self, REPLACED, Renames, hidden_name, is_hidden};
 use super::within::check_not_around_here;
 
@@ -66,7 +68,7 @@ impl Local {
         // The folder stands in its place, whole: what fails from here on is no reason to write it again.
         self.published = true;
         // The name itself is on the disk when the folder that holds it is.
-        if let Err(e) = self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all()) {
+        if let Err(e) = self.place.parent().map_or(Ok(()), sync_folder) {
             tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
         }
         if let Some(old) = replaced
@@ -162,7 +164,9 @@ pub(super) fn replaced(place: &Path) -> Option<(String, String)> {
     }
     let left = left_behind(&place);
     let [old] = &left[..] else { return None };
-    Some((old.display().to_string(), format!("mv -T {} {}", old.display(), place.display())))
+    let at = old.display().to_string();
+    let command = format!("mv -T {} {}", quoted(&at), quoted(&place.display().to_string()));
+    Some((at, command))
 }
 
 /// The folders beside `place` that were replaced by two renames and are not removed.
@@ -243,7 +247,7 @@ fn sync(folder: &Path) -> io::Result<()> {
         let path = entry.path();
         if entry.file_type()?.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
     }
-    File::open(folder)?.sync_all()
+    sync_folder(folder)
 }
 
 impl Drop for Local {
@@ -364,6 +368,20 @@ mod tests {
         assert!(said.contains("cannot finish") && said.contains("model"), "{said}");
         assert_eq!(names(dir.path()), ["model"]);
         assert_eq!(names(&place), ["old"]);
+    }
+
+    /// A bug: a path with a space was two words of the command.
+    #[test]
+    fn the_command_that_puts_a_folder_back_works_for_every_path() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["model", "my model", "it's $HOME; exit 3"] {
+            let (place, old) = (dir.path().join(name), format!(".{name}.replaced-7-18ebb46b072e7df2"));
+            make_old(&dir.path().join(&old));
+            let (at, command) = replaced(&place).unwrap();
+            assert_eq!(Path::new(&at), dir.path().join(&old));
+            let moved = Command::new("sh").args(["-c", &command]).status().unwrap();
+            assert!(moved.success() && place.join("old").exists(), "{command}");
+        }
     }
 
     /// What a process leaves that is killed between the two renames.

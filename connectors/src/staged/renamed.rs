@@ -13,6 +13,7 @@ use object_store::{Error, ObjectStore, ObjectStoreExt};
 
 use super::error::made_meanwhile;
 use super::folder::{StoreFolder, list};
+use super::shell::quoted;
 use super::two_renames::{self, PARTIAL, REPLACED, Renames, is_hidden};
 use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
@@ -137,7 +138,7 @@ pub(super) fn replaced(place: &StoreFolder) -> Option<(String, String)> {
     let [old] = &found[..] else { return None };
     let (parent, _) = place.name.rsplit_once('/')?;
     let old = format!("{parent}/{}", old.filename()?);
-    let command = format!("hdfs dfs -mv {old} {}", place.name);
+    let command = format!("hdfs dfs -mv {} {}", quoted(&old), quoted(&place.name));
     Some((old, command))
 }
 

@@ -1,8 +1,7 @@
 //! What is wrong with a line, and what the source does with it: fail, skip, or write it to a local file.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use forebay_actors::{Fault, FaultKind};
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
+use super::bad_rows_file::BadRowsFile;
 use crate::staged;
 
 /// Longest line that is taken for one, in bytes, its end excluded.
@@ -224,38 +224,26 @@ pub(crate) struct Rejected {
 }
 
 /// The file rejected lines are appended to: `file`, `byte offset`, `reason`, and the line as it was, tab-separated.
-pub(crate) struct RejectFile {
-    path: PathBuf,
-    file: BufWriter<File>,
-}
+pub(crate) struct RejectFile(BadRowsFile);
 
 impl RejectFile {
     /// Creates the folder and opens the file in it, to append.
-    pub(crate) fn open(folder: &std::path::Path) -> Result<Self, Fault> {
-        let path = folder.join(REJECTED);
-        let fault = |e| staged::fault(path.display(), "cannot write rejected rows to", e);
+    pub(crate) fn open(folder: &Path) -> Result<Self, Fault> {
         if folder.to_string_lossy().contains("://") {
             return Err(Fault::user(format!(
                 "rejected rows are appended to a local folder, not to `{}`: set write_to to a local folder",
                 folder.display()
             )));
         }
-        std::fs::create_dir_all(folder).map_err(fault)?;
-        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fault)?;
-        Ok(Self { file: BufWriter::new(file), path })
+        BadRowsFile::open(folder, REJECTED).map(Self)
     }
 
-    /// Appends the lines of one file and flushes.
-    pub(crate) fn write(&mut self, name: &str, lines: &[Rejected]) -> Result<(), Fault> {
-        let mut all = || {
-            for Rejected { reason, line, offset } in lines {
-                write!(self.file, "{name}\t{offset}\t{}\t", reason.text())?;
-                self.file.write_all(line)?;
-                self.file.write_all(b"\n")?;
-            }
-            self.file.flush()
+    /// Appends the lines of the file `name`. Returns how many of them could not be written.
+    pub(crate) fn write(&mut self, name: &str, lines: &[Rejected]) -> u64 {
+        let row = |Rejected { reason, line, offset }: &Rejected| {
+            [format!("{name}\t{offset}\t{}\t", reason.text()).as_bytes(), &line[..], b"\n"].concat()
         };
-        all().map_err(|e| staged::fault(self.path.display(), "cannot write rejected rows to", e))
+        self.0.append(&lines.iter().map(row).collect::<Vec<_>>())
     }
 }
 

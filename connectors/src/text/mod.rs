@@ -1,9 +1,10 @@
 //! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
 //!
-//! Read in this order: `bad_row`, `number`, `column` (values into columns), `cut` (byte ranges), `format` (what a format says), `lines` (a
+//! Read in this order: `bad_rows_file`, `bad_row`, `number`, `column` (values into columns), `cut` (byte ranges), `format` (what a format says), `lines` (a
 //! split into batches), `decompress`, `head` (the first lines of a file), `windows`, `source`.
 
 pub(crate) mod bad_row;
+mod bad_rows_file;
 pub(crate) mod column;
 pub(crate) mod cut;
 mod decompress;
@@ -16,6 +17,7 @@ mod source;
 mod windows;
 
 pub use bad_row::{MAX_LINE, OnBadRow};
+pub use bad_rows_file::BadRowsFile;
 pub use column::{is_hex_of_text, is_number_of_text};
 pub(crate) use cut::lines_before;
 pub(crate) use format::LineFormat;

@@ -202,9 +202,9 @@ impl<F: LineFormat> TextSource<F> {
         identity::write(text, &files, |_| String::new())
     }
 
-    fn reject(&mut self, file: usize, rejected: &[Rejected], cx: &StageCx) -> Result<(), Fault> {
+    fn reject(&mut self, file: usize, rejected: &[Rejected], cx: &StageCx) {
         if rejected.is_empty() {
-            return Ok(());
+            return;
         }
         self.seen.1 += rejected.len() as u64;
         self.why.add(file, rejected);
@@ -213,10 +213,9 @@ impl<F: LineFormat> TextSource<F> {
         for same in rejected.chunk_by(|a, b| a.reason == b.reason) {
             cx.ledger().reject(same[0].reason.text(), same.len() as u64);
         }
-        match &mut self.rejects {
-            Some(rejects) => rejects.write(&self.files[file].name, rejected),
-            None => Ok(()),
-        }
+        let rejects = self.rejects.as_mut();
+        let unwritten = rejects.map_or(0, |rejects| rejects.write(&self.files[file].name, rejected));
+        cx.ledger().unwritten(unwritten);
     }
 
     /// The fault of a bad row, with its line. If the line is not known, reads the file up to there to count it.
@@ -348,7 +347,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             };
             let (split, bytes) = parsed.split;
             self.estimate.reads(split, bytes, self.seen.0 + self.seen.1);
-            self.reject(parsed.file, &parsed.rejected, cx)?;
+            self.reject(parsed.file, &parsed.rejected, cx);
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
                 if !wanted(self.leases.as_ref(), &rows) {

@@ -73,6 +73,14 @@ pub(super) async fn check_bad_line<S: Source<Out = Rows>>(
     assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
     let written = fs::read(rejected.join("rejected.tsv")).unwrap();
     assert!(written.windows(line.len()).any(|there| there == line));
+    assert_eq!(cx.ledger().snapshot().unwritten, 0);
+    // A bug: a full disk under that file ended the run.
+    let full = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/dev/full", full.path().join("rejected.tsv")).unwrap();
+    let cx = self::cx();
+    let batch = joined(&read(&mut source(OnBadRow::WriteTo(full.path().to_owned())), &cx).await.unwrap());
+    let ledger = cx.ledger().snapshot();
+    assert_eq!((batch.num_rows(), ledger.rejected[reason], ledger.unwritten), (60, 1, 1));
 }
 
 /// Checks that a folder `i=18` or `i=19` above a file is a column. The `text` of each file has two rows, whose `n` is 1 and 4.

@@ -151,6 +151,7 @@ fn plausible(report: &Report) -> bool {
         && stages().all(stage)
         && report.links.iter().all(link)
         && small(report.ledger.delivered)
+        && small(report.ledger.unwritten)
         && report.ledger.rejected.values().copied().all(small)
 }
 

@@ -13,7 +13,7 @@ use super::stopping;
 use crate::checkpoint::{CheckpointFolder, DamagedCheckpoints};
 use crate::context::Context;
 use crate::model::Model;
-use crate::model_folder::{MANIFEST, Manifest, check_place, probe_place};
+use crate::model_folder::{FileEntry, MANIFEST, Manifest, check_place, probe_place};
 use crate::quality::Evaluation;
 use crate::retries;
 use crate::run_types::RowTypes;
@@ -29,6 +29,8 @@ pub struct CheckpointEvaluations {
     patience: Option<(u32, f64)>,
     /// Where the best model is saved.
     best: Option<String>,
+    /// The best model so far. `None` also once it was removed from its place.
+    best_so_far: Option<BestSoFar>,
     /// The best model, until it is saved.
     unsaved: Option<Unsaved>,
     context: Context,
@@ -40,6 +42,13 @@ pub struct CheckpointEvaluations {
     /// The types of the columns in the files that the run reads, for checkpoints that do not have them.
     types: Option<RowTypes>,
     points: Vec<EvaluationPoint>,
+}
+
+/// The best model so far.
+struct BestSoFar {
+    point: EvaluationPoint,
+    /// The files that are saved at its place.
+    files: Vec<FileEntry>,
 }
 
 /// A model that could not be saved yet.
@@ -82,6 +91,7 @@ impl CheckpointEvaluations {
             data,
             patience: None,
             best: None,
+            best_so_far: None,
             unsaved: None,
             context,
             last: None,
@@ -99,8 +109,9 @@ impl CheckpointEvaluations {
     }
 
     /// Saves the best model so far to a model folder, a path or URL, whole or not at all. Replaces the model there, except a better model
-    /// of the same run, which an earlier process kept. If it cannot be saved, [`next`](Self::next) tries again from time to time; at the
-    /// end, call [`save_best`](Self::save_best).
+    /// of the same run, which another process kept, before this one or meanwhile. Once the best model was removed, saves the best one of the
+    /// later evaluations. If it cannot be saved, [`next`](Self::next) tries again from time to time; at the end, call
+    /// [`save_best`](Self::save_best).
     ///
     /// # Errors
     /// A user fault if something other than a model is there, or nothing can be written.
@@ -145,12 +156,14 @@ impl CheckpointEvaluations {
             tracing::warn!(
                 "checkpoint {number} is of another run: its evaluations begin anew, and so does the best model"
             );
-            (self.points, self.types, self.unsaved) = (Vec::new(), None, None);
+            (self.points, self.types, self.unsaved, self.best_so_far) = (Vec::new(), None, None, None);
         }
         self.add_types(&mut model)?;
         adapt(&mut model.job)?;
-        if self.points.is_empty() {
-            self.add_best_of_before(&model, &adapt, &stopped)?;
+        match self.look_at_best(&model, &adapt, &stopped) {
+            // What was seen before still counts.
+            Err(fault) if !self.points.is_empty() && fault.kind != FaultKind::Stopped => tracing::warn!("{fault}"),
+            looked => looked?,
         }
         let (point, evaluation) = self.evaluated(&model, &stopped)?;
         // Without a value there is no best model and no improvement.
@@ -162,15 +175,17 @@ impl CheckpointEvaluations {
         let (patience, min_delta) = self.patience.unzip();
         let options =
             EvaluationOptions { patience, min_delta: min_delta.unwrap_or(0.0), ..model.job.evaluation.clone() };
-        let is_best = stopping::best(&options, &self.points) == Some(self.points.len() - 1);
+        let compared: Vec<_> = self.best_so_far.iter().map(|best| best.point).chain([point]).collect();
+        let is_best = stopping::best(&options, &compared) == Some(compared.len() - 1);
         let is_enough = stopping::stops_after(&options, &self.points);
-        let not_saved = if is_best { self.keep(model).err() } else { None };
+        let not_saved = if is_best { self.keep(model, point).err() } else { None };
         let metric = options.metric;
         Ok(Some(EvaluatedCheckpoint { number, point, evaluation, metric, is_best, not_saved, is_enough }))
     }
 
     /// Saves a model, which is the best so far, if there is a place for it.
-    fn keep(&mut self, model: Model) -> Result<(), Fault> {
+    fn keep(&mut self, model: Model, point: EvaluationPoint) -> Result<(), Fault> {
+        self.best_so_far = Some(BestSoFar { point, files: Vec::new() });
         let waits = retries::waits();
         // It also takes the place of an earlier one that could not be saved.
         self.unsaved = self.best.is_some().then(|| Unsaved { model, waits, at: Instant::now() });
@@ -183,9 +198,12 @@ impl CheckpointEvaluations {
     /// Something other than a model is at its place; a fault of the disk or the store.
     pub fn save_best(&mut self) -> Result<(), Fault> {
         let (Some(unsaved), Some(best)) = (&mut self.unsaved, &self.best) else { return Ok(()) };
-        if let Err(fault) = unsaved.model.save(best.as_str()) {
+        let saved = unsaved.model.save(best.as_str()).map_err(|fault| {
             unsaved.at = Instant::now() + unsaved.waits.next_wait();
-            return Err(fault.context("the best model so far cannot be saved"));
+            fault.context("the best model so far cannot be saved")
+        })?;
+        if let Some(best) = &mut self.best_so_far {
+            best.files = saved.files().cloned().collect();
         }
         self.unsaved = None;
         Ok(())
@@ -208,29 +226,43 @@ impl CheckpointEvaluations {
         Ok((EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation), evaluation))
     }
 
-    /// Evaluates the model that an earlier process has kept as the best one of the run whose checkpoint `newest` is: only a better one may
-    /// replace it.
-    fn add_best_of_before(
+    /// Looks whether the best model so far is still at its place. Evaluates one of the same run that another process has put there, before
+    /// this one or meanwhile: only a better one may replace it. `newest`: a model of the run.
+    fn look_at_best(
         &mut self,
         newest: &Model,
         adapt: impl Fn(&mut Job) -> Result<(), Fault>,
         stopped: impl Fn() -> bool,
     ) -> Result<(), Fault> {
+        // A model that is not saved yet will be.
+        let Some(place) = self.best.clone().filter(|_| self.unsaved.is_none()) else { return Ok(()) };
         let run = |training: Option<&TrainingSummary>| training.and_then(|training| training.run);
-        let Some(best) = &self.best else { return Ok(()) };
-        let folder = Folder::from(best.as_str()).with_stores(&self.context.stores).open()?;
-        if !folder.has(MANIFEST)? {
+        let folder = Folder::from(place.as_str()).with_stores(&self.context.stores).open()?;
+        let there = if folder.has(MANIFEST)? { Some(Manifest::read_in(&folder)?) } else { None };
+        let there = there.filter(|there| {
+            let of_run = run(there.training.as_ref());
+            of_run.is_some() && of_run == run(newest.training.as_ref())
+        });
+        let Some(there) = there else {
+            if self.best_so_far.take().is_some() {
+                tracing::warn!(
+                    "the best model so far is no longer at {place}: the best one of the evaluations from now on is saved there"
+                );
+            }
+            return Ok(());
+        };
+        if self.best_so_far.as_ref().is_some_and(|best| there.files().eq(&best.files)) {
             return Ok(());
         }
-        let of_run = run(Manifest::read_in(&folder)?.training.as_ref());
-        if of_run.is_none() || of_run != run(newest.training.as_ref()) {
-            return Ok(());
-        }
-        let mut kept = Model::load_with(best.as_str(), 1, &self.context)?;
+        let mut kept = Model::load_with(place.as_str(), 1, &self.context)?;
         adapt(&mut kept.job)?;
         let (point, _) = self.evaluated(&kept, stopped)?;
-        tracing::info!("the best model of this run so far is at {best}: {point}");
-        self.points.push(point);
+        tracing::info!("the best model of this run so far is at {place}: {point}");
+        self.best_so_far = Some(BestSoFar { point, files: there.files().cloned().collect() });
+        // The patience counts from this evaluation on. Those of models that came meanwhile are not of this process.
+        if self.points.is_empty() {
+            self.points.push(point);
+        }
         Ok(())
     }
 

@@ -1,6 +1,5 @@
 //! Plans from a made-up report, whose costs are round numbers.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_actors::{LedgerReport, Machine, Report, StageReport, Verdict};
@@ -60,7 +59,7 @@ fn report() -> Value {
         ],
         links: Vec::new(),
         services: vec![StageReport { rows_held: Some(100_000), ..stage("ps0-embedding", [0, 0], 10) }],
-        ledger: LedgerReport { read: ROWS, delivered: ROWS, rejected: BTreeMap::new() },
+        ledger: LedgerReport { read: ROWS, delivered: ROWS, ..LedgerReport::default() },
         adjustments: Vec::new(),
     };
     let mut json = json!(report);

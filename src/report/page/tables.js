@@ -63,9 +63,10 @@ function adjustments(of) {
   fold("adjustments", `${of.length === 1 ? "1 change" : of.length + " changes"} of replicas, ${undone} rolled back`, of.length);
 }
 
-function ledger({ read, delivered, rejected }) {
+function ledger({ read, delivered, rejected, unwritten }) {
   const reasons = Object.entries(rejected ?? {}).map(([reason, rows]) => [`rejected: ${reason}`, commas(rows)]);
-  table("ledger", ["", "rows"], [["read", commas(read)], ["delivered", commas(delivered)], ...reasons]);
+  const lost = unwritten ? [["bad rows that could not be written to their file", commas(unwritten)]] : [];
+  table("ledger", ["", "rows"], [["read", commas(read)], ["delivered", commas(delivered)], ...reasons, ...lost]);
 }
 
 /** What each slot had, the one with the most keys first. */

@@ -1,0 +1,168 @@
+//! A local file that bad rows are appended to. A run goes on when the file cannot be written any more, because losing a log must not lose a
+//! training: the rows that are missing in it are counted.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use forebay_actors::{Domain, Fault};
+
+use crate::staged;
+
+/// A file in the folder of [`OnBadRow::WriteTo`](super::OnBadRow::WriteTo). All writes block.
+pub struct BadRowsFile {
+    path: PathBuf,
+    /// `None` after a fault.
+    file: Option<File>,
+    /// Whether the file ends within a row: a process was killed, or its disk was full.
+    is_torn: bool,
+}
+
+impl BadRowsFile {
+    /// Makes the folder, and opens the file `name` in it to append.
+    ///
+    /// # Errors
+    /// A user fault if the file cannot be made there; an external fault of the disk.
+    pub fn open(folder: &Path, name: &str) -> Result<Self, Fault> {
+        let path = folder.join(name);
+        let opened = fs::create_dir_all(folder).and_then(|()| OpenOptions::new().create(true).append(true).open(&path));
+        let file = opened.map_err(|e| cannot_write(&path, e))?;
+        Ok(Self { is_torn: is_torn(&path), file: Some(file), path })
+    }
+
+    /// As [`open`](Self::open), in a run that has begun: a fault of the disk, such as one that is full, loses the rows of this file only.
+    ///
+    /// # Errors
+    /// A user fault if the file cannot be made there.
+    pub fn open_late(folder: &Path, name: &str) -> Result<Self, Fault> {
+        Self::open(folder, name).or_else(|fault| match fault.domain {
+            Domain::User => Err(fault),
+            _ => {
+                warn(&fault);
+                Ok(Self { path: folder.join(name), file: None, is_torn: false })
+            }
+        })
+    }
+
+    /// Appends rows, each with its line end, and returns how many of them are not in the file. After the first fault, of which a warning
+    /// tells, writes nothing more.
+    pub fn append(&mut self, rows: &[Vec<u8>]) -> u64 {
+        let Some(file) = &mut self.file else { return rows.len() as u64 };
+        let mut text = if std::mem::take(&mut self.is_torn) { vec![b'\n'] } else { Vec::new() };
+        let ends: Vec<usize> = rows
+            .iter()
+            .map(|row| {
+                text.extend_from_slice(row);
+                text.len()
+            })
+            .collect();
+        let (written, failed) = write(file, &text);
+        let Some(e) = failed else { return 0 };
+        self.file = None;
+        warn(&cannot_write(&self.path, e));
+        ends.iter().filter(|end| **end > written).count() as u64
+    }
+}
+
+/// Writes all bytes, or as many as it can. Returns how many, and why there are not more.
+fn write(to: &mut impl Write, bytes: &[u8]) -> (usize, Option<io::Error>) {
+    let mut written = 0;
+    while written < bytes.len() {
+        match to.write(&bytes[written..]) {
+            Ok(0) => return (written, Some(ErrorKind::WriteZero.into())),
+            Ok(more) => written += more,
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return (written, Some(e)),
+        }
+    }
+    (written, None)
+}
+
+/// Whether a file ends within a line. One that cannot be read does not count as such.
+fn is_torn(path: &Path) -> bool {
+    let last = || {
+        let (mut file, mut last) = (File::open(path)?, [b'\n']);
+        file.seek(SeekFrom::End(-1))?;
+        file.read_exact(&mut last)?;
+        io::Result::Ok(last != [b'\n'])
+    };
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() > 0) && last().unwrap_or(false)
+}
+
+fn cannot_write(path: &Path, e: io::Error) -> Fault {
+    staged::fault(path.display(), "cannot write bad rows to", e)
+}
+
+fn warn(fault: &Fault) {
+    tracing::warn!(
+        "{fault}; the run goes on without this file, and the ledger at its end counts the rows that are missing in it"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn rows(texts: &[&str]) -> Vec<Vec<u8>> {
+        texts.iter().map(|text| text.as_bytes().to_vec()).collect()
+    }
+
+    /// Has room for so many bytes.
+    struct Disk(usize);
+
+    impl Write for Disk {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let fits = bytes.len().min(self.0);
+            self.0 -= fits;
+            if fits == 0 { Err(ErrorKind::StorageFull.into()) } else { Ok(fits) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_a_full_disk_has_taken_is_known() {
+        assert!(matches!(write(&mut Disk(7), b"a row\n"), (6, None)));
+        let (written, failed) = write(&mut Disk(4), b"a row\n");
+        assert_eq!((written, failed.unwrap().kind()), (4, ErrorKind::StorageFull));
+    }
+
+    /// A bug: a disk that became full under this file ended the training.
+    #[test]
+    fn rows_that_a_full_disk_does_not_take_are_counted_and_those_of_later_batches_too() {
+        let dir = tempfile::tempdir().unwrap();
+        symlink("/dev/full", dir.path().join("rows")).unwrap();
+        let mut file = BadRowsFile::open(dir.path(), "rows").unwrap();
+        assert_eq!(file.append(&rows(&["one\n", "two\n"])), 2);
+        assert_eq!(file.append(&rows(&["three\n"])), 1);
+        assert_eq!(file.append(&[]), 0);
+    }
+
+    #[test]
+    fn a_row_after_a_torn_one_has_its_own_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/rows");
+        let append = |text: &str| {
+            let mut file = BadRowsFile::open(path.parent().unwrap(), "rows").unwrap();
+            assert_eq!(file.append(&rows(&[text])), 0);
+            fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(append("one\n"), "one\n");
+        assert_eq!(append("tw"), "one\ntw");
+        assert_eq!(append("three\n"), "one\ntw\nthree\n");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_made_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("rows")).unwrap();
+        let opened = [BadRowsFile::open(dir.path(), "rows"), BadRowsFile::open_late(dir.path(), "rows")];
+        for fault in opened.map(|opened| opened.err().unwrap()) {
+            assert!(fault.domain == Domain::User && fault.to_string().contains("cannot write bad rows to"), "{fault}");
+        }
+    }
+}
