@@ -84,8 +84,8 @@ fn wire(
         }
         session.table(job, &status, config)
     })?;
-    // The first trainer has checked them before the run started.
-    resources.outputs_are_checked = rank == 0;
+    // The first trainer checks them before it loads something.
+    resources.outputs_are_checked = rank == 0 && found.is_some();
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
     resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;
