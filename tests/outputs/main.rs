@@ -398,10 +398,12 @@ fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
     let long = dir.path().join("x".repeat(300));
     // Not even root makes a folder in /proc.
     for place in [Path::new("/proc/nowhere/model"), &inside, &long] {
-        refused(
-            &mut train(dir.path(), &[&format!("output.model={}", place.display())]),
-            &["nothing is trained, because the model could not be saved at output.model"],
-        );
+        let setting = format!("output.model={}", place.display());
+        let words = "nothing is trained, because the model could not be saved at output.model";
+        refused(&mut train(dir.path(), &[&setting]), &[words]);
+        let rows = format!("data.train={}", dir.path().join("parquet-0").display());
+        let mut launch = common::forebay(&["launch", "--set", "placement.readers=1"]);
+        refused(launch.current_dir(dir.path()).args(["--set", &rows, "--set", &setting]), &[words]);
     }
     // Something else is where the model of a drained run would go.
     let (_, setting) = output(dir.path());
