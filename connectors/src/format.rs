@@ -135,8 +135,11 @@ pub enum Integers {
     AlsoNumbers,
     /// Also integers of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
-    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly.
+    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly. The error about a
+    /// number that would be rounded says that the column is kept.
     Exact,
+    /// Integers of 64 bits with a sign, and numbers with a fraction or an exponent, which are rounded down.
+    RoundedDown,
     /// Integers that can be written back as they are: none with zeros in front. This holds for numbers, too.
     AsWritten,
 }

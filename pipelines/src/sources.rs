@@ -302,8 +302,8 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>)
             FileColumn { kind: ValueKind::HexText, ..known.clone() }
         }
         Some(known) if kept && shown.contains(&name) => {
-            let is_number = known.kind == ValueKind::Number;
-            known.clone().integers(if is_number { Integers::Exact } else { Integers::Signed })
+            let would_be_rounded = known.kind == ValueKind::Number || known.integers == Integers::RoundedDown;
+            known.clone().integers(if would_be_rounded { Integers::Exact } else { Integers::Signed })
         }
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),

@@ -11,7 +11,9 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
+use super::number::{
+    is_rounded, loses_digits, parse_integer, parse_number, parse_rounded_down, parse_truth, parse_wrapping, trimmed,
+};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -130,11 +132,14 @@ impl Column {
             Values::Integer(values) => {
                 let integer = match self.integers {
                     Integers::Wrapping => parse_wrapping(field),
+                    Integers::RoundedDown => parse_rounded_down(field),
                     Integers::Signed | Integers::AlsoNumbers | Integers::Exact | Integers::AsWritten => {
                         parse_integer(field)
                     }
                 };
-                values.push(integer.ok_or(Reason::NotAnInteger)?);
+                let would_be_rounded = || self.integers == Integers::Exact && parse_rounded_down(field).is_some();
+                let reason = || if would_be_rounded() { Reason::Rounded } else { Reason::NotAnInteger };
+                values.push(integer.ok_or_else(reason)?);
             }
             Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
             Values::Text { hex: true, .. } if parse_hex(field).is_none() => return Err(Reason::NotHex),
