@@ -156,6 +156,9 @@ pub enum ValueKind {
     Hex,
     /// Up to 16 hexadecimal digits as they are written: `Utf8`. An integer of JSON becomes its digits.
     HexText,
+    /// Integers of 64 bits with a sign or without one, as text without zeros in front: `Utf8`. Its field says so
+    /// ([`is_integer_of_text`](crate::is_integer_of_text)).
+    IntegerText,
     /// Any text: `Utf8`.
     Text,
 }
@@ -164,7 +167,7 @@ impl std::fmt::Display for ValueKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Number => "numbers",
-            Self::Integer => "integers",
+            Self::Integer | Self::IntegerText => "integers",
             Self::Hex | Self::HexText => "hexadecimal digits",
             Self::Text => "text",
         })
