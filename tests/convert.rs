@@ -48,6 +48,12 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     common::exits(2, convert(&rows, &out, &[]), &["has ';' and no ','", "--delimiter ';'"]);
     assert!(!out.exists());
     common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &["has ';' and no ','"]);
+    let folder = rows.with_file_name("day=1");
+    fs::create_dir(&folder).unwrap();
+    fs::copy(&rows, folder.join("rows.csv")).unwrap();
+    let whole = folder.parent().unwrap().join("day=*");
+    common::exits(0, run(&["data", "inspect", whole.to_str().unwrap()]), &["has ';' and no ','"]);
+    fs::remove_dir_all(&folder).unwrap();
     let (code, said) = convert(&rows, &out, &["--delimiter", ","]);
     assert_eq!(code, Some(0), "`--delimiter ,` makes the header one column: {said}");
     // Criteo text, for instance: no name of a column has tabs, and its first row would be lost.

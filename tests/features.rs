@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, UInt64Array,
 };
 use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
@@ -428,6 +428,49 @@ fn slices_of_hexadecimal_digits_are_what_the_file_says() {
     }
     fs::write(&csv, "label,c\n1,xyz\n").unwrap();
     common::exits(2, common::code_and_output(&eval(&csv)), &["found `xyz`", "up to 16 hex digits"]);
+}
+
+/// A bug: integers above 2^63 were shown as negative ones.
+#[test]
+fn slices_of_integers_above_2_to_the_63_are_what_the_file_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (csv, json, parquet, folder) = (path("rows.csv"), path("rows.jsonl"), path("rows.parquet"), path("model"));
+    let ids = ["18446744073709551615", "-1", "", "7"];
+    let rows = |row: fn(usize, &str) -> String| -> String { (0..64).map(|at| row(at % 3 / 2, ids[at % 4])).collect() };
+    // Zeros in front are no part of an integer, and -1 has the key of 2^64 - 1.
+    let line = |label: usize, id: &str| format!("{label},{}\n", if id == "7" { "007" } else { id });
+    fs::write(&csv, format!("label,c\n{}", rows(line))).unwrap();
+    let object =
+        |label: usize, id: &str| format!("{{\"label\":{label},\"c\":{}}}\n", if id.is_empty() { "null" } else { id });
+    fs::write(&json, rows(object)).unwrap();
+    let unsigned: ArrayRef = Arc::new((0..64).map(|at| ids[at % 4].parse().ok()).collect::<UInt64Array>());
+    let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..64).map(|at| at % 3 / 2)));
+    let columns = [("label", labels, false), ("c", unsigned, true)];
+    common::write_parquet(&parquet, &RecordBatch::try_from_iter_with_nullable(columns).unwrap());
+    let settings = ["model.kind=lr", "columns.slots=[{column='c',kind='int'}]", "columns.dense=[]"];
+    common::train(common::job(&csv, &settings)).model.save(&folder).unwrap();
+    let eval = |data: &Path| {
+        let [model, data] = [folder.as_path(), data].map(|path| path.to_str().unwrap());
+        let eval = ["eval", "--model", model, "--data", data, "--json", "--slice", "c", "--group", "c"];
+        let found: serde_json::Value =
+            serde_json::from_slice(&common::forebay(&eval).output().unwrap().stdout).unwrap();
+        let slices = found["slices"].as_array().unwrap().iter();
+        let slices = slices.map(|slice| (slice["value"].as_str().map(str::to_owned), slice["rows"].as_u64().unwrap()));
+        (slices.collect::<Vec<_>>(), found["logloss"].as_f64().unwrap(), found["gauc"]["groups"].clone())
+    };
+    let of_csv = eval(&csv);
+    let slice = |value: Option<&str>, rows| (value.map(str::to_owned), rows);
+    let all = [slice(None, 16), slice(Some("-1"), 16), slice(Some("18446744073709551615"), 16), slice(Some("7"), 16)];
+    assert_eq!((of_csv.0.as_slice(), &of_csv.2), (&all[..], &serde_json::json!(3)));
+    assert_eq!(eval(&json), of_csv);
+    // Without a sign there is no -1, but the keys are the same.
+    let of_parquet = eval(&parquet);
+    assert_eq!(of_parquet.0, [slice(None, 32), slice(Some("18446744073709551615"), 16), slice(Some("7"), 16)]);
+    fs::write(&csv, "label,c\n1,18446744073709551616\n").unwrap();
+    let [model, data] = [&folder, &csv].map(|path| path.to_str().unwrap());
+    let refused = common::run(&["eval", "--model", model, "--data", data, "--slice", "c"]);
+    common::exits(2, refused, &["found `18446744073709551616`", "an integer of 64 bits"]);
 }
 
 #[test]

@@ -213,6 +213,58 @@ fn requests_have_integers_of_the_unit_where_the_training_had_integers() {
     assert!(served_json(&model, "us", 1_000_000) == scores(&model, &stamps));
 }
 
+/// As pandas writes integers of a column with missing values, and `time.time()` of Python its seconds.
+#[test]
+fn numbers_with_fractions_are_times_in_every_format_and_in_requests() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let of_integers = common::train(job(&csv(dir.path(), "s"), "s", &[]));
+    let expected = common::bits(&of_integers);
+    let rows: Vec<Row> = (0..ROWS).map(row).collect();
+    let with_fraction = |(at, row): (usize, &Row)| row.time as f64 + [0.0, 0.25, 0.75][at % 3];
+    let times: Vec<f64> = rows.iter().enumerate().map(with_fraction).collect();
+    let since: Vec<Option<f64>> = rows.iter().map(|row| row.since.map(|since| since as f64 + 0.5)).collect();
+    let (mut of_csv, mut of_json, mut asked) = ("item,since,time,label\n".to_owned(), String::new(), Vec::new());
+    for (row, (time, since)) in rows.iter().zip(times.iter().zip(&since)) {
+        let in_csv = since.map_or_else(String::new, |since| since.to_string());
+        writeln!(of_csv, "{},{in_csv},{time:?},{}", row.item, row.label).unwrap();
+        let mut object = json!({ "time": time, "since": since, "item": row.item });
+        asked.push(object.clone());
+        object["label"] = json!(row.label);
+        writeln!(of_json, "{object}").unwrap();
+    }
+    fs::write(path("fractions.csv"), of_csv).unwrap();
+    fs::write(path("fractions.jsonl"), of_json).unwrap();
+    let columns: [(&str, ArrayRef); 4] = [
+        ("label", Arc::new(rows.iter().map(|row| Some(row.label)).collect::<Int32Array>())),
+        ("time", Arc::new(Float64Array::from(times))),
+        ("since", Arc::new(Float64Array::from(since))),
+        ("item", Arc::new(rows.iter().map(|row| Some(row.item)).collect::<Int64Array>())),
+    ];
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    common::write_parquet(&path("fractions.parquet"), &RecordBatch::try_from_iter_with_nullable(columns).unwrap());
+    let body = json!({ "rows": asked }).to_string();
+    for name in ["fractions.csv", "fractions.jsonl", "fractions.parquet"] {
+        let data = path(name);
+        let trained = common::train(job(&data, "s", &[]));
+        assert!(common::bits(&trained) == expected, "{name}");
+        let answer = served(&trained.model, RequestRows::Json(body.clone().into()));
+        assert!(answer.bad_rows.is_empty(), "{name}: {:?}", answer.bad_rows);
+        let found: Vec<f32> = answer.scores[0].1.iter().map(|score| score.unwrap()).collect();
+        assert!(found == scores(&of_integers.model, &data), "{name}");
+    }
+    // A column that is written again is not rounded, and one that is more than a time has the integers of its other uses.
+    let (model, data, out) = (path("model"), path("fractions.csv"), path("scores.csv"));
+    of_integers.model.save(&model).unwrap();
+    let [model, data, out] = [&model, &data, &out].map(|path| path.to_str().unwrap());
+    let predict = ["predict", model, "--data", data, "--out", out, "--keep", "time"];
+    common::exits(2, common::run(&predict), &["line 2", "(time)", "the column is kept", "--keep"]);
+    let slot = "columns.slots=[{ column = 'time', kind = 'hour', unit = 's' }, { column = 'time', kind = 'int', key_space = 't' }]";
+    let setting = format!("data.train={data}");
+    let train = ["train", "--set", &setting, "--set", slot, "--set", "columns.dense=[]", "--set", "model.kind=lr"];
+    common::exits(2, common::run(&train), &["line 2", "(time)", "not an integer"]);
+}
+
 #[test]
 fn statistics_of_integers_are_those_of_timestamps() {
     let dir = tempfile::tempdir().unwrap();

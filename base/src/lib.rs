@@ -6,7 +6,7 @@
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
 //! - [`LearningRate`]: of the sparse and the dense optimizers
-//! - [`parse_hex`]: hexadecimal numbers in text
+//! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
 //! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
@@ -14,6 +14,7 @@ mod backoff;
 mod cgroup;
 mod cpu;
 mod cpu_quota;
+mod floor;
 mod free_memory;
 mod hex;
 mod learning_rate;
@@ -26,6 +27,7 @@ mod random;
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
 pub use cpu_quota::cpu_quota;
+pub use floor::{floor_to_integer, parse_floor};
 pub use free_memory::{free_memory, memory_limit};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
-use forebay_connectors::{is_hex_of_text, is_number_of_text};
+use forebay_connectors::{is_hex_of_text, is_integer_of_text, is_number_of_text};
 use forebay_job::{Columns, Slot};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +47,7 @@ impl ColumnType {
         match Self::of(field.data_type()) {
             Some(Self::Integer) if is_number_of_text(field) => Some(Self::TextInteger),
             Some(Self::Integer) if is_hex_of_text(field) => Some(Self::Text),
+            Some(Self::Text) if is_integer_of_text(field) => Some(Self::Integer),
             kind => kind,
         }
     }

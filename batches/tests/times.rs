@@ -142,6 +142,26 @@ fn integers_of_every_width_are_times_of_their_unit() {
     assert_eq!(found, keys("kind = 'int'", Arc::new(Int64Array::from(vec![Some(1), None, Some(2)]))));
 }
 
+/// As `time.time()` of Python and `Date.now() / 1000` of JavaScript write them.
+#[test]
+fn numbers_with_fractions_and_text_of_them_are_rounded_down_to_their_unit() {
+    for (unit, second) in [("s", 1.0), ("ms", 1e3), ("us", 1e6), ("ns", 1e9)] {
+        let hour = format!("{{ column = 't', transform = 'hour', unit = '{unit}' }}");
+        // The last moment of the first hour, and of the hour before 1970.
+        let last = 3600.0 * second - 0.25;
+        let numbers: ArrayRef = Arc::new(Float64Array::from(vec![last, -0.25, 0.75]));
+        let texts: ArrayRef = Arc::new(StringArray::from(vec![format!("{last}"), "-0.25".into(), "7.5e-1".into()]));
+        for array in [numbers, texts] {
+            assert_eq!(dense(&hour, vec![("t", Arc::clone(&array))]), [0.0, 23.0, 0.0], "{unit} {}", array.data_type());
+        }
+    }
+    // An age is that of whole seconds.
+    let age = "{ column = 'a', transform = 'age_hours', at = 'b', unit = 's' }";
+    let column = |value: f64| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
+    let found = dense(age, vec![("a", column(1_790_000_000.75)), ("b", column(1_790_003_600.25))]);
+    assert_eq!(found, [1.0]);
+}
+
 #[test]
 fn a_date_keeps_its_day_at_every_offset() {
     let days: ArrayRef = Arc::new(Date32Array::from(vec![20_777, -1]));
@@ -229,7 +249,7 @@ fn a_column_of_numbers_without_a_unit_is_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn times_beyond_the_years_and_with_fractions_are_bad_rows() {
+fn times_beyond_the_years_and_infinite_ones_are_bad_rows() {
     let hour = |unit: &str| format!("slots = [{{ column = 't', kind = 'hour', unit = '{unit}' }}]");
     let bad = |array: ArrayRef, unit: &str| parse(&hour(unit), vec![("t", array)]).unwrap().1;
     // Milliseconds where seconds are expected.
@@ -243,11 +263,16 @@ fn times_beyond_the_years_and_with_fractions_are_bad_rows() {
     let floats: ArrayRef =
         Arc::new(Float64Array::from(vec![0.0, 1.5, f64::INFINITY, f64::NAN, 1e300, -0.0, 1e19, f64::NEG_INFINITY]));
     let found: Vec<usize> = bad(Arc::clone(&floats), "ns").into_iter().map(|(row, _)| row).collect();
-    assert_eq!(found, [1, 2, 4, 6, 7], "NaN is a missing value of a slot");
-    let counts = [("time is not a whole number", 3), ("time is not in the years 1 to 9999", 2)];
+    assert_eq!(found, [2, 4, 6, 7], "NaN is a missing value of a slot");
+    let counts = [("time is not a finite number", 2), ("time is not in the years 1 to 9999", 2)];
     assert_eq!(rejected(&hour("ns"), floats), counts.map(|(reason, rows)| (reason.to_owned(), rows)));
-    let (_, found) = parse(&hour("ms"), vec![("t", Arc::new(Float64Array::from(vec![0.5])))]).unwrap();
-    assert_eq!(found[0].1, "column `t` is 0.5, expected a whole number of milliseconds since 1970 (unit is \"ms\")");
+    let (_, found) = parse(&hour("ms"), vec![("t", Arc::new(Float64Array::from(vec![f64::NEG_INFINITY])))]).unwrap();
+    let words = "expected a finite number of milliseconds since 1970 (unit is \"ms\")";
+    assert!(found[0].1.contains("column `t` is -inf") && found[0].1.ends_with(words), "{found:?}");
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["0.5", "1795143845000.5", "1e400", "nan"]));
+    let found = bad(texts, "s");
+    assert_eq!(found.iter().map(|(row, _)| *row).collect::<Vec<_>>(), [1, 2, 3]);
+    assert!(found[0].1.contains("column `t` is 1795143845000.5, expected seconds"), "{found:?}");
     // Of dense features, NaN is missing where one says what stands for it.
     let nan = || vec![("t", Arc::new(Float64Array::from(vec![Some(f64::NAN), None, Some(7200.0)])) as ArrayRef)];
     let feature = |more: &str| format!("dense = [{{ column = 't', transform = 'hour', unit = 's'{more} }}]");

@@ -135,8 +135,11 @@ pub enum Integers {
     AlsoNumbers,
     /// Also integers of 64 bits without a sign. They wrap, so that they have the keys that they have as `UInt64`.
     Wrapping,
-    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly.
+    /// Integers of 64 bits with a sign; in a column of numbers, integers that a floating-point number holds exactly. The error about a
+    /// number that would be rounded says that the column is kept.
     Exact,
+    /// Integers of 64 bits with a sign, and numbers with a fraction or an exponent, which are rounded down.
+    RoundedDown,
     /// Integers that can be written back as they are: none with zeros in front. This holds for numbers, too.
     AsWritten,
 }
@@ -153,6 +156,9 @@ pub enum ValueKind {
     Hex,
     /// Up to 16 hexadecimal digits as they are written: `Utf8`. An integer of JSON becomes its digits.
     HexText,
+    /// Integers of 64 bits with a sign or without one, as text without zeros in front: `Utf8`. Its field says so
+    /// ([`is_integer_of_text`](crate::is_integer_of_text)).
+    IntegerText,
     /// Any text: `Utf8`.
     Text,
 }
@@ -161,7 +167,7 @@ impl std::fmt::Display for ValueKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Number => "numbers",
-            Self::Integer => "integers",
+            Self::Integer | Self::IntegerText => "integers",
             Self::Hex | Self::HexText => "hexadecimal digits",
             Self::Text => "text",
         })

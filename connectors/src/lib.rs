@@ -89,4 +89,4 @@ pub use split::SplitOrder;
 pub use stores::Stores;
 pub use stream::{BatchSender, StreamSource, channel};
 pub use synthetic::{Synthetic, SyntheticSource};
-pub use text::{BadRowsFile, MAX_LINE, OnBadRow, TextSource, is_hex_of_text, is_number_of_text};
+pub use text::{BadRowsFile, MAX_LINE, OnBadRow, TextSource, is_hex_of_text, is_integer_of_text, is_number_of_text};

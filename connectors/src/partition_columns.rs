@@ -7,7 +7,7 @@ use arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArra
 use arrow::datatypes::{DataType, Field, Int32Type};
 
 use crate::file::DataFile;
-use crate::format::FileColumn;
+use crate::format::{FileColumn, ValueKind};
 use crate::partition::Partitions;
 
 /// The value of a partition column for one file.
@@ -86,6 +86,13 @@ impl PartitionColumns {
         };
         Some((Field::new(column, kind.clone(), true), constant))
     }
+}
+
+/// The folders `column=value` above the first file, without those that `is_there` says are columns of the files. A file that lies in no such
+/// folder has nulls.
+pub(crate) fn folder_columns(files: &[DataFile], is_there: impl Fn(&str) -> bool) -> Vec<FileColumn> {
+    let folders = files.first().into_iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name);
+    folders.filter(|name| !is_there(name)).map(|name| FileColumn::new(name, ValueKind::Text).optional(true)).collect()
 }
 
 /// The names of columns that are text where they are folders.

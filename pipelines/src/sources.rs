@@ -280,7 +280,7 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// Hexadecimal digits that are shown stay text. Integers that are written again do not wrap, and such numbers are not rounded. Integers
+/// Hexadecimal digits that are shown stay text, and so do integers that would wrap. Integers that are written again do not wrap, and such numbers are not rounded. Integers
 /// that are also a dense feature with the transform `auto` are told apart, because this transform is none for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
@@ -296,6 +296,7 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>)
         Shown::Groups => (&groups[..], false),
         Shown::Kept(kept) => (kept, true),
     };
+    let wraps = |known: &FileColumn| known.kind == ValueKind::Integer && known.integers == Integers::Wrapping;
     let column = |name: String| match known.get(name.as_str()).copied() {
         Some(known) if known.kind == ValueKind::Integer && numbers.contains(name.as_str()) => {
             known.clone().integers(Integers::AlsoNumbers)
@@ -303,9 +304,13 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>)
         Some(known) if known.kind == ValueKind::Hex && shown.contains(&name) => {
             FileColumn { kind: ValueKind::HexText, ..known.clone() }
         }
+        // A custom stage may make other fields, which do not say that this text has integers.
+        Some(known) if wraps(known) && !kept && shown.contains(&name) && job.pipeline.after_read.is_empty() => {
+            FileColumn { kind: ValueKind::IntegerText, ..known.clone() }
+        }
         Some(known) if kept && shown.contains(&name) => {
-            let is_number = known.kind == ValueKind::Number;
-            known.clone().integers(if is_number { Integers::Exact } else { Integers::Signed })
+            let would_be_rounded = known.kind == ValueKind::Number || known.integers == Integers::RoundedDown;
+            known.clone().integers(if would_be_rounded { Integers::Exact } else { Integers::Signed })
         }
         Some(known) => known.clone(),
         None => FileColumn::new(name, ValueKind::Text),

@@ -49,7 +49,7 @@ impl TrainedTypes {
     pub(crate) fn in_text(columns: &Columns, format: Format) -> Result<Self, Fault> {
         let kind = |kind| match kind {
             ValueKind::Number => ColumnType::Number,
-            ValueKind::Integer => ColumnType::Integer,
+            ValueKind::Integer | ValueKind::IntegerText => ColumnType::Integer,
             ValueKind::Hex | ValueKind::HexText | ValueKind::Text => ColumnType::Text,
         };
         let found = columns.in_files(format)?;

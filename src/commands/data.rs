@@ -511,7 +511,11 @@ impl Inspect {
         let options = InspectOptions { format: Some(format), csv: self.form.csv() };
         let with_options = |fault: Fault| if format == FileFormat::Criteo { with_options(fault) } else { fault };
         let found = block_on(inspect(input.clone(), options)).map_err(with_options)?;
-        let names: Vec<&str> = found.columns.iter().map(|column| column.name.as_str()).collect();
+        let files = block_on(input.list())?;
+        let folders: BTreeSet<&str> =
+            files.iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name).collect();
+        let names = found.columns.iter().map(|column| column.name.as_str());
+        let names: Vec<&str> = names.filter(|name| !folders.contains(name)).collect();
         if let Some(wrong) = self.form.one_column(&input, &names).filter(|_| found.format == "csv") {
             tracing::warn!("{wrong}");
         }

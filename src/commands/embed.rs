@@ -8,6 +8,7 @@ use crate::connectors::Input;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::models::TowerSide;
+use crate::pipelines::job::Paths;
 use crate::pipelines::{Context, npy_header};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Float32Type;
@@ -28,7 +29,8 @@ const ARRAY: &str = "_vectors.npy";
 /// Write the vectors of items or users: forebay embed --model FOLDER --data PATH --tower item --out FOLDER
 ///
 /// For models of kind "two_towers". Writes one row for each row of the input, in the same order: the columns of --keep and `vector`, a
-/// fixed-size list of floats for a nearest-neighbour index. The rows need only the columns of this tower, and no label.
+/// fixed-size list of floats for a nearest-neighbour index. The rows need only the columns of this tower, and no label. Several --data are
+/// read one after the other.
 ///
 /// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip the row stays in the output
 /// with a null vector; a line of text that is not a row is left out. The end of the run counts both.
@@ -42,9 +44,9 @@ pub(crate) struct Embed {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
-    /// A file, a folder or a glob of rows (a path or a URL), with the columns of the tower.
-    #[arg(long, value_name = "PATH")]
-    data: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns of the tower; may be repeated.
+    #[arg(long, value_name = "PATH", required = true)]
+    data: Vec<String>,
     /// The tower: user or item.
     #[arg(long, value_name = "TOWER", value_parser = tower)]
     tower: TowerSide,
@@ -78,7 +80,7 @@ impl Embed {
         let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
         let folder = Folder::from(&self.out).with_stores(&context.stores);
         let stop = Stop::listen_and_say(logs.log_format, "no vectors are written", exit::DRAINED)?;
-        let data = Input::from(&self.data).with_stores(&context.stores);
+        let data = Input::all(self.data.iter().map(Input::from)).with_stores(&context.stores);
         StagedFolder::probe(&folder, self.replace)?;
         if self.replace {
             out_folder::check_replaced(&self.out, &[&self.model], Some(&data))?;
@@ -86,7 +88,7 @@ impl Embed {
         out_folder::check_not_among_rows(&self.out, &data)?;
         let model = job_args::load_model(&self.model, &self.settings, context)?;
         out_folder::check_without_bad_rows(&self.out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
-        let mut vectors = Predicting::alone(model.embed(&self.data, self.tower, &keep)?);
+        let mut vectors = Predicting::alone(model.embed(Paths(self.data.clone()), self.tower, &keep)?);
         stop.begin()?;
         block_on(self.write(&mut vectors, folder, &stop, logs))
     }
@@ -108,7 +110,7 @@ impl Embed {
             }
             bar.show(writer.progress());
         }
-        let Some(counts) = counts(&vectors.predictions, &self.data, "embed", "vector")? else {
+        let Some(counts) = counts(&vectors.predictions, &self.data.join(", "), "embed", "vector")? else {
             return Ok(Ended::Drained);
         };
         let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;

@@ -223,7 +223,7 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
             "milli",
             Arc::new(
                 range()
-                    .map(|r| some(r, 27).then_some((pick(27, 400)(r) as f64 - 200.0) * 4_321_987.0))
+                    .map(|r| some(r, 27).then_some((pick(27, 400)(r) as f64 - 200.0) * 4_321_987.0 - 0.25))
                     .collect::<Float64Array>(),
             ),
         ),

@@ -19,11 +19,11 @@ mod value_weights;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, ListArray, RecordBatch, new_null_array};
 use arrow::compute::{cast, filter_record_batch};
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx, counted};
-use forebay_connectors::{OnBadRow, Rows, WindowMark, is_number_of_text};
+use forebay_connectors::{OnBadRow, Rows, WindowMark, is_integer_of_text, is_number_of_text};
 use forebay_job::{Columns, DenseColumn, SlotKind, Transform, check_key_spaces};
 use forebay_ps::{SlotHasher, in_group};
 
@@ -293,12 +293,30 @@ fn dense_column(there: &BatchColumns, feature: &DenseColumn) -> Result<ArrayRef,
 }
 
 /// The column of a slot or of its weights. One of nothing but nulls is one of missing lists, if it had lists in the training of a model.
+/// Text of integers becomes the integers; those above `i64::MAX` wrap.
 fn slot_column(there: &BatchColumns, name: &str, columns: &Columns) -> Result<ArrayRef, Fault> {
     let array = there.column(name)?;
+    if is_integer_of_text(there.field(name)?) {
+        return integers_of_text(array);
+    }
     match *array.data_type() == DataType::Null && columns.lists.iter().any(|list| list == name) {
         true => Ok(new_null_array(&DataType::new_list(DataType::Null, true), array.len())),
         false => Ok(Arc::clone(array)),
     }
+}
+
+fn integers_of_text(array: &ArrayRef) -> Result<ArrayRef, Fault> {
+    if let Some(lists) = array.as_list_opt::<i32>() {
+        let item = Arc::new(Field::new_list_field(DataType::Int64, true));
+        let (values, nulls) = (integers_of_text(lists.values())?, lists.nulls().cloned());
+        let lists = ListArray::try_new(item, lists.offsets().clone(), values, nulls);
+        return Ok(Arc::new(lists.map_err(|e| Fault::internal("integers of text make no lists").because(e))?));
+    }
+    let Some(texts) = array.as_string_opt::<i32>() else {
+        return Err(Fault::internal(format!("text of integers has the type {}", array.data_type())));
+    };
+    let integer = |text: &str| text.parse::<i64>().or_else(|_| text.parse::<u64>().map(|value| value as i64)).ok();
+    Ok(Arc::new(texts.iter().map(|text| integer(text?)).collect::<Int64Array>()))
 }
 
 /// The key of a missing value in each slot, as [`Parse`] makes it; `None` for crosses, which are made of the keys of slots.

@@ -11,6 +11,7 @@ use arrow::datatypes::{
 use arrow::error::ArrowError;
 use arrow::temporal_conversions::MILLISECONDS_IN_DAY;
 use forebay_actors::Fault;
+use forebay_base::{floor_to_integer, parse_floor};
 use forebay_job::UnixUnit;
 
 use super::bad_rows::{WrongValue, WrongValues};
@@ -23,17 +24,14 @@ pub(super) const DAY: i64 = 86_400_000_000;
 const NOT_A_TIME: &str = "text is no date or timestamp";
 /// The reason of a row whose number is a time that most programs cannot write: in most cases its unit is another one.
 const BEYOND_YEARS: &str = "time is not in the years 1 to 9999";
-/// The reason of a row with half a second, for instance.
-const NOT_WHOLE: &str = "time is not a whole number";
+/// The reason of a row with an infinite number, or with NaN where it is not a missing value.
+const NOT_FINITE: &str = "time is not a finite number";
 
 /// The first microseconds of the years 1 and 10000.
 const YEARS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_800_000_000);
 
 /// The length of the text of a date without a time of day: `2026-11-20`.
 const DATE_LENGTH: usize = 10;
-
-/// 2^63: integers below it have 64 bits.
-const BEYOND_64_BITS: f64 = 9_223_372_036_854_775_808.0;
 
 /// A column of moments, and how it is read.
 #[derive(Clone, Copy)]
@@ -94,7 +92,7 @@ impl MomentColumn<'_> {
         })
     }
 
-    /// Dates, timestamps, and with a unit integers.
+    /// Dates, timestamps, and with a unit numbers.
     fn of_text(&self, wrong: &mut WrongValues) -> Result<Int64Array, ArrowError> {
         let texts = cast(self.array, &DataType::Utf8)?;
         let times = cast(self.array, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
@@ -105,8 +103,8 @@ impl MomentColumn<'_> {
                 let shift = if text.len() == DATE_LENGTH { 0 } else { self.shift };
                 return Some(times.value(row).wrapping_add(shift));
             }
-            let found = match (self.unit, text.parse::<i64>()) {
-                (Some(unit), Ok(integer)) => self.integer(unit, Some(integer), integer),
+            let found = match (self.unit, parse_floor(text)) {
+                (Some(unit), Some(integer)) => self.integer(unit, Some(integer), short(text)),
                 _ => Err(self.not_a_time(text)),
             };
             found.map_err(|why| wrong.push((row, why))).ok()
@@ -128,28 +126,26 @@ impl MomentColumn<'_> {
         }
     }
 
-    /// The moment of a floating-point number without a fraction; `None`: it is missing.
+    /// The moment of a floating-point number, rounded down to the unit, as in text; `None`: it is missing.
     fn float(&self, unit: UnixUnit, value: f64) -> Result<Option<i64>, WrongValue> {
         if value.is_nan() && self.takes_nan {
             return Ok(None);
         }
-        // The fraction of an infinite number is NaN.
-        if value.fract() == 0.0 {
-            let integer = (-BEYOND_64_BITS..BEYOND_64_BITS).contains(&value).then_some(value as i64);
-            return self.integer(unit, integer, shown(value)).map(Some);
+        if value.is_finite() {
+            return self.integer(unit, floor_to_integer(value), shown(value)).map(Some);
         }
         let (name, field, unit, words) = (self.name, self.field, unit.name(), unit.in_words());
         let detail = format!(
-            "column `{name}` is {}, expected a whole number of {words} since 1970 ({field} is {unit:?})",
+            "column `{name}` is {}, expected a finite number of {words} since 1970 ({field} is {unit:?})",
             shown(value)
         );
-        Err(WrongValue { reason: NOT_WHOLE, detail })
+        Err(WrongValue { reason: NOT_FINITE, detail })
     }
 
     /// What is wrong with a text that is no moment.
     fn not_a_time(&self, text: &str) -> WrongValue {
-        let (name, short): (_, String) = (self.name, text.chars().take(40).collect());
-        let advice = match self.unit.is_none() && text.parse::<i64>().is_ok() {
+        let (name, short) = (self.name, short(text));
+        let advice = match self.unit.is_none() && parse_floor(text).is_some() {
             true => self.advice_of_unit(),
             false => String::new(),
         };
@@ -169,11 +165,16 @@ impl MomentColumn<'_> {
             (true, None) if kind.is_integer() || *kind == DataType::Float64 => self.advice_of_unit(),
             (true, None) => format!(": write it as bigint and set {}, or as a timestamp", self.field),
             // 32 bits hold seconds only to minutes.
-            (true, Some(_)) => ", or 64-bit numbers without fractions: write it as bigint".to_owned(),
+            (true, Some(_)) => ", or 64-bit numbers: write it as bigint or double".to_owned(),
             (false, _) => String::new(),
         };
         wrong_type(self.name, self.array, Wanted::Other(&format!("{expected}{advice}")))
     }
+}
+
+/// At most 40 characters of a text, for messages.
+fn short(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 /// The moments of numbers. `moment` gives that of a number.

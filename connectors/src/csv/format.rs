@@ -16,6 +16,8 @@ use crate::text::{LineFormat, TextSource};
 pub struct Csv {
     options: CsvOptions,
     columns: Option<Vec<FileColumn>>,
+    /// Without `columns`: whether the folders above the first file are columns, too.
+    folders: bool,
 }
 
 /// Reads CSV with a header. Columns are found by name, at any place of each file. Without [`columns`](CsvSource::columns), it reads
@@ -37,6 +39,13 @@ impl CsvSource {
         self.with_format(format)
     }
 
+    /// Without [`columns`](Self::columns), reads the folders `column=value` above the first file, too, behind the columns of the header.
+    #[must_use]
+    pub(crate) fn with_folders(self) -> Self {
+        let format = Csv { folders: true, ..self.format().clone() };
+        self.with_format(format)
+    }
+
     /// How the files are written.
     #[must_use]
     pub fn written(self, options: CsvOptions) -> Self {
@@ -53,7 +62,7 @@ impl LineFormat for Csv {
     const HEADER: bool = true;
 
     async fn heads(&self, files: &[DataFile]) -> Result<Vec<CsvHeader>, Fault> {
-        read_headers(files, self.columns.as_deref(), &self.options).await
+        read_headers(files, self.columns.as_deref(), self.folders, &self.options).await
     }
 
     fn row_bytes(&self, heads: &[CsvHeader]) -> u64 {
@@ -65,6 +74,7 @@ impl LineFormat for Csv {
     }
 
     fn identity(&self) -> String {
-        format!("{self:?}")
+        let Self { options, columns, folders: _ } = self;
+        format!("Csv {{ options: {options:?}, columns: {columns:?} }}")
     }
 }

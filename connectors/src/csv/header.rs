@@ -11,7 +11,7 @@ use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
-use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
+use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
@@ -45,13 +45,15 @@ pub(super) enum Origin {
     Constant(Constant),
 }
 
-/// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`.
+/// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`, and with
+/// `also_folders` the folders `column=value` above it.
 ///
 /// # Errors
 /// A user fault that names the file and the column that it lacks or has twice.
 pub(super) async fn read_headers(
     files: &[DataFile],
     wanted: Option<&[FileColumn]>,
+    also_folders: bool,
     options: &CsvOptions,
 ) -> Result<Vec<CsvHeader>, Fault> {
     options.check()?;
@@ -69,7 +71,15 @@ pub(super) async fn read_headers(
         headers.into_iter().filter_map(|header| header.or_else(|| first.clone())).collect();
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
-        (None, Some((names, _))) => names.iter().map(|name| FileColumn::new(name, ValueKind::Text)).collect(),
+        (None, Some((names, _))) => {
+            let in_files = names.iter().map(|name| FileColumn::new(name, ValueKind::Text));
+            let of_folders = if also_folders {
+                folder_columns(files, |folder| names.iter().any(|name| name == folder))
+            } else {
+                Vec::new()
+            };
+            in_files.chain(of_folders).collect()
+        }
         (None, None) => Vec::new(),
     };
     let names: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();

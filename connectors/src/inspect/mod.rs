@@ -45,7 +45,7 @@ pub struct Inspection {
     pub rejected: std::collections::BTreeMap<String, u64>,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Columns in the file's order.
+    /// Columns in the file's order, and behind them the folders `column=value`, except for Criteo text.
     pub columns: Vec<ColumnReport>,
     /// Mean of the column `label`, if there is one of numbers.
     pub positive_rate: Option<f64>,
@@ -153,12 +153,12 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Csv => {
-            let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
+            let mut source = CsvSource::csv(input, read).written(options.csv).with_folders().on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
         Format::JsonLines => {
-            let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
+            let mut source = JsonLinesSource::json_lines(input, read).with_folders().on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }

@@ -125,7 +125,7 @@ fn push(values: &mut Column, raw: &str) -> Result<(), Reason> {
             (text, _) => values.push(text.as_bytes()),
         },
         (Some(b'[' | b'{'), _) => Err(Reason::NotOneValue),
-        (Some(b't' | b'f'), ValueKind::Number | ValueKind::Integer) => {
+        (Some(b't' | b'f'), ValueKind::Number | ValueKind::Integer | ValueKind::IntegerText) => {
             values.push(if raw == "true" { b"1" } else { b"0" })
         }
         (_, ValueKind::Hex | ValueKind::HexText) => values.push_hex(raw.as_bytes()),

@@ -15,6 +15,8 @@ use crate::text::{LineFormat, TextSource};
 pub struct JsonLines {
     columns: Option<Vec<FileColumn>>,
     new_keys_are_bad: bool,
+    /// Without `columns`: whether the folders above the first file are columns, too.
+    folders: bool,
 }
 
 /// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values are
@@ -36,6 +38,13 @@ impl JsonLinesSource {
         self.with_format(format)
     }
 
+    /// Without [`columns`](Self::columns), reads the folders `column=value` above the first file, too, behind the keys.
+    #[must_use]
+    pub(crate) fn with_folders(self) -> Self {
+        let format = JsonLines { folders: true, ..self.format().clone() };
+        self.with_format(format)
+    }
+
     /// Makes a line bad if it has a value of a key that no file has in its first lines, so that no value is lost. By default such a key is
     /// skipped, like other keys that are not among the columns.
     #[must_use]
@@ -53,7 +62,7 @@ impl LineFormat for JsonLines {
     const HEADER: bool = false;
 
     async fn heads(&self, files: &[DataFile]) -> Result<Vec<JsonHead>, Fault> {
-        read_heads(files, self.columns.as_deref(), self.new_keys_are_bad).await
+        read_heads(files, self.columns.as_deref(), self.folders, self.new_keys_are_bad).await
     }
 
     fn row_bytes(&self, heads: &[JsonHead]) -> u64 {
@@ -65,6 +74,7 @@ impl LineFormat for JsonLines {
     }
 
     fn identity(&self) -> String {
-        format!("{self:?}")
+        let Self { columns, new_keys_are_bad, folders: _ } = self;
+        format!("JsonLines {{ columns: {columns:?}, new_keys_are_bad: {new_keys_are_bad:?} }}")
     }
 }

@@ -13,7 +13,7 @@ use super::object::{each_value, elements};
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
 use crate::names::{did_you_mean, listed};
-use crate::partition_columns::{Constant, PartitionColumns, folders_of_text};
+use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::column::field;
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
@@ -69,7 +69,8 @@ impl Seen {
     }
 }
 
-/// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text.
+/// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text,
+/// and with `also_folders` the folders `column=value` above the first file.
 /// A column is one of lists in all files if a value of it is a list in one of them, or if all are null and the job says that it holds
 /// lists, and the column beside it has no single values.
 ///
@@ -78,6 +79,7 @@ impl Seen {
 pub(super) async fn read_heads(
     files: &[DataFile],
     wanted: Option<&[FileColumn]>,
+    also_folders: bool,
     new_keys_are_bad: bool,
 ) -> Result<Vec<JsonHead>, Fault> {
     let heads: Vec<Head> = futures::stream::iter(files)
@@ -105,7 +107,10 @@ pub(super) async fn read_heads(
                 let first = files.first().map_or("", |file| &file.name);
                 return Err(Fault::user(format!("`{first}` and the files beside it have no other columns than these")));
             }
-            plain.into_iter().map(|(name, _)| FileColumn::new(*name, ValueKind::Text)).collect()
+            let in_files = plain.into_iter().map(|(name, _)| FileColumn::new(*name, ValueKind::Text));
+            let is_key = |name: &str| names.contains_key(name);
+            let of_folders = if also_folders { folder_columns(files, is_key) } else { Vec::new() };
+            in_files.chain(of_folders).collect()
         }
     };
     let of_wanted: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();

@@ -165,7 +165,9 @@ impl LineParser for JsonParser {
         let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
         let value = match self.head.0.origins.get(place) {
             Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number",
-            Some(Origin::Key { kind: ValueKind::Integer, .. }) => "null or an integer of 64 bits",
+            Some(Origin::Key { kind: ValueKind::Integer | ValueKind::IntegerText, .. }) => {
+                "null or an integer of 64 bits"
+            }
             Some(Origin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => "null or up to 16 hex digits",
             _ => "null or text",
         };

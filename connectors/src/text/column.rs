@@ -11,7 +11,9 @@ use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
-use super::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, parse_wrapping, trimmed};
+use super::number::{
+    is_rounded, loses_digits, parse_integer, parse_number, parse_rounded_down, parse_truth, parse_wrapping, trimmed,
+};
 use crate::format::{Integers, ValueKind};
 use crate::partition_columns::Constant;
 
@@ -26,12 +28,17 @@ enum Values {
     Number(Vec<f64>),
     Integer(Vec<i64>),
     Hex(Vec<u64>),
-    /// Texts; with `hex`, all of them are hexadecimal digits.
-    Text {
-        bytes: Vec<u8>,
-        ends: Vec<i32>,
-        hex: bool,
-    },
+    Text { bytes: Vec<u8>, ends: Vec<i32>, of: TextOf },
+}
+
+/// What texts are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TextOf {
+    Anything,
+    /// Hexadecimal digits.
+    Hex,
+    /// Integers of 64 bits with a sign or without one.
+    Integers,
 }
 
 /// The type of the arrays of a kind.
@@ -40,7 +47,7 @@ pub(crate) fn data_type(kind: ValueKind) -> DataType {
         ValueKind::Number => DataType::Float64,
         ValueKind::Integer => DataType::Int64,
         ValueKind::Hex => DataType::UInt64,
-        ValueKind::HexText | ValueKind::Text => DataType::Utf8,
+        ValueKind::HexText | ValueKind::IntegerText | ValueKind::Text => DataType::Utf8,
     }
 }
 
@@ -50,11 +57,15 @@ const NUMBER: &str = "forebay.number";
 /// The metadata of fields of [`ValueKind::Hex`].
 const HEX: &str = "forebay.hex";
 
+/// The metadata of fields of [`ValueKind::IntegerText`].
+const INTEGER: &str = "forebay.integer";
+
 /// The field of a column that is read from text, whose arrays have the type `arrays`.
 pub(crate) fn field(name: &str, kind: ValueKind, arrays: DataType, integers: Integers) -> Field {
     let field = Field::new(name, arrays, true);
     let mark = match (kind, integers) {
         (ValueKind::Hex, _) => HEX,
+        (ValueKind::IntegerText, _) => INTEGER,
         (_, Integers::AlsoNumbers) => NUMBER,
         _ => return field,
     };
@@ -71,16 +82,26 @@ pub fn is_hex_of_text(field: &Field) -> bool {
     field.metadata().contains_key(HEX)
 }
 
+/// Whether a column of text has the integers of a column of integers ([`ValueKind::IntegerText`]).
+pub fn is_integer_of_text(field: &Field) -> bool {
+    field.metadata().contains_key(INTEGER)
+}
+
 impl Column {
     pub(crate) fn new(kind: ValueKind, integers: Integers, capacity: usize) -> Self {
         let values = match kind {
             ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
             ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
             ValueKind::Hex => Values::Hex(Vec::with_capacity(capacity)),
-            ValueKind::HexText | ValueKind::Text => {
+            ValueKind::HexText | ValueKind::IntegerText | ValueKind::Text => {
+                let of = match kind {
+                    ValueKind::HexText => TextOf::Hex,
+                    ValueKind::IntegerText => TextOf::Integers,
+                    _ => TextOf::Anything,
+                };
                 let mut ends = Vec::with_capacity(capacity + 1);
                 ends.push(0);
-                Values::Text { bytes: Vec::new(), ends, hex: kind == ValueKind::HexText }
+                Values::Text { bytes: Vec::new(), ends, of }
             }
         };
         Self { values, integers, present: NullBufferBuilder::new(capacity) }
@@ -101,7 +122,8 @@ impl Column {
     /// A field that is no number as it is written.
     #[cold]
     fn push_otherwise(&mut self, field: &[u8], reason: Reason) -> Result<(), Reason> {
-        let is_number = matches!(self.values, Values::Number(_) | Values::Integer(_));
+        let is_number =
+            matches!(self.values, Values::Number(_) | Values::Integer(_) | Values::Text { of: TextOf::Integers, .. });
         if let Some(truth) = parse_truth(field).filter(|_| is_number) {
             return self.push_as_written(if truth { b"1" } else { b"0" });
         }
@@ -130,14 +152,26 @@ impl Column {
             Values::Integer(values) => {
                 let integer = match self.integers {
                     Integers::Wrapping => parse_wrapping(field),
+                    Integers::RoundedDown => parse_rounded_down(field),
                     Integers::Signed | Integers::AlsoNumbers | Integers::Exact | Integers::AsWritten => {
                         parse_integer(field)
                     }
                 };
-                values.push(integer.ok_or(Reason::NotAnInteger)?);
+                let would_be_rounded = || self.integers == Integers::Exact && parse_rounded_down(field).is_some();
+                let reason = || if would_be_rounded() { Reason::Rounded } else { Reason::NotAnInteger };
+                values.push(integer.ok_or_else(reason)?);
             }
             Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
-            Values::Text { hex: true, .. } if parse_hex(field).is_none() => return Err(Reason::NotHex),
+            Values::Text { of: TextOf::Hex, .. } if parse_hex(field).is_none() => return Err(Reason::NotHex),
+            Values::Text { bytes, ends, of: TextOf::Integers } => {
+                let wrapped = parse_wrapping(field).ok_or(Reason::NotAnInteger)?;
+                let text = match parse_integer(field) {
+                    Some(integer) => integer.to_string(),
+                    None => (wrapped as u64).to_string(),
+                };
+                bytes.extend_from_slice(text.as_bytes());
+                ends.push(bytes.len() as i32);
+            }
             Values::Text { bytes, ends, .. } => {
                 if std::str::from_utf8(field).is_err() {
                     return Err(Reason::InvalidUtf8);
@@ -179,8 +213,9 @@ impl Column {
             Values::Number(_) => ValueKind::Number,
             Values::Integer(_) => ValueKind::Integer,
             Values::Hex(_) => ValueKind::Hex,
-            Values::Text { hex: true, .. } => ValueKind::HexText,
-            Values::Text { .. } => ValueKind::Text,
+            Values::Text { of: TextOf::Hex, .. } => ValueKind::HexText,
+            Values::Text { of: TextOf::Integers, .. } => ValueKind::IntegerText,
+            Values::Text { of: TextOf::Anything, .. } => ValueKind::Text,
         }
     }
 

@@ -18,7 +18,7 @@ mod windows;
 
 pub use bad_row::{MAX_LINE, OnBadRow};
 pub use bad_rows_file::BadRowsFile;
-pub use column::{is_hex_of_text, is_number_of_text};
+pub use column::{is_hex_of_text, is_integer_of_text, is_number_of_text};
 pub(crate) use cut::lines_before;
 pub(crate) use format::LineFormat;
 pub use source::TextSource;

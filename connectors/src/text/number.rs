@@ -1,5 +1,7 @@
 //! Numbers in text.
 
+use forebay_base::parse_floor;
+
 /// A number, as the standard library reads it: `12`, `-3.5`, `1e-3`, `nan`, `inf`. `None` for anything else.
 #[inline]
 pub(crate) fn parse_number(field: &[u8]) -> Option<f64> {
@@ -24,6 +26,15 @@ pub(crate) fn parse_wrapping(field: &[u8]) -> Option<i64> {
     match parse_integer(field) {
         Some(value) => Some(value),
         None => std::str::from_utf8(field).ok()?.parse::<u64>().ok().map(|value| value as i64),
+    }
+}
+
+/// An integer of 64 bits, or a number rounded down to one. `None` for anything else.
+#[inline]
+pub(crate) fn parse_rounded_down(field: &[u8]) -> Option<i64> {
+    match short_integer(field) {
+        Some(value) => Some(value),
+        None => parse_floor(std::str::from_utf8(field).ok()?),
     }
 }
 

@@ -67,6 +67,38 @@ async fn rows_survive_the_way_through_every_store() {
     }
 }
 
+/// A bug: they were columns of Parquet and Arrow alone.
+#[tokio::test]
+async fn inspecting_tells_of_folders_of_text_that_are_columns() {
+    for (ending, rows) in
+        [("csv", "id,hour\nu1,5\nu2,7\n"), ("jsonl", "{\"id\":\"u1\",\"hour\":5}\n{\"id\":\"u2\",\"hour\":7}\n")]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |folder: &str| {
+            std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+            std::fs::write(dir.path().join(folder).join(format!("part.{ending}")), rows).unwrap();
+        };
+        for folder in ["day=2026-01-01/shard=1", "day=2026-01-02/shard=20", "day=__HIVE_DEFAULT_PARTITION__/shard=3"] {
+            write(folder);
+        }
+        let inspected = async || inspect(dir.path(), InspectOptions::default()).await.unwrap();
+        let found = inspected().await;
+        let names: Vec<&str> = found.columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names[2..], ["day", "shard"], "{names:?}");
+        let column = |name: &str| found.columns.iter().find(|column| column.name == name).unwrap();
+        let [day, shard] = ["day", "shard"].map(column);
+        assert_eq!((day.kind.as_str(), day.distinct, found.rows), ("text", Some(2), 6));
+        assert!((day.missing - 1.0 / 3.0).abs() < 1e-9);
+        assert_eq!((shard.kind.as_str(), shard.min, shard.max), ("number", Some(1.0), Some(20.0)));
+        assert_eq!((column("hour").min, column("hour").max), (Some(5.0), Some(7.0)), "those of the files");
+        // A file that lies in no such folder has none of its values.
+        write("other");
+        let found = inspected().await;
+        let day = found.columns.iter().find(|column| column.name == "day").unwrap();
+        assert_eq!((found.rows, day.distinct, day.missing), (8, Some(2), 0.5));
+    }
+}
+
 #[tokio::test]
 async fn inspecting_tells_of_folders_that_are_columns_and_how_values_are_spread() {
     let dir = tempfile::tempdir().unwrap();

@@ -22,6 +22,8 @@ struct Use<'a> {
     kind: Option<SlotKind>,
     /// It has slots of several kinds, or is more than a slot and a column for custom stages.
     mixed: bool,
+    /// It is a time with a unit, and nothing else.
+    only_time: bool,
     /// The column of the weights of its values, or of the values that it weighs.
     paired: Option<&'a str>,
 }
@@ -33,6 +35,7 @@ impl Columns {
         self.optional.iter().for_each(|name| uses.column(name).optional = true);
         self.lists.iter().for_each(|name| uses.column(name).had_lists = true);
         self.single.iter().for_each(|name| uses.column(name).had_none = true);
+        self.only_times().into_iter().for_each(|name| uses.column(name).only_time = true);
         let labels = self.label.iter().map(|label| &label.column).chain(&self.weight);
         let at = self.dense.iter().filter_map(|dense| dense.at_column());
         labels.chain(at).for_each(|name| uses.column(name).mixed = true);
@@ -65,7 +68,11 @@ impl<'a> ColumnUses<'a> {
     pub(super) fn as_read(&self, column: FileColumn) -> FileColumn {
         let of = self.0.get(column.name.as_str()).copied().unwrap_or_default();
         let only = |kind| !of.mixed && of.kind == Some(kind);
-        let integers = if only(SlotKind::Int) { Integers::Wrapping } else { Integers::Signed };
+        let integers = match of.only_time {
+            true => Integers::RoundedDown,
+            false if only(SlotKind::Int) => Integers::Wrapping,
+            false => Integers::Signed,
+        };
         let list = of.had_lists || of.has_lists && !of.had_none;
         let paired = of.paired.map(str::to_owned);
         let column = column.optional(of.optional).folder_text(only(SlotKind::String));

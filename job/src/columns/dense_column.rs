@@ -31,9 +31,9 @@ pub struct DenseColumn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
     /// For `hour`, `weekday`, `age_days` and `age_hours` of a column of integers: their unit. They count the time since 1970 in UTC, such
-    /// as unix seconds; so do 64-bit floating-point numbers without fractions. In CSV and JSON lines the column then has integers, and no
-    /// text. Other files may also have dates and timestamps there, which have their own unit. A time that is not in the years 1 to 9999
-    /// makes a bad row. Default: integers are refused.
+    /// as unix seconds; so do 64-bit floating-point numbers, whose fractions are rounded down. In CSV and JSON lines the column then has
+    /// numbers, and no text. Other files may also have dates and timestamps there, which have their own unit. A time that is not in the
+    /// years 1 to 9999 makes a bad row. Default: integers are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UnixUnit>,
     /// The same for the integers of a column in `at`. Default: `unit`.

@@ -24,9 +24,9 @@ pub struct Slot {
     #[serde(default)]
     pub kind: SlotKind,
     /// For the kinds `hour` and `weekday` of a column of integers: their unit. They count the time since 1970 in UTC, such as unix seconds;
-    /// so do 64-bit floating-point numbers without fractions. In CSV and JSON lines the column then has integers, and no text. Other files
-    /// may also have dates and timestamps there, which have their own unit. A time that is not in the years 1 to 9999 makes a bad row.
-    /// Default: integers are refused.
+    /// so do 64-bit floating-point numbers, whose fractions are rounded down. In CSV and JSON lines the column then has numbers, and no
+    /// text. Other files may also have dates and timestamps there, which have their own unit. A time that is not in the years 1 to 9999
+    /// makes a bad row. Default: integers are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UnixUnit>,
     /// For the kinds `hour` and `weekday`: a fixed offset from UTC, for instance `+05:30`. The hour and the day are then those of clocks at

@@ -1,7 +1,7 @@
 //! Checks the features of time, `hour`, `weekday` and ages: the units of their integers and their offsets from UTC.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use forebay_actors::Fault;
 
@@ -53,6 +53,19 @@ impl Columns {
             field: ("unit", "columns.slots"),
         });
         dense.chain(at).chain(slots)
+    }
+
+    /// The columns that are read as times with a unit, and as nothing else: their numbers may have fractions in all formats.
+    pub fn only_times(&self) -> HashSet<&str> {
+        let mut only: HashSet<&str> = self.times().filter(|time| time.unit.is_some()).map(|time| time.column).collect();
+        let labels = self.label.iter().map(|label| &label.column).chain(&self.weight);
+        let dense = self.dense.iter().filter(|dense| !dense.transform.is_of_time()).map(|dense| &dense.column);
+        let slots = self.slots.iter().filter(|slot| !slot.kind.is_of_time()).map(|slot| &slot.column);
+        let weights = self.slots.iter().filter_map(|slot| slot.weights.as_ref());
+        for other in labels.chain(dense).chain(slots).chain(weights) {
+            only.remove(other.as_str());
+        }
+        only
     }
 
     /// Checks the units and the offsets of all features.
@@ -230,8 +243,14 @@ mod tests {
         let files = columns.in_files(Format::Csv).unwrap();
         let kind =
             |name: &str| files.iter().find(|file| file.name == name).map(|file| (file.kind, file.integers)).unwrap();
-        for name in ["a", "b", "e", "f"] {
-            assert_eq!(kind(name), (ValueKind::Integer, Integers::Signed), "{name}");
+        // `a` is a dense feature, too, and `b` a slot of integers: those of other formats are refused if they have fractions.
+        for (name, integers) in [
+            ("a", Integers::Signed),
+            ("b", Integers::Signed),
+            ("e", Integers::RoundedDown),
+            ("f", Integers::RoundedDown),
+        ] {
+            assert_eq!(kind(name), (ValueKind::Integer, integers), "{name}");
         }
         assert!(["c", "d", "g"].into_iter().all(|name| kind(name).0 == ValueKind::Text));
         let mixed: Columns = toml::from_str("dense = ['t']\nslots = [{ column = 't', kind = 'hour' }]").unwrap();

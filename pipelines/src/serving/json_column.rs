@@ -9,6 +9,7 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
+use forebay_base::floor_to_integer;
 use forebay_batches::ColumnType;
 
 use super::json_cell::JsonCell;
@@ -97,7 +98,10 @@ fn scalars(cells: &[&JsonCell<'_>], column: &ServingColumn) -> Result<ArrayRef, 
                     cell => cell.integer_or_boolean().and_then(|value| u64::try_from(value).ok()),
                 })?));
             }
-            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| cell.integer_or_boolean())?)
+            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| match cell {
+                JsonCell::Number(number) if column.only_time => floor_to_integer(*number),
+                cell => cell.integer_or_boolean(),
+            })?)
         }
     })
 }

@@ -32,6 +32,8 @@ pub(super) struct ServingColumn {
     pub(super) lists: bool,
     /// Its values are hexadecimal digits, or the integers that they stand for.
     pub(super) hex: bool,
+    /// It is a time with a unit, and nothing else: a number with a fraction is rounded down where the training had integers.
+    pub(super) only_time: bool,
 }
 
 impl ServingColumns {
@@ -41,6 +43,7 @@ impl ServingColumns {
         let hex: HashSet<&String> = hex.map(|slot| &slot.column).collect();
         let cut = columns.slots.iter().filter(|slot| slot.first.or(slot.last).is_some());
         let cut: HashSet<&String> = cut.flat_map(Slot::columns).collect();
+        let only_times = columns.only_times();
         let optional: HashSet<&String> = columns.optional.iter().collect();
         let mut found: Vec<ServingColumn> = Vec::new();
         for name in columns.names_with(&[]) {
@@ -52,7 +55,8 @@ impl ServingColumns {
             // Hexadecimal strings and the integers that they stand for have the same keys.
             let trained = types.get(&name).copied();
             let (kind, told) = (trained.filter(|_| !hex), trained.or(hex.then_some(ColumnType::Text)));
-            found.push(ServingColumn { optional: optional.contains(&name), kind, told, lists, hex, name });
+            let (optional, only_time) = (optional.contains(&name), only_times.contains(name.as_str()));
+            found.push(ServingColumn { optional, kind, told, lists, hex, only_time, name });
         }
         Self {
             by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),
