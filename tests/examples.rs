@@ -115,9 +115,13 @@ fn every_bars_job_plans_trains_and_evaluates_on_rows_like_criteo_x4() {
         ];
         let kind = if name == "dnn" { "ctr_dnn" } else { name };
         assert_eq!(Job::load(&job, &[]).unwrap().model.kind.to_string(), kind);
-        run("plan", &job, &settings);
+        let plan = run("plan", &job, &settings);
+        assert!(
+            plan.contains("multiplies learning rates by 0.1 after 1 evaluation without a better AUC; stops after 2"),
+            "{plan}"
+        );
         // The 50 heads of FinalMLP divide the widths of its towers.
-        settings.push("model.hidden=[50]".into());
+        settings.extend(["model.hidden=[50]".into(), "data.epochs=1".into()]);
         let said = run("train", &job, &settings);
         assert!(said.contains("trained on 600 rows") && said.to_lowercase().contains("auc"), "{said}");
         assert!(model.is_dir(), "{name}");

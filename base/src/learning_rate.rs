@@ -7,6 +7,8 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::lr_reduction::LrReduction;
+
 /// A learning rate. In a job file it is a number, or a table:
 ///
 /// ```toml
@@ -28,6 +30,8 @@ pub struct LearningRate {
     pub warmup_steps: u64,
     /// How it falls from there.
     pub decay: Decay,
+    /// How far it is reduced at the step that is asked for. Job files do not have it.
+    pub reduction: LrReduction,
 }
 
 /// How a learning rate falls after the warm-up. `t` counts the steps since the end of the warm-up.
@@ -71,7 +75,8 @@ fn tenth() -> f64 {
 impl LearningRate {
     /// The same rate at every step.
     pub const fn constant(rate: f64) -> Self {
-        Self { peak: rate, warmup_steps: 0, decay: Decay::None }
+        let reduction = LrReduction { share: 1.0, min_lr: 0.0 };
+        Self { peak: rate, warmup_steps: 0, decay: Decay::None, reduction }
     }
 
     /// The rate of this step, from 1.
@@ -79,8 +84,13 @@ impl LearningRate {
         self.peak * self.share(step)
     }
 
-    /// The rate of this step (from 1) as a share of the peak; exactly 1 at every step of a constant rate.
+    /// The rate of this step (from 1) as a share of the peak; exactly 1 at every step of a constant rate that is not reduced.
     pub fn share(&self, step: u64) -> f64 {
+        let (scheduled, LrReduction { share, min_lr }) = (self.scheduled(step), self.reduction);
+        (scheduled * share).max(scheduled.min(min_lr / self.peak))
+    }
+
+    fn scheduled(&self, step: u64) -> f64 {
         if step < self.warmup_steps {
             return step as f64 / self.warmup_steps as f64;
         }
@@ -145,7 +155,7 @@ struct Table {
 
 impl Serialize for LearningRate {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let Self { peak, warmup_steps, decay } = *self;
+        let Self { peak, warmup_steps, decay, .. } = *self;
         match self.is_constant() {
             true => peak.serialize(to),
             false => Table { peak, warmup_steps, decay }.serialize(to),
@@ -179,7 +189,7 @@ impl<'de> Deserialize<'de> for LearningRate {
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LearningRate, A::Error> {
                 let Table { peak, warmup_steps, decay } = Table::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(LearningRate { peak, warmup_steps, decay })
+                Ok(LearningRate { warmup_steps, decay, ..peak.into() })
             }
         }
         from.deserialize_any(NumberOrTable)
@@ -191,7 +201,7 @@ mod tests {
     use super::*;
 
     fn rate(warmup_steps: u64, decay: Decay) -> LearningRate {
-        LearningRate { peak: 2.0, warmup_steps, decay }
+        LearningRate { warmup_steps, decay, ..2.0.into() }
     }
 
     fn near(found: f64, expected: f64) {
@@ -220,6 +230,26 @@ mod tests {
         for (step, expected) in [(1, 1.0), (2, 2.0), (4, 2.0), (5, 1.0), (8, 0.5), (9, 0.5)] {
             near(steps.at(step), expected);
         }
+    }
+
+    #[test]
+    fn a_reduction_leaves_a_share_of_the_schedule_and_never_raises_it() {
+        let reduced =
+            |rate: LearningRate, share, min_lr| LearningRate { reduction: LrReduction { share, min_lr }, ..rate };
+        let falls = rate(4, Decay::Linear { steps: 10, end: 0.0 });
+        for (step, expected) in [(1, 0.05), (2, 0.1), (4, 0.2), (9, 0.1), (11, 0.06), (14, 0.0)] {
+            near(reduced(falls, 0.1, 0.0).at(step), expected);
+        }
+        // Where the schedule itself is below the least rate, it stays as it is.
+        for (step, expected) in [(1, 0.5), (4, 1.0), (8, 0.6), (9, 0.6), (11, 0.6), (12, 0.4), (14, 0.0)] {
+            near(reduced(falls, 0.5, 0.6).at(step), expected);
+        }
+        // Bits of a rate that is not reduced do not change, whatever the least rate is.
+        for step in [1, 3, 7, 13, 14] {
+            assert_eq!(reduced(falls, 1.0, 0.7).at(step), falls.at(step));
+        }
+        assert_eq!(reduced(0.0.into(), 0.1, 0.0).at(1), 0.0);
+        assert_eq!(reduced(0.3.into(), 0.1, 0.0).at(7), rate(0, Decay::Steps { every: 5, factor: 0.1 }).share(7) * 0.3);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
-//! - [`LearningRate`]: of the sparse and the dense optimizers
+//! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: how far a run has reduced it
 //! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
 //! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
@@ -18,6 +18,7 @@ mod floor;
 mod free_memory;
 mod hex;
 mod learning_rate;
+mod lr_reduction;
 mod memory;
 mod memory_error;
 mod names;
@@ -31,6 +32,7 @@ pub use floor::{floor_to_integer, parse_floor};
 pub use free_memory::{free_memory, memory_limit};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
+pub use lr_reduction::{LrReduction, LrReductions};
 pub use memory::{ResidentMemory, resident_memory};
 pub use memory_error::is_out_of_memory;
 pub use names::nearest;

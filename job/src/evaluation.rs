@@ -21,7 +21,8 @@ pub struct EvaluationOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
     /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last
-    /// row, for instance `{ epochs = 1 }`. Evaluations do not change the training. Default: only after the last row.
+    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Default: only after the last
+    /// row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
     /// The metric that compares evaluations.
@@ -30,12 +31,60 @@ pub struct EvaluationOptions {
     /// rows that were read but not trained on. Default: train on all rows. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub patience: Option<u32>,
-    /// For `patience`: the least difference to the metric of the last improvement that counts as an improvement. At least 0.
+    /// For `patience` and `reduce_lr_on_plateau`: the least difference to the metric of the last improvement that counts as an improvement.
+    /// At least 0.
     pub min_delta: f64,
+    /// Multiply all learning rates by `factor` when the metric does not improve, for instance `{ factor = 0.1 }`
+    /// ([how](evaluation.md#when-the-learning-rates-are-reduced)). Default: the rates follow their schedules alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reduce_lr_on_plateau: Option<ReduceLrOnPlateau>,
     /// The model that goes to `output.model`. Until the run ends, the best model so far is beside it, with the suffix `.best-0` or
     /// `.best-1`. Default: "best" with `patience`, else "last".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<KeepModel>,
+}
+
+/// When learning rates are reduced, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReduceLrOnPlateau {
+    /// The share of the rates that each reduction leaves, default 0.1. Above 0 and below 1.
+    pub factor: f64,
+    /// Reduce the rates after this many evaluations in a row without an improvement, and again after as many more, default 1. At least 1,
+    /// and less than `evaluation.patience`.
+    pub patience: u32,
+    /// The least rate to which reductions lead, default 0. At least 0.
+    pub min_lr: f64,
+}
+
+impl Default for ReduceLrOnPlateau {
+    fn default() -> Self {
+        Self { factor: 0.1, patience: 1, min_lr: 0.0 }
+    }
+}
+
+impl ReduceLrOnPlateau {
+    /// Checks the values. `stops_after`: the evaluations without an improvement after which the training stops.
+    fn check(&self, stops_after: Option<u32>) -> Result<(), Fault> {
+        let Self { factor, patience, min_lr } = *self;
+        let refuse = |what: String| Err(Fault::user(format!("evaluation.reduce_lr_on_plateau.{what}")));
+        if !(factor > 0.0 && factor < 1.0) {
+            return refuse(format!("factor is {factor}, expected a number above 0 and below 1"));
+        }
+        if patience == 0 {
+            return refuse("patience is 0, expected at least 1".into());
+        }
+        if !(min_lr.is_finite() && min_lr >= 0.0) {
+            return refuse(format!("min_lr is {min_lr}, expected a finite number of at least 0"));
+        }
+        match stops_after {
+            Some(most) if patience >= most => refuse(format!(
+                "patience is {patience}, and evaluation.patience is {most}, so the training stops before a rate is reduced: expected \
+                 less than evaluation.patience"
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How often a run evaluates its model while it trains.
@@ -109,6 +158,9 @@ impl EvaluationOptions {
         if self.patience == Some(0) {
             return refuse("evaluation.patience is 0, expected at least 1".into());
         }
+        if let Some(reduce) = &self.reduce_lr_on_plateau {
+            reduce.check(self.patience)?;
+        }
         if self.metric == EvaluationMetric::Gauc && self.group.is_none() {
             return refuse(
                 "evaluation.metric is \"gauc\", but evaluation.group is not set: name the column whose values make the groups"
@@ -118,6 +170,7 @@ impl EvaluationOptions {
         let needs_every = match self {
             Self { patience: Some(patience), .. } => Some(format!("patience is {patience}")),
             Self { keep: Some(KeepModel::Best), .. } => Some("keep is \"best\"".into()),
+            Self { reduce_lr_on_plateau: Some(_), .. } => Some("reduce_lr_on_plateau is set".into()),
             _ => None,
         };
         let Some(every) = self.every else {
@@ -130,9 +183,10 @@ impl EvaluationOptions {
         if matches!(every, EvaluateEvery::Epochs(0) | EvaluateEvery::Rows(0)) {
             return refuse("evaluation.every is 0, expected at least 1 epoch or row".into());
         }
-        if self.min_delta > 0.0 && self.patience.is_none() {
+        if self.min_delta > 0.0 && self.patience.is_none() && self.reduce_lr_on_plateau.is_none() {
             return refuse(format!(
-                "evaluation.min_delta is {}, but evaluation.patience is not set: set patience, or leave min_delta out",
+                "evaluation.min_delta is {}, but evaluation.patience is not set: set patience or reduce_lr_on_plateau, or leave min_delta \
+                 out",
                 self.min_delta
             ));
         }
@@ -168,11 +222,17 @@ impl std::fmt::Display for EvaluateEvery {
 impl Job {
     /// What the run does with evaluations while it trains, as a sentence; `None` if it evaluates only at the end.
     pub fn evaluation_plan(&self) -> Option<String> {
-        let EvaluationOptions { every, metric, patience, .. } = &self.evaluation;
+        let EvaluationOptions { every, metric, patience, reduce_lr_on_plateau, .. } = &self.evaluation;
         let mut plan = format!("evaluates every {} on data.eval", (*every)?);
+        let without = |evaluations: u32| {
+            let in_a_row = if evaluations == 1 { "" } else { " in a row" };
+            format!("{}{in_a_row} without a better {metric}", counted(evaluations, "evaluation"))
+        };
+        if let Some(ReduceLrOnPlateau { factor, patience, .. }) = reduce_lr_on_plateau {
+            plan += &format!("; multiplies learning rates by {factor} after {}", without(*patience));
+        }
         if let Some(patience) = patience {
-            let in_a_row = if *patience == 1 { "" } else { " in a row" };
-            plan += &format!("; stops after {}{in_a_row} without a better {metric}", counted(*patience, "evaluation"));
+            plan += &format!("; stops after {}", without(*patience));
         }
         if self.keeps_best() {
             plan += &format!("; saves the model with the best {metric}");
@@ -213,6 +273,24 @@ mod tests {
             (&["evaluation.min_delta=-0.1"], "evaluation.min_delta is -0.1"),
             (&["evaluation.min_delta=nan"], "evaluation.min_delta is NaN"),
             (&["evaluation.patience=0"], "evaluation.patience is 0, expected at least 1"),
+            (&["evaluation.reduce_lr_on_plateau={}"], "reduce_lr_on_plateau is set, but evaluation.every is not set"),
+            (&["evaluation.reduce_lr_on_plateau.facter=0.1"], "did you mean `factor`?"),
+            (&["evaluation.reduce_lr_on_plateau.factor=0"], "factor is 0, expected a number above 0 and below 1"),
+            (&["evaluation.reduce_lr_on_plateau.factor=1"], "factor is 1, expected a number above 0 and below 1"),
+            (&["evaluation.reduce_lr_on_plateau.factor=nan"], "factor is NaN"),
+            (
+                &["evaluation.reduce_lr_on_plateau.min_lr=-1"],
+                "evaluation.reduce_lr_on_plateau.min_lr is -1, expected a finite number of at least 0",
+            ),
+            (&["evaluation.reduce_lr_on_plateau.min_lr=inf"], "min_lr is inf"),
+            (
+                &["evaluation.reduce_lr_on_plateau.patience=0"],
+                "evaluation.reduce_lr_on_plateau.patience is 0, expected at least 1",
+            ),
+            (
+                &["evaluation.reduce_lr_on_plateau.patience=2", "evaluation.patience=2"],
+                "evaluation.reduce_lr_on_plateau.patience is 2, and evaluation.patience is 2",
+            ),
             (
                 &["data.eval=rows", "evaluation.every.rows=9", "evaluation.min_delta=0.1"],
                 "evaluation.patience is not set",
@@ -226,6 +304,9 @@ mod tests {
         assert!(said.contains("evaluation.every is set, but [placement]"), "{said}");
         check(&[&EVERY[..], &["evaluation.patience=2", "evaluation.min_delta=0.1", "evaluation.keep=last"]].concat())
             .unwrap();
+        let plateau = ["evaluation.reduce_lr_on_plateau={ min_lr = 1e-6 }", "evaluation.min_delta=0.1"];
+        check(&[&EVERY[..], &plateau].concat()).unwrap();
+        check(&[&EVERY[..], &plateau, &["evaluation.patience=2"]].concat()).unwrap();
     }
 
     #[test]
@@ -239,6 +320,11 @@ mod tests {
             plan(&["evaluation.every={ rows = 5_000_000 }", "evaluation.patience=2", "evaluation.metric=logloss"]),
             "evaluates every 5,000,000 rows on data.eval; stops after 2 evaluations in a row without a better logloss; saves the \
              model with the best logloss"
+        );
+        assert_eq!(
+            plan(&["evaluation.reduce_lr_on_plateau={}", "evaluation.patience=3", "evaluation.keep=last"]),
+            "evaluates every epoch on data.eval; multiplies learning rates by 0.1 after 1 evaluation without a better AUC; stops after 3 \
+             evaluations in a row without a better AUC"
         );
         assert_eq!(Job::default().evaluation_plan(), None);
     }

@@ -47,7 +47,7 @@ pub use columns::{
 };
 pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};
-pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepModel};
+pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepModel, ReduceLrOnPlateau};
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use knob::Knob;

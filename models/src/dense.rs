@@ -6,7 +6,7 @@
 //! back. On a device, [`transfer`](crate::transfer) does both in three parts.
 
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
-use crate::{DenseBatch, ModelError, NamedTensor, RowPart, StepOutput, TowerSide, state};
+use crate::{DenseBatch, LrReduction, ModelError, NamedTensor, RowPart, StepOutput, TowerSide, state};
 
 /// Why a model has no vectors.
 pub(crate) const NO_VECTORS: &str = "only two towers make vectors of users and items: this model has none";
@@ -41,6 +41,14 @@ pub trait DenseModel {
     /// [`ModelError::Setting`] if `most` is not a finite number above 0, or, as by default, the model does not clip.
     fn set_clip_norm(&mut self, _most: f64) -> Result<(), ModelError> {
         Err(ModelError::Setting("this model does not clip gradients: leave clip_norm out".into()))
+    }
+
+    /// From now on the dense optimizer's learning rate is reduced so. Replaces what was set before.
+    ///
+    /// # Errors
+    /// [`ModelError::Setting`], as by default, if the model cannot reduce it.
+    fn reduce_lr(&mut self, _reduction: LrReduction) -> Result<(), ModelError> {
+        Err(ModelError::Setting("this model cannot reduce its learning rate: leave reduce_lr_on_plateau out".into()))
     }
 
     /// The number of trained values: the lengths of all parameters together. Buffers of a user's module (running means,

@@ -6,7 +6,7 @@
 //!
 //! To add one: "A dense optimizer" in `docs/changing.md`.
 
-use forebay_base::LearningRate;
+use forebay_base::{LearningRate, LrReduction};
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -243,6 +243,19 @@ impl DenseOptimizer {
         }
     }
 
+    /// The same optimizer with its learning rate reduced so.
+    #[must_use]
+    pub(crate) fn reduced(mut self, reduction: LrReduction) -> DenseOptimizer {
+        match &mut self {
+            DenseOptimizer::Sgd { lr, .. }
+            | DenseOptimizer::Momentum { lr, .. }
+            | DenseOptimizer::Adagrad { lr, .. }
+            | DenseOptimizer::Adam { lr, .. }
+            | DenseOptimizer::Adamw { lr, .. } => lr.reduction = reduction,
+        }
+        self
+    }
+
     /// The factor of L2 regularization: `l2 * p` is added to the gradient of each parameter `p`. 0 without it.
     pub fn l2(&self) -> f64 {
         match *self {
@@ -391,6 +404,32 @@ mod tests {
         assert!((step(DenseOptimizer::adam(0.1)) - 0.8).abs() < 1e-5);
         // AdamW takes the same steps, each after a decay by lr * weight_decay = 0.001.
         assert!((step(DenseOptimizer::adamw(0.1)) - ((0.999 - 0.1) * 0.999 - 0.1)).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_reduced_rate_takes_the_steps_of_a_schedule_that_falls_there() {
+        let falls = LearningRate { decay: forebay_base::Decay::Steps { every: 4, factor: 0.1 }, ..0.1.into() };
+        let reductions = forebay_base::LrReductions { factor: 0.1, min_lr: 0.0, after: vec![3] };
+        let by_hand: [fn(LearningRate) -> DenseOptimizer; 5] = [
+            DenseOptimizer::sgd,
+            DenseOptimizer::momentum,
+            DenseOptimizer::adagrad,
+            DenseOptimizer::adam,
+            DenseOptimizer::adamw,
+        ];
+        for (plain, by_hand) in DenseOptimizer::one_of_each(0.1).into_iter().zip(by_hand.map(|kind| kind(falls))) {
+            let (mut p, mut first, mut second) = ([1.0f32, -2.0], [plain.first_state(); 2], [0.0f32; 2]);
+            let (mut q, mut q_first, mut q_second, mut r) = (p, first, second, p);
+            for step in 1..7 {
+                let g = [0.5f32, -0.125 * step as f32];
+                let (mut a, mut b) = (first, second);
+                plain.update(step, &mut r, &g, &mut a, &mut b);
+                plain.reduced(reductions.at(step)).update(step, &mut p, &g, &mut first, &mut second);
+                by_hand.update(step, &mut q, &g, &mut q_first, &mut q_second);
+                assert_eq!((p, first, second), (q, q_first, q_second), "{plain:?}, step {step}");
+                assert_eq!(p == r, step < 4, "{plain:?}, step {step}");
+            }
+        }
     }
 
     /// The term is of the parameter before the step, and the state sees it as part of the gradient.

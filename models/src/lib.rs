@@ -81,7 +81,7 @@ pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
 pub use final_mlp::{FeatureGates, FinalMlp};
-pub use forebay_base::{Decay, LearningRate};
+pub use forebay_base::{Decay, LearningRate, LrReduction};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{
     LabelRows, bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio,

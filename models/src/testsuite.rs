@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
-use crate::{DenseBatch, DenseModel, ModelError, NamedTensor, NativeModel, RowPart, StepOutput};
+use crate::{DenseBatch, DenseModel, LrReduction, ModelError, NamedTensor, NativeModel, RowPart, StepOutput};
 
 /// A native model behind a device of software: it owns the uploaded batch, and returns errors when its results are awaited.
 pub struct SoftwareDevice(pub NativeModel);
@@ -57,6 +57,9 @@ impl DenseModel for SoftwareDevice {
     }
     fn gradients(&mut self, _: &DenseBatch<'_>, _: &mut StepOutput, _: &mut Vec<f32>) -> Result<(), ModelError> {
         unreachable!("the model keeps its parameters")
+    }
+    fn reduce_lr(&mut self, reduction: LrReduction) -> Result<(), ModelError> {
+        self.0.reduce_lr(reduction)
     }
     fn flat_len(&self) -> usize {
         self.0.flat_len()

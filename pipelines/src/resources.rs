@@ -170,7 +170,7 @@ impl Resources {
         }
         let author = folder.author(position.run, start)?;
         if let Some(evaluations) = &self.evaluations {
-            evaluations.restore(position.evaluations.clone(), position.rows)?;
+            evaluations.restore(position.evaluations.clone(), position.rows, &self.table)?;
         }
         if let Some(exact) = &self.exact {
             let row_dim = self.table.row_dim();

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
+use forebay_base::LrReductions;
 use futures::future::try_join_all;
 
 use crate::buffers::{Asked, Buffers, SpareBuffers};
@@ -182,6 +183,16 @@ impl TableClient {
     pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
         let asked: Vec<_> =
             self.endpoints.iter().map(|endpoint| endpoint.call(Call::AcknowledgeBefore { before: series })).collect();
+        done(&try_join_all(asked).await?)
+    }
+
+    /// From now on pushes have the learning rates of their steps reduced so. Replaces what was set before, and may be repeated.
+    ///
+    /// # Errors
+    /// An internal fault when a shard died, or is in another process.
+    pub async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
+        let call = || Call::ReduceLr { reductions: reductions.clone() };
+        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.call(call())).collect();
         done(&try_join_all(asked).await?)
     }
 

@@ -98,7 +98,7 @@ pub use client::TableClient;
 pub use config::{GroupConfig, Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
 pub use exactly_once::{ExactlyOnce, PushAnswer};
-pub use forebay_base::{Decay, LearningRate};
+pub use forebay_base::{Decay, LearningRate, LrReduction, LrReductions};
 pub use groups::{MOST_GROUPS, group_of, in_group};
 pub use imported_rows::ImportedRows;
 pub use key::SlotHasher;

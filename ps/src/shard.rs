@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use forebay_actors::{Fault, Service, StageCx, counted};
+use forebay_base::LrReductions;
 
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, PushAnswer};
@@ -36,6 +37,8 @@ pub(crate) enum Call {
     ExportAbsent { shard: usize, from: usize, at_most: usize },
     /// Remove the rows of these keys, and set the counts of their pushes.
     ImportAbsent { absent: Vec<Absent> },
+    /// Reduce the learning rates of later pushes, by their steps.
+    ReduceLr { reductions: LrReductions },
     /// Count all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
     /// Begin a snapshot. It ends, not kept, when its holder is gone.
@@ -60,7 +63,7 @@ pub(crate) enum Reply {
     Export(ExportBlock),
     /// Keys without a row; an empty list after the last.
     Absent(Vec<Absent>),
-    /// The rows were set, the pushes acknowledged, or the snapshot kept.
+    /// The rows or the learning rates were set, the pushes acknowledged, or the snapshot kept.
     Done,
     /// A snapshot of this many rows has begun.
     SnapshotRows(u64),
@@ -156,6 +159,7 @@ impl Service for Shard {
             Call::ExpectRows { rows } => ("expect rows", *rows),
             Call::SnapshotPage { at_most } | Call::SnapshotAbsent { at_most } => ("snapshot", *at_most),
             Call::BeginSnapshot { .. } | Call::KeepSnapshot => ("snapshot", 0),
+            Call::ReduceLr { .. } => ("reduce lr", 0),
             Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
             Call::Stats => ("stats", 0),
         }
@@ -204,6 +208,10 @@ impl Service for Shard {
             Call::ExportAbsent { from, at_most, .. } => Reply::Absent(self.table()?.export_absent(from, at_most)),
             Call::ImportAbsent { absent } => {
                 self.table()?.import_absent(&absent)?;
+                Reply::Done
+            }
+            Call::ReduceLr { reductions } => {
+                self.table()?.reduce_lr(&reductions);
                 Reply::Done
             }
             Call::AcknowledgeBefore { before } => {

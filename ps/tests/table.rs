@@ -6,7 +6,10 @@ mod mixed_table;
 
 use std::collections::HashMap;
 
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
+use forebay_ps::{
+    Decay, GroupConfig, Init, LearningRate, Lifetime, LrReductions, Optimizer, PartConfig, Storage, Table, TableConfig,
+    TableError,
+};
 use half::f16;
 use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
@@ -189,6 +192,44 @@ proptest! {
         } else {
             prop_assert_eq!(table.rows(), 0);
         }
+    }
+}
+
+/// A table of two groups of keys, with a part for each optimizer that has a learning rate.
+fn of_rate(lr: LearningRate) -> TableConfig {
+    let parts: Vec<PartConfig> = [
+        Optimizer::Sgd { lr, l2: 0.0 },
+        Optimizer::Momentum { lr, momentum: 0.5, l2: 0.0 },
+        Optimizer::Adagrad { lr, initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
+        Optimizer::Adam { lr, beta1: 0.5, beta2: 0.75, eps: 1e-8, l2: 0.0 },
+        Optimizer::Adamw { lr, beta1: 0.5, beta2: 0.75, eps: 1e-8, weight_decay: 0.3 },
+    ]
+    .into_iter()
+    .enumerate()
+    .map(|(i, optimizer)| PartConfig::new(&format!("part{i}"), 2, optimizer, Init::Uniform { scale: 1.0 }))
+    .collect();
+    let (storage, lifetime) = (Storage::F32, Lifetime::default());
+    let group = GroupConfig { name: "others".into(), parts: parts.clone(), storage, lifetime };
+    TableConfig { groups: vec![group], ..TableConfig::new("rated", 1, parts) }
+}
+
+/// The reduction is set before the first push, as an exact order pushes gradients of earlier steps after a reduction.
+#[test]
+fn pushes_after_a_reduction_have_the_rates_of_a_schedule_that_falls_there() {
+    let falls = LearningRate { decay: Decay::Steps { every: 4, factor: 0.1 }, ..0.1.into() };
+    let mut tables = [0.1.into(), falls, 0.1.into()].map(|lr| Table::new(&of_rate(lr)).unwrap());
+    tables[0].reduce_lr(&LrReductions { factor: 0.1, min_lr: 0.0, after: vec![3] });
+    let keys = [5, (1 << 56) | 5];
+    for step in 1..7 {
+        let grads: Vec<f32> = (0..20).map(|i| (i as f32 - 9.5) * step as f32 / 8.0).collect();
+        let [reduced, by_hand, constant] = tables.each_mut().map(|table| {
+            table.push(&keys, &grads, step).unwrap();
+            let mut rows = Vec::new();
+            table.peek(&keys, &mut rows);
+            bits(&rows)
+        });
+        assert_eq!(reduced, by_hand, "step {step}");
+        assert_eq!(reduced == constant, step < 4, "step {step}");
     }
 }
 

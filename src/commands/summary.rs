@@ -5,8 +5,10 @@ use std::cell::OnceCell;
 use crate::actors::{commas, counted};
 use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::{ProcessTimeline, RunStatus};
+use crate::pipelines::job::EvaluationOptions;
 use crate::pipelines::{
-    AllTrainers, Evaluation, EvaluationHistory, Job, Model, RunEnd, SlotReport, Snapshot, Trained, TrainingSummary,
+    AllTrainers, Evaluation, EvaluationHistory, EvaluationPoint, Job, Model, RunEnd, SlotReport, Snapshot, Trained,
+    TrainingSummary,
 };
 
 use serde::Serialize;
@@ -114,6 +116,9 @@ impl Summary<'_> {
             points[best]
         ));
         let options = &trained.model.job.evaluation;
+        if let Some(reductions) = reductions(options, &points, trained.progress.steps) {
+            out::print_or_drop(reductions);
+        }
         if let (true, Some(patience)) = (stopped_early, options.patience) {
             let by = if options.min_delta > 0.0 { format!(" by {}", options.min_delta) } else { String::new() };
             out::print_or_drop(format_args!(
@@ -194,6 +199,22 @@ fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_b
         None if best + 1 == evaluations => String::new(),
         None => "; the last model was saved".into(),
     }
+}
+
+/// Says after which evaluations the learning rates were reduced, in a run of so many steps; `None` if they were not.
+fn reductions(options: &EvaluationOptions, points: &[EvaluationPoint], steps: u64) -> Option<String> {
+    let factor = options.reduce_lr_on_plateau?.factor;
+    let reduced = |(at, point): (usize, &EvaluationPoint)| {
+        (point.reduced_lr && point.steps < steps).then(|| (at + 1).to_string())
+    };
+    let after: Vec<String> = points.iter().enumerate().filter_map(reduced).collect();
+    let evaluations = if after.len() == 1 { "evaluation" } else { "evaluations" };
+    (!after.is_empty()).then(|| {
+        format!(
+            "the learning rates were multiplied by {factor} after {evaluations} {} (evaluation.reduce_lr_on_plateau)",
+            after.join(", ")
+        )
+    })
 }
 
 /// The label that the metric of the evaluations is of, if the model has several.

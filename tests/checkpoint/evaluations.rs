@@ -43,7 +43,7 @@ const TOO_FAST: [&str; 2] =
     ["train.optimizer={ kind = 'adam', lr = 0.1 }", "table.embedding_optimizer={ kind = 'adam', lr = 0.1 }"];
 
 /// A run over few rows, that learns fast.
-fn few(more: &[&str]) -> Job {
+pub(super) fn few(more: &[&str]) -> Job {
     let train = format!("data.train={}", few_rows().0.display());
     let more = on_test_rows(&[&[train.as_str()], &LEARNS_FAST[..], more].concat());
     Job::without_checkpoints(&more.iter().map(String::as_str).collect::<Vec<_>>())
@@ -56,7 +56,7 @@ fn many(more: &[&str]) -> Job {
 }
 
 /// Runs to the end, and returns what was said and the report.
-fn run(job: &Job, flags: &[&str]) -> (String, Value) {
+pub(super) fn run(job: &Job, flags: &[&str]) -> (String, Value) {
     let report = job.folder.path().join("report.json");
     let ended = job.run(&[&["--report", report.to_str().unwrap()], flags].concat()).with(0);
     (ended.said, common::read_json(report))
@@ -208,8 +208,8 @@ fn the_best_model_may_be_the_last_or_that_of_another_metric() {
 
 const EVERY: &str = "evaluation.every={ rows = 40000 }";
 
-/// A run with checkpoints is killed and goes on: the same evaluations, none twice, and the same best model.
-fn kill_and_resume(more: &[&str], kills: u64) {
+/// A run with checkpoints is killed and goes on: the same evaluations, none twice, and the same best model. Returns the report.
+pub(super) fn kill_and_resume(more: &[&str], kills: u64) -> Value {
     let more = [&[EVERY, "evaluation.keep=best"], more].concat();
     let job = many(&more);
     let mut flags: &[&str] = &[];
@@ -225,6 +225,7 @@ fn kill_and_resume(more: &[&str], kills: u64) {
     assert!(evaluated > 0, "it was killed before the first evaluation");
     assert_eq!(job.model().difference(&undisturbed.model()), None, "{said}");
     nothing_beside(&job);
+    report
 }
 
 #[test]

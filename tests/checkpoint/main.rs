@@ -16,6 +16,7 @@ mod follow;
 mod jobs;
 mod metrics;
 mod moved;
+mod plateau;
 mod refusals;
 mod resume;
 mod resume_from;

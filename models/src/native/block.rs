@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::kernels;
 use crate::params::{self, Param, check_len};
-use crate::{DenseModel, DenseOptimizer, ModelError, NamedTensor};
+use crate::{DenseModel, DenseOptimizer, LrReduction, ModelError, NamedTensor};
 
 /// The name of a block's values.
 const VALUES: &str = "values";
@@ -118,6 +118,11 @@ impl ParamBlock {
     /// The optimizer's settings.
     pub fn optimizer(&self) -> DenseOptimizer {
         self.optimizer
+    }
+
+    /// From now on steps have the learning rate reduced so.
+    pub(super) fn reduce_lr(&mut self, reduction: LrReduction) {
+        self.optimizer = self.optimizer.reduced(reduction);
     }
 
     /// Steps taken.

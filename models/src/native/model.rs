@@ -14,8 +14,8 @@ use super::workers::Workers;
 use crate::dense::NO_VECTORS;
 use crate::{BatchShape, clip_norm};
 use crate::{
-    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, TowerSide,
-    TwoTowersLoss, params,
+    DenseBatch, DenseModel, DenseOptimizer, LrReduction, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput,
+    TowerSide, TwoTowersLoss, params,
 };
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
@@ -353,6 +353,11 @@ impl DenseModel for NativeModel {
     fn set_clip_norm(&mut self, most: f64) -> Result<(), ModelError> {
         clip_norm::check(most)?;
         self.clip_norm = Some(most);
+        Ok(())
+    }
+
+    fn reduce_lr(&mut self, reduction: LrReduction) -> Result<(), ModelError> {
+        self.block.reduce_lr(reduction);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::DenseOptimizer;
+use crate::{DenseOptimizer, LrReduction};
 
 /// A dense optimizer: settings and state.
 pub(super) struct Optimizer {
@@ -27,6 +27,11 @@ impl Optimizer {
 
     pub(super) fn settings(&self) -> &DenseOptimizer {
         &self.settings
+    }
+
+    /// From now on steps have the learning rate reduced so.
+    pub(super) fn reduce_lr(&mut self, reduction: LrReduction) {
+        self.settings = self.settings.reduced(reduction);
     }
 
     /// One step, in place. Overwrites the gradient.

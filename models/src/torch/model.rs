@@ -20,7 +20,8 @@ use crate::state;
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
 use crate::{BatchShape, clip_norm};
 use crate::{
-    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, TowerSide,
+    DenseBatch, DenseModel, DenseOptimizer, LrReduction, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput,
+    TowerSide,
 };
 
 /// A model on libtorch: a spec, or a module of the user's own.
@@ -201,6 +202,11 @@ impl DenseModel for TorchModel {
     fn set_clip_norm(&mut self, most: f64) -> Result<(), ModelError> {
         clip_norm::check(most)?;
         self.graph.clip_norm = Some(most);
+        Ok(())
+    }
+
+    fn reduce_lr(&mut self, reduction: LrReduction) -> Result<(), ModelError> {
+        self.optimizer.reduce_lr(reduction);
         Ok(())
     }
 

@@ -429,7 +429,8 @@ mod tests {
     fn other_rows_of_evaluations_are_named() {
         let mut job = Job::default();
         job.data.eval = Some("monday".into());
-        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc: None, logloss: 0.5, gauc: None };
+        let (auc, logloss, gauc, reduced_lr) = (None, 0.5, None, false);
+        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc, logloss, gauc, reduced_lr };
         let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
         let manifest = CheckpointManifest::new(7, job.clone(), position, Vec::new(), Vec::new());
         job.evaluation.every = Some(forebay_job::EvaluateEvery::Epochs(1));
@@ -445,7 +446,8 @@ mod tests {
     fn evaluations_of_another_label_or_without_the_metric_are_dropped() {
         let job = |settings: &[&str]| Job::with_settings("columns.label = ['click', 'buy']", settings).unwrap();
         let (user, gauc) = ("evaluation.group=user", "evaluation.metric=gauc");
-        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc: Some(0.6), logloss: 0.5, gauc: Some(0.7) };
+        let (auc, gauc_then, reduced_lr) = (Some(0.6), Some(0.7), false);
+        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc, logloss: 0.5, gauc: gauc_then, reduced_lr };
         let went_on = |there: &[&str], here: &[&str]| {
             let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
             let mut manifest = CheckpointManifest::new(7, job(there), position, Vec::new(), Vec::new());

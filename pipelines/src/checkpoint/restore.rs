@@ -159,8 +159,8 @@ pub(crate) fn find(
         && job.evaluation.every.is_some()
     {
         tracing::warn!(
-            "the evaluations of the checkpoint do not count, neither for the best model nor for evaluation.patience: {why}; those to \
-             come are compared with each other"
+            "the evaluations of the checkpoint do not count, neither for the best model nor for evaluation.patience and \
+             evaluation.reduce_lr_on_plateau: {why}; those to come are compared with each other"
         );
     }
     if let Some(what) = manifest.other_evaluation_rows(job) {

@@ -286,8 +286,8 @@ mod tests {
         let model = dir.path().join("ctr").display().to_string();
         let [first, second] = folders(&model);
         let (job, other) = (Job::default(), Job { seed: 77, ..Job::default() });
-        let point =
-            |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc: Some(0.5), logloss: 0.5, gauc: None };
+        let (auc, logloss, gauc, reduced_lr) = (Some(0.5), 0.5, None, false);
+        let point = |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc, logloss, gauc, reduced_lr };
         let points = [100, 200, 300].map(point);
         let found = |best| BestModels::beside(&model, &Context::default()).find(&points, Some(best), &job);
         assert_eq!(found(0).unwrap(), BTreeSet::new(), "no place holds a model");

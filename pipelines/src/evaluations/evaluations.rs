@@ -6,9 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_actors::{Batch, Fault, FaultKind};
+use forebay_base::LrReduction;
 use forebay_batches::TrainBatch;
 use forebay_job::{EvaluateEvery, Job};
 use forebay_models::{DenseModel, NamedTensor};
+use forebay_ps::TableClient;
+use futures::executor::block_on;
 use tokio::sync::oneshot;
 
 use super::best_models::BestModels;
@@ -123,6 +126,20 @@ impl EvaluationState {
         (at, is_best)
     }
 
+    /// Whether this evaluation, after those that were added, reduces the learning rates.
+    pub(super) fn reduces_lr(&self, point: &EvaluationPoint) -> bool {
+        stopping::reduces_lr_after(&self.job.evaluation, self.lock().points.iter().chain([point]))
+    }
+
+    /// Tells the shards of `table` how far the learning rates are reduced after the evaluations so far. Blocks.
+    ///
+    /// # Errors
+    /// A shard died.
+    pub(super) fn reduce_lr(&self, table: &TableClient) -> Result<(), Fault> {
+        let reductions = stopping::lr_reductions(&self.job.evaluation, &self.lock().points);
+        reductions.map_or(Ok(()), |reductions| block_on(table.reduce_lr(&reductions)))
+    }
+
     /// The evaluation that was due after so many rows and whole epochs is missed. The next one is not tried again.
     pub(super) fn miss(&self, rows: u64, epochs: u32) {
         self.lock().missed = Some((rows, epochs));
@@ -181,11 +198,12 @@ impl Evaluations {
         Some(Arc::new(Self { every, requests, received: Mutex::new(Some(received)), shared }))
     }
 
-    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows. Blocks on the store of the model.
+    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, with the learning rates that they have left to the
+    /// rows of `table`. Blocks on the store of the model.
     ///
     /// # Errors
-    /// The store fails.
-    pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64) -> Result<(), Fault> {
+    /// The store fails, or a shard died.
+    pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64, table: &TableClient) -> Result<(), Fault> {
         let options = &self.shared.job.evaluation;
         let (mut there, best) = (BTreeSet::new(), stopping::best(options, &points));
         if let (Some(models), false) = (self.shared.best().as_mut(), points.is_empty()) {
@@ -210,7 +228,8 @@ impl Evaluations {
         let mut state = self.shared.lock();
         state.stopped = stopping::stops_after(options, &points);
         (state.points, state.there, state.rows) = (points, there, rows);
-        Ok(())
+        drop(state);
+        self.shared.reduce_lr(table)
     }
 
     /// Warns that the best model so far, of evaluation `at`, lacks the state of its optimizers, if the job wants it.
@@ -283,6 +302,13 @@ impl Evaluations {
             let optimizer = self.shared.job.output.state.then(|| model.optimizer());
             state.dense = Some(DenseCopy { parameters: model.parameters(), optimizer });
         }
+    }
+
+    /// How far the learning rates of the next step are reduced; `None` if the job does not reduce them. No batch is on its way while an
+    /// evaluation changes it.
+    pub(crate) fn lr_reduction(&self) -> Option<LrReduction> {
+        let reductions = stopping::lr_reductions(&self.shared.job.evaluation, &self.shared.lock().points)?;
+        Some(reductions.newest())
     }
 
     /// A checkpoint has these evaluations: the model of the best of them is not replaced before a later one.

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_actors::{Control, Domain, Fault, FaultKind, Host, counted};
-use forebay_job::{Job, RunEnd, Transfers};
+use forebay_job::{Job, ReduceLrOnPlateau, RunEnd, Transfers};
 use forebay_ps::TableClient;
 use futures::executor::block_on;
 
@@ -146,7 +146,11 @@ impl Worker {
         if !scored_before {
             stopping::check_first(options, &point)?;
         }
+        let point = EvaluationPoint { reduced_lr: self.shared.reduces_lr(&point), ..point };
         let (at, is_best) = self.shared.add(point, evaluation);
+        if point.reduced_lr {
+            self.shared.reduce_lr(&self.table)?;
+        }
         let is_kept = is_best && self.is_kept(at, &model)?;
         // The model is kept first: a checkpoint made from now on names it.
         if let Some(cut_point) = &self.cut_point {
@@ -158,8 +162,15 @@ impl Worker {
             false if is_kept => ", the best so far of those whose models are kept",
             false => "",
         };
-        tracing::info!("evaluation {} {point}{others}{best}{left_out}", at + 1);
-        if stopping::stops_after(options, &state.points) {
+        let stops = stopping::stops_after(options, &state.points);
+        let reduced = match (point.reduced_lr && !stops, options.reduce_lr_on_plateau) {
+            (true, Some(ReduceLrOnPlateau { factor, .. })) => {
+                format!("; the learning rates are multiplied by {factor}")
+            }
+            _ => String::new(),
+        };
+        tracing::info!("evaluation {} {point}{others}{best}{left_out}{reduced}", at + 1);
+        if stops {
             state.stopped = true;
             self.control.drain();
         }

@@ -21,6 +21,8 @@ pub struct EvaluationPoint {
     pub logloss: f64,
     /// The GAUC, if `evaluation.group` is set.
     pub gauc: Option<f64>,
+    /// Whether the learning rates of later steps are reduced because of this evaluation (`evaluation.reduce_lr_on_plateau`).
+    pub reduced_lr: bool,
 }
 
 /// The evaluations of a run while it trained.
@@ -42,7 +44,7 @@ pub struct EvaluationHistory {
 impl EvaluationPoint {
     pub(super) fn new(rows: u64, steps: u64, epochs: u32, evaluation: &Evaluation) -> Self {
         let gauc = evaluation.gauc.as_ref().and_then(|gauc| gauc.auc);
-        Self { rows, steps, epochs, auc: evaluation.auc, logloss: evaluation.logloss, gauc }
+        Self { rows, steps, epochs, auc: evaluation.auc, logloss: evaluation.logloss, gauc, reduced_lr: false }
     }
 
     /// The value of a metric, if it has one.
@@ -78,25 +80,31 @@ struct StoredPoint {
     logloss: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     gauc: Option<String>,
+    /// Only if it is true, so that earlier programs read the other points.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    reduced_lr: bool,
 }
 
 pub(crate) fn serialize<S: Serializer>(points: &[EvaluationPoint], to: S) -> Result<S::Ok, S::Error> {
     let text = |value: f64| value.to_string();
-    to.collect_seq(points.iter().map(|&EvaluationPoint { rows, steps, epochs, auc, logloss, gauc }| StoredPoint {
-        rows,
-        steps,
-        epochs,
-        auc: auc.map(text),
-        logloss: text(logloss),
-        gauc: gauc.map(text),
+    to.collect_seq(points.iter().map(|&EvaluationPoint { rows, steps, epochs, auc, logloss, gauc, reduced_lr }| {
+        StoredPoint {
+            rows,
+            steps,
+            epochs,
+            auc: auc.map(text),
+            logloss: text(logloss),
+            gauc: gauc.map(text),
+            reduced_lr,
+        }
     }))
 }
 
 pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<EvaluationPoint>, D::Error> {
     let number = |text: String| text.parse::<f64>().map_err(|_| de::Error::custom(format!("{text:?} is not a number")));
-    let point = |StoredPoint { rows, steps, epochs, auc, logloss, gauc }: StoredPoint| {
+    let point = |StoredPoint { rows, steps, epochs, auc, logloss, gauc, reduced_lr }: StoredPoint| {
         let (auc, gauc) = (auc.map(number).transpose()?, gauc.map(number).transpose()?);
-        Ok(EvaluationPoint { rows, steps, epochs, auc, logloss: number(logloss)?, gauc })
+        Ok(EvaluationPoint { rows, steps, epochs, auc, logloss: number(logloss)?, gauc, reduced_lr })
     };
     Vec::<StoredPoint>::deserialize(from)?.into_iter().map(point).collect()
 }
@@ -112,10 +120,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_checkpoint_has_every_bit_of_a_point(auc: Option<u64>, logloss: u64, gauc: Option<u64>) {
+        fn a_checkpoint_has_every_bit_of_a_point(auc: Option<u64>, logloss: u64, gauc: Option<u64>, reduced_lr: bool) {
             let point = EvaluationPoint {
                 rows: 1, steps: 2, epochs: 3,
-                auc: auc.map(f64::from_bits), logloss: f64::from_bits(logloss), gauc: gauc.map(f64::from_bits),
+                auc: auc.map(f64::from_bits), logloss: f64::from_bits(logloss), gauc: gauc.map(f64::from_bits), reduced_lr,
             };
             let text = serde_json::to_string(&Stored(vec![point])).unwrap();
             let Stored(read) = serde_json::from_str(&text).unwrap();
@@ -123,6 +131,7 @@ mod tests {
             prop_assert_eq!(read[0].auc.map(bits), point.auc.map(bits));
             prop_assert_eq!(bits(read[0].logloss), bits(point.logloss));
             prop_assert_eq!(read[0].gauc.map(bits), point.gauc.map(bits));
+            prop_assert_eq!((read[0].reduced_lr, text.contains("reduced_lr")), (reduced_lr, reduced_lr));
         }
     }
 

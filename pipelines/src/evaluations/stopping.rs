@@ -1,8 +1,10 @@
-//! The rules of evaluations while a model is trained: when one is due, which is the best, and when the training stops. They depend on
-//! the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not been stopped.
+//! The rules of evaluations while a model is trained: when one is due, which is the best, when the learning rates are reduced, and when
+//! the training stops. They depend on the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not
+//! been stopped.
 
 use forebay_actors::Fault;
-use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
+use forebay_base::LrReductions;
+use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions, ReduceLrOnPlateau};
 
 use crate::evaluations::EvaluationPoint;
 
@@ -54,20 +56,48 @@ pub(super) fn best_of(
 /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
 pub(super) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint]) -> bool {
     let Some(patience) = options.patience else { return false };
-    let (mut improved_to, mut without) = (None, 0);
-    for point in points {
-        let improves = |value: f64| {
+    let without = improvements(options, points).fold(0, |without, improves| if improves { 0 } else { without + 1 });
+    without >= patience
+}
+
+/// Whether the learning rates are reduced after the last of these evaluations: as many in a row as the job says brought no improvement,
+/// since the last one that did or the last reduction. Nothing but `options` and the metrics counts.
+pub(super) fn reduces_lr_after<'a>(
+    options: &'a EvaluationOptions,
+    points: impl IntoIterator<Item = &'a EvaluationPoint>,
+) -> bool {
+    let Some(ReduceLrOnPlateau { patience, .. }) = options.reduce_lr_on_plateau else { return false };
+    let mut without = 0;
+    for improves in improvements(options, points) {
+        without = if improves { 0 } else { without % patience.max(1) + 1 };
+    }
+    without == patience
+}
+
+/// The reductions that were made after these evaluations; `None` if the job reduces no learning rates.
+pub(super) fn lr_reductions(options: &EvaluationOptions, points: &[EvaluationPoint]) -> Option<LrReductions> {
+    let ReduceLrOnPlateau { factor, min_lr, .. } = options.reduce_lr_on_plateau?;
+    let after = points.iter().filter(|point| point.reduced_lr).map(|point| point.steps).collect();
+    Some(LrReductions { factor, min_lr, after })
+}
+
+/// Whether each of these evaluations, in order, is better than the last improvement by at least `min_delta`.
+fn improvements<'a>(
+    options: &'a EvaluationOptions,
+    points: impl IntoIterator<Item = &'a EvaluationPoint>,
+) -> impl Iterator<Item = bool> {
+    let mut improved_to: Option<f64> = None;
+    points.into_iter().map(move |point| {
+        let improves = |value: &f64| {
             improved_to.is_none_or(|than| {
-                let gain = gain(options.metric, value, than);
+                let gain = gain(options.metric, *value, than);
                 gain > 0.0 && gain >= options.min_delta
             })
         };
-        match point.value(options.metric).filter(|&value| improves(value)) {
-            Some(value) => (improved_to, without) = (Some(value), 0),
-            None => without += 1,
-        }
-    }
-    without >= patience
+        let improved = point.value(options.metric).filter(improves);
+        improved_to = improved.or(improved_to);
+        improved.is_some()
+    })
 }
 
 /// By how much `value` is better than `than`.
@@ -80,12 +110,13 @@ fn gain(metric: EvaluationMetric, value: f64, than: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use forebay_base::LearningRate;
     use proptest::prelude::*;
 
     use super::*;
 
     fn point(rows: u64, epochs: u32, value: f64) -> EvaluationPoint {
-        EvaluationPoint { rows, steps: 0, epochs, auc: Some(value), logloss: value, gauc: None }
+        EvaluationPoint { rows, steps: 0, epochs, auc: Some(value), logloss: value, gauc: None, reduced_lr: false }
     }
 
     /// The definition, without speed: goes through the evaluations, and looks back from each one.
@@ -103,7 +134,51 @@ mod tests {
         None
     }
 
+    /// PyTorch's `ReduceLROnPlateau` (`threshold_mode = "abs"`, `eps = 0`): the rate after each of the values. Its patience is one less,
+    /// and a gain of exactly `min_delta` counts here.
+    fn rates(values: &[f64], lower_is_better: bool, min_delta: f64, patience: u32, least: f64) -> Vec<f64> {
+        let (mut lr, mut best, mut bad) = (1.0, values[0], 0);
+        let rate_after = |&value: &f64| {
+            let gain = if lower_is_better { best - value } else { value - best };
+            (best, bad) = if gain > 0.0 && gain >= min_delta { (value, 0) } else { (best, bad + 1) };
+            if bad > patience - 1 {
+                (lr, bad) = (f64::max(lr * 0.5, least), 0);
+            }
+            lr
+        };
+        let rest: Vec<f64> = values[1..].iter().map(rate_after).collect();
+        [&[1.0][..], &rest].concat()
+    }
+
     proptest! {
+        #[test]
+        fn rates_are_those_of_pytorch(
+            values in prop::collection::vec(0u8..12, 1..40), patience in 1u32..4, min_delta in 0u8..3, lower: bool, least in 0u8..3,
+        ) {
+            let metric = if lower { EvaluationMetric::Logloss } else { EvaluationMetric::Auc };
+            let (min_delta, least) = (f64::from(min_delta), f64::from(least) / 10.0);
+            let reduce = ReduceLrOnPlateau { factor: 0.5, patience, min_lr: least };
+            let reduce_lr_on_plateau = Some(reduce);
+            let options = EvaluationOptions { metric, min_delta, reduce_lr_on_plateau, ..Default::default() };
+            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+            let mut points: Vec<EvaluationPoint> = Vec::new();
+            for (at, &value) in values.iter().enumerate() {
+                let point = EvaluationPoint { steps: 10 * at as u64, ..point(0, 0, value) };
+                let reduced_lr = reduces_lr_after(&options, points.iter().chain([&point]));
+                points.push(EvaluationPoint { reduced_lr, ..point });
+            }
+            let reductions = lr_reductions(&options, &points).unwrap();
+            let rate = |step| LearningRate { reduction: reductions.at(step), ..1.0.into() }.at(step);
+            let expected = rates(&values, lower, min_delta, patience, least);
+            // Each reduction holds from the step after its evaluation on.
+            for (at, expected) in expected.iter().enumerate() {
+                prop_assert_eq!([rate(10 * at as u64 + 1), rate(10 * at as u64 + 10)], [*expected; 2]);
+            }
+            prop_assert_eq!(reductions.newest(), reductions.at(10 * values.len() as u64));
+            let without = EvaluationOptions { reduce_lr_on_plateau: None, ..options.clone() };
+            prop_assert!(!reduces_lr_after(&without, &points) && lr_reductions(&without, &points).is_none());
+        }
+
         #[test]
         fn the_training_stops_where_the_definition_says(
             values in prop::collection::vec(0u8..12, 1..40), patience in 1usize..5, min_delta in 0u8..3, lower: bool,
@@ -165,5 +240,10 @@ mod tests {
         assert_eq!(best(&options, &[none, nan]), None);
         assert!(stops_after(&options, &[none, nan]) && !stops_after(&options, &[none, point(0, 0, 0.5), nan]));
         assert_eq!(best(&options, &[none, point(0, 0, 0.5), nan]), Some(1));
+        let reduce_lr_on_plateau = Some(ReduceLrOnPlateau { patience: 2, ..Default::default() });
+        let options = EvaluationOptions { reduce_lr_on_plateau, ..options };
+        assert!(
+            reduces_lr_after(&options, &[none, nan]) && !reduces_lr_after(&options, &[none, point(0, 0, 0.5), nan])
+        );
     }
 }

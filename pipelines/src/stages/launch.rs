@@ -63,6 +63,7 @@ impl Stage for Launch {
         };
         // The send fails only if the run is ending and has dropped the receiver.
         let _ = self.upload.take().expect("a stage is opened once").send(upload);
+        self.state_output.reduce_lr(model.as_mut()).map_err(model_fault)?;
         self.model = Some(model);
         self.state_output.check(self.model.as_deref())
     }
@@ -70,6 +71,7 @@ impl Stage for Launch {
     async fn on_batch(&mut self, batch: Self::In, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         let DeviceBatch { batch, device } = batch;
         let model = self.model.as_mut().expect("opened before the first batch");
+        self.state_output.reduce_lr(model.as_mut()).map_err(model_fault)?;
         let device = device.map(|uploaded| model.launch(uploaded)).transpose().map_err(model_fault)?;
         out.send(DeviceBatch { batch, device }).await
     }

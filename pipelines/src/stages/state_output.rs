@@ -1,10 +1,10 @@
-//! Where the state of a dense model goes: into checkpoints while it trains, and into the run's results at the end. The `train`
-//! stages with and without transfers apart do the same.
+//! Where the state of a dense model goes: into checkpoints while it trains, and into the run's results at the end; and how far its
+//! learning rate is reduced. The `train` stages with and without transfers apart do the same.
 
 use std::sync::Arc;
 
 use forebay_actors::{BarrierNumber, Fault, StageCx};
-use forebay_models::{DenseModel, NamedTensor};
+use forebay_models::{DenseModel, ModelError, NamedTensor};
 
 use crate::checkpoint::CutPoint;
 use crate::evaluations::Evaluations;
@@ -19,7 +19,7 @@ pub(crate) struct OptimizerState(pub(crate) Vec<NamedTensor>);
 pub(crate) struct StateOutput {
     /// Takes the state at each barrier.
     pub(crate) cut_point: Option<Arc<CutPoint>>,
-    /// Takes the parameters at the barriers of evaluations.
+    /// Takes the parameters at the barriers of evaluations, and reduces the learning rate.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Whether the stage also leaves the [`OptimizerState`].
     pub(crate) leaves_optimizer: bool,
@@ -32,6 +32,15 @@ impl StateOutput {
             model.state().map_err(model_fault)?;
         }
         Ok(())
+    }
+
+    /// Before a step, and before the first batch: tells the model how far its learning rate is reduced, if the job reduces it.
+    ///
+    /// # Errors
+    /// The model cannot reduce it.
+    pub(super) fn reduce_lr(&self, model: &mut dyn DenseModel) -> Result<(), ModelError> {
+        let reduction = self.evaluations.as_ref().and_then(|evaluations| evaluations.lr_reduction());
+        reduction.map_or(Ok(()), |reduction| model.reduce_lr(reduction))
     }
 
     /// Keeps the state for the cut at this barrier.

@@ -92,6 +92,7 @@ impl Train {
     /// Computes one batch. Returns the dense gradients if the dense parameters are not in this model.
     fn compute(&mut self, batch: &ReadyBatch) -> Result<Option<Vec<f32>>, ModelError> {
         let model = self.model.as_mut().expect("opened before the first batch");
+        self.state_output.reduce_lr(model.as_mut())?;
         let Some(dense) = &batch.dense else {
             model.train(&batch.dense_batch(), &mut self.output)?;
             return Ok(None);
@@ -118,7 +119,8 @@ impl Stage for Train {
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         let maker = self.maker.take().expect("a stage is opened once");
-        self.model = Some(maker().map_err(model_fault)?);
+        let model = self.model.insert(maker().map_err(model_fault)?);
+        self.state_output.reduce_lr(model.as_mut()).map_err(model_fault)?;
         // A model that has no state to save is refused now, not at the first checkpoint.
         self.state_output.check(self.model.as_deref())
     }

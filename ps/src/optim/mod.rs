@@ -7,7 +7,7 @@
 //! The loops are compiled for each vector width by [`crate::simd`]; each file holds its kernel and, in its tests, the
 //! scalar twin that must agree with it to the bit. `tests/golden.rs` holds them against PyTorch's numbers.
 
-use forebay_base::LearningRate;
+use forebay_base::{LearningRate, LrReduction};
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod adagrad;
@@ -209,6 +209,19 @@ impl Optimizer {
                 .and(not_negative("l1", l1))
                 .and(not_negative("l2", l2)),
         }
+    }
+
+    /// The same optimizer with its learning rate reduced so. FTRL has none, and stays as it is.
+    pub(crate) fn reduced(mut self, reduction: LrReduction) -> Self {
+        match &mut self {
+            Self::Sgd { lr, .. }
+            | Self::Momentum { lr, .. }
+            | Self::Adagrad { lr, .. }
+            | Self::Adam { lr, .. }
+            | Self::Adamw { lr, .. } => lr.reduction = reduction,
+            Self::Ftrl { .. } => {}
+        }
+        self
     }
 
     /// The optimizer with all that is constant over one push worked out; `step` counts from 1.

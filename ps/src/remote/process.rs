@@ -106,6 +106,7 @@ impl Process {
                 let stats: TableStats = self.ps.act("table.stats", &TableName { table: table() }).await?;
                 Ok(Reply::Stats(stats.shards))
             }
+            Call::ReduceLr { .. } => Err(Fault::internal("the learning rates of another process were to be reduced")),
             Call::AcknowledgeBefore { before } => {
                 let body = AcknowledgeTable { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)

@@ -28,6 +28,8 @@ mod slots;
 mod snapshot;
 mod with_lifetime;
 
+use forebay_base::LrReductions;
+
 use crate::config::{Init, PartConfig, TableConfig};
 use crate::error::TableError;
 use crate::lifetime::{Admission, Eviction, Lifetime};
@@ -66,6 +68,8 @@ pub struct Table {
     /// One row of weights, for f16 and for new rows.
     scratch: Vec<f32>,
     updates: Vec<Update>,
+    /// How far the learning rates are reduced.
+    reductions: LrReductions,
     recent: Recent,
     /// Keys by row number while an export is under way.
     order: Vec<u64>,
@@ -100,6 +104,7 @@ impl Table {
             arena: Arena::new(layout.stride),
             scratch: vec![0.0; layout.row_dim],
             updates: Vec::new(),
+            reductions: LrReductions::default(),
             recent: Recent::default(),
             order: Vec::new(),
             snapshots: None,

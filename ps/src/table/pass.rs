@@ -6,7 +6,7 @@
 
 mod whole;
 
-use forebay_base::mix64;
+use forebay_base::{LrReductions, mix64};
 
 use super::Table;
 use super::layout::Layout;
@@ -58,6 +58,12 @@ impl Table {
         self.push_checked(keys, grads, step)
     }
 
+    /// From now on a push has the learning rates of its step reduced so. Replaces what was set before.
+    pub fn reduce_lr(&mut self, reductions: &LrReductions) {
+        self.groups.iter_mut().for_each(|group| group.reduce_lr(reductions));
+        self.reductions = reductions.clone();
+    }
+
     /// [`push`](Self::push), after [`Layout::check_push`].
     pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
@@ -83,7 +89,8 @@ impl Table {
     fn begin_step(&mut self, step: u64) -> Vec<Update> {
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
-        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        let reduction = self.reductions.at(step);
+        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.reduced(reduction).at_step(step)));
         self.layout.salt = mix64(step);
         updates
     }

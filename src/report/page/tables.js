@@ -12,7 +12,8 @@ function evaluations(run) {
   const grouped = points.some((point) => point.gauc !== null);
   const rows = points.map((point, i) => {
     const values = [commas(point.rows), point.epochs, digits(point.auc), digits(point.logloss)];
-    return [`${i + 1}${i === best ? ` (best ${metric})` : ""}`, ...values, ...(grouped ? [digits(point.gauc)] : [])];
+    const notes = (i === best ? ` (best ${metric})` : "") + (point.reduced_lr ? ", learning rates reduced" : "");
+    return [`${i + 1}${notes}`, ...values, ...(grouped ? [digits(point.gauc)] : [])];
   });
   const head = ["evaluation", "rows", "whole epochs", "AUC", "logloss", ...(grouped ? ["GAUC"] : [])];
   table("evaluations", head, rows.slice(-EVALUATIONS));
