@@ -63,7 +63,8 @@ pub enum FaultKind {
     Drained,
     /// The run of several processes began a new attempt: this process joins again.
     RolledBack,
-    /// The training has ended, but its model could not be saved where it should be. To train again would not help.
+    /// The training has ended, but its model could not be saved where it should be; or it was asked to end, and its model is saved because
+    /// its last checkpoint could not be written. To train again would not help.
     Unsaved,
     /// None of these.
     #[default]
