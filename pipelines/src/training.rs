@@ -8,7 +8,7 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
+use crate::checkpoint::{Checkpointer, DrainWithout, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus, job_digest};
 use crate::dense_memory::DenseMemory;
@@ -84,7 +84,14 @@ impl Training {
         let keeper = checkpoints.as_ref().zip(resources.exact.clone());
         let keeper = keeper.map(|(checkpoints, exact)| KeptWriter { folder: checkpoints.folder.clone(), exact });
         let checkpoints = checkpoints.filter(|_| leads);
-        let checkpointer = checkpoints.map(|checkpoints| checkpoints.start(running.control()));
+        let without_checkpoint: DrainWithout = match &resources.session {
+            Some(session) => session.member.drains_without_checkpoint(),
+            None => {
+                let run = running.control();
+                Box::new(move || run.drain())
+            }
+        };
+        let checkpointer = checkpoints.map(|checkpoints| checkpoints.start(running.control(), without_checkpoint));
         let mut cuts = None;
         if let (Some(session), Some(cut_point)) = (&resources.session, cut_point) {
             cuts = cut_point.shared().map(|shared| session.follow_cuts(Arc::clone(shared), keeper));
@@ -321,8 +328,8 @@ impl RunningTraining {
 
     /// Ends the run early. A run with checkpoints makes one more, and ends with a fault of the kind
     /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run without stops its source (in a cluster, the sources of all
-    /// readers) and still trains on the rows that were read. So does a run in one process whose last checkpoint cannot be written, if the
-    /// job saves the model of a drained run: see [`Trained::unwritten_checkpoint`].
+    /// readers) and still trains on the rows that were read. So does a run whose last checkpoint cannot be written, if the job saves the
+    /// model of a drained run: see [`Trained::unwritten_checkpoint`].
     pub fn drain(&self) {
         if let Some(evaluations) = &self.resources.evaluations {
             evaluations.ends();

@@ -235,6 +235,17 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     match finish(&summary, history.as_ref(), stop, &end, session.as_ref()) {
         Ok(after) => {
+            if let Some(fault) = unwritten {
+                if let Err(fault) = after {
+                    exit::report(&fault, logs.log_format);
+                }
+                let fault = without_checkpoint(&trained, fault);
+                // All processes end with it.
+                return Err(match &session {
+                    Some(session) => session.fail(fault),
+                    None => fault,
+                });
+            }
             if session.is_some()
                 && let Err(fault) = trained.note_finished()
             {
@@ -242,12 +253,6 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             }
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
-            }
-            if let Some(fault) = unwritten {
-                if let Err(fault) = after {
-                    exit::report(&fault, logs.log_format);
-                }
-                return Err(without_checkpoint(&trained, fault));
             }
             // A drained run has rows left. The caller must learn this rather than that the evaluation failed.
             match after {
@@ -269,10 +274,11 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
 fn without_checkpoint(trained: &Trained, fault: Fault) -> Fault {
     let rows = counted(trained.training.rows, "row");
     let folder = trained.model.job.output.folder(trained.training.ended).unwrap_or_default();
-    fault.context(format!(
+    let fault = fault.context(format!(
         "stopped after {rows} without a checkpoint of them; their model is saved at {folder}, and --resume goes on from an earlier \
          checkpoint or begins anew"
-    ))
+    ));
+    fault.kind(FaultKind::Unsaved)
 }
 
 /// The timelines of the stages of this process and, if `all`, of the others.

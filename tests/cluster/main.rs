@@ -7,6 +7,9 @@ mod bits;
 mod checkpoints;
 #[path = "../checkpoint/damage.rs"]
 mod damage;
+#[path = "../outputs/disk.rs"]
+#[allow(dead_code, reason = "not all of it is used here")]
+mod disk;
 mod drained_launch;
 mod drains;
 mod exact;
@@ -29,3 +32,4 @@ mod supervise;
 mod trust;
 mod verdicts;
 mod wire;
+mod without_checkpoint;

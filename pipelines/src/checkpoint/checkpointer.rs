@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::cut::{Cut, Kept, Shards};
 use super::cut_plan::CutPlan;
-use super::drain::Drain;
+use super::drain::{Drain, DrainWithout};
 use super::drained_to::LastOfDrained;
 use super::last::LastCheckpoint;
 use super::manifest::CheckpointManifest;
@@ -71,12 +71,15 @@ impl Checkpoints {
         }
     }
 
-    /// Makes checkpoints of the run that `control` controls.
-    pub(crate) fn start(mut self, control: Control) -> Checkpointer {
+    /// Makes checkpoints of the run that `control` controls. `without_checkpoint` is called if the run is drained and its last checkpoint
+    /// cannot be written: the run is then to end as one without checkpoints.
+    pub(crate) fn start(mut self, control: Control, without_checkpoint: DrainWithout) -> Checkpointer {
         let (newest, (alive, ended)) = (Arc::<Newest>::default(), channel());
-        let writes_all = matches!(self.cut_point.shards(), Shards::Here(_));
-        let drain = Drain::new(&self.job, self.folder.folder.to_string(), writes_all, control.clone());
+        let drain = Drain::new(&self.job, self.folder.folder.to_string(), without_checkpoint, control.clone());
         self.folder.folder = self.folder.folder.counted_by(drain.written());
+        if let Shards::InPs(ps) = self.cut_point.shards() {
+            ps.counted_by(drain.written());
+        }
         let (drain, run) = (Arc::new(drain), control.clone());
         let worker = Worker {
             checkpoints: self,
@@ -99,8 +102,8 @@ pub(crate) struct EndRun(Arc<Drain>);
 
 impl EndRun {
     /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
-    /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). If the checkpoint fails, a run in one process is drained without it, and
-    /// saves its model; another run ends with that fault.
+    /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). If the checkpoint fails, the run is drained without it and saves its
+    /// model; a run that saves no model when it is drained ends with that fault.
     pub(crate) fn end_run_with_checkpoint(&self) {
         self.0.ask();
     }
@@ -215,6 +218,8 @@ impl Worker {
                     let over = ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
                     match self.control.killed() {
                         true => tracing::debug!("the run has ended before its checkpoint: {fault}"),
+                        // It was written when the drain was asked for, and the store hangs.
+                        false if self.drain.has_given_up() => tracing::debug!("a checkpoint was given up: {fault}"),
                         false if over => tracing::warn!("a checkpoint failed, and the run has ended: {fault}"),
                         false => tracing::warn!("a checkpoint failed, and the run goes on: {fault}"),
                     }
@@ -263,7 +268,12 @@ impl Worker {
                 let (snapshots, kept) = (Vec::new(), Kept::Written(kept));
                 Cut { plan, position, model: None, snapshots, kept, metrics: Some(metrics) }
             };
-            return Some(leader.cut(plan, cut_point)?.map(cut));
+            // With an exact order the trainers write the gradients that they keep before they report that they have stopped.
+            let stopped = match job.train.staleness.exactly {
+                true => self.drain.at_store(|| leader.cut(plan, cut_point)),
+                false => leader.cut(plan, cut_point),
+            };
+            return Some(stopped?.map(cut));
         }
         cut_point.plan(plan);
         block_on(self.control.barrier_at(self.checkpoints.first_stage())).ok()?;

@@ -16,35 +16,36 @@ const TICK: Duration = Duration::from_millis(50);
 /// is `output.retry_for`.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 
+/// Drains a run as one without checkpoints. Returns at once.
+pub(crate) type DrainWithout = Box<dyn Fn() + Send + Sync>;
+
 /// The drain of one run.
 pub(super) struct Drain {
     control: Control,
+    without_checkpoint: DrainWithout,
     /// The folder of the checkpoints, as messages name it.
     folder: String,
     /// The model of the drained run is saved if there is no checkpoint.
     saves_model: bool,
-    /// Whether all that a checkpoint consists of is written by this process, which then sees whether a store takes it.
-    writes_all: bool,
     patience: Duration,
     asked: AtomicBool,
     /// Set while the thread of the checkpoints waits for the store.
     waits_for_store: AtomicBool,
-    /// Grows with each byte that the store takes.
+    /// Grows while the store takes something, from this process or from the ps.
     written: Arc<AtomicU64>,
     /// Why the run ends without its last checkpoint.
     given_up: Mutex<Option<Fault>>,
 }
 
 impl Drain {
-    /// Of a run of `job` that `control` controls, with checkpoints in `folder`.
-    pub(super) fn new(job: &Job, folder: String, writes_all: bool, control: Control) -> Self {
-        // Other processes of a run do not learn that it saves a model instead.
-        let saves_model = job.placement.is_one_process() && job.output.folder(RunEnd::Drained).is_some();
+    /// Of a run of `job` that `control` controls, with checkpoints in `folder`. `without_checkpoint` is called if the run is to save its
+    /// model instead of its last checkpoint.
+    pub(super) fn new(job: &Job, folder: String, without_checkpoint: DrainWithout, control: Control) -> Self {
         Self {
             control,
+            without_checkpoint,
             folder,
-            saves_model,
-            writes_all,
+            saves_model: job.output.folder(RunEnd::Drained).is_some(),
             patience: job.output.retry_for.0.clamp(PATIENCE.0, PATIENCE.1),
             asked: AtomicBool::default(),
             waits_for_store: AtomicBool::default(),
@@ -53,7 +54,7 @@ impl Drain {
         }
     }
 
-    /// What counts the bytes that the store takes.
+    /// What grows while the store takes something.
     pub(super) fn written(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.written)
     }
@@ -66,7 +67,7 @@ impl Drain {
     /// The run is to end after one more checkpoint. Returns at once. The thread of the checkpoints sees this only between two of them, so
     /// another one watches whether the store still takes something.
     pub(super) fn ask(self: &Arc<Self>) {
-        if self.asked.swap(true, Ordering::SeqCst) || !self.writes_all {
+        if self.asked.swap(true, Ordering::SeqCst) {
             return;
         }
         let drain = Arc::clone(self);
@@ -102,6 +103,10 @@ impl Drain {
 
     /// The run ends without its last checkpoint, because of `fault`.
     pub(super) fn give_up(&self, fault: Fault) {
+        // In a cluster the run may have begun a new attempt, which ends with what its checkpoint has.
+        if self.control.killed() {
+            return tracing::debug!("the run has ended before its last checkpoint: {fault}");
+        }
         if !self.saves_model {
             return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
         }
@@ -113,7 +118,7 @@ impl Drain {
             );
             *given_up = Some(fault.kind(FaultKind::Other));
         }
-        self.control.drain();
+        (self.without_checkpoint)();
     }
 
     /// Whether the run ends without its last checkpoint, and saves its model instead.

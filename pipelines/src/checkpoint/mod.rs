@@ -56,6 +56,7 @@ pub use compact::Compaction;
 pub(crate) use cut::{CutPoint, Shards};
 pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
+pub(crate) use drain::DrainWithout;
 pub use drained_to::DrainedTo;
 pub(crate) use drained_to::LastOfDrained;
 pub(crate) use finished::finished;

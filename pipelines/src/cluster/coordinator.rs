@@ -249,6 +249,10 @@ impl Handler for Coordinator {
             action("fail", "a member cannot go on"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
+            action(
+                "without_checkpoint",
+                "the last checkpoint of a run that drains cannot be written: the model is saved",
+            ),
             action("over", "the model is saved: processes may end"),
         ]
     }
@@ -302,6 +306,7 @@ impl Handler for Coordinator {
             "fail" => write(&state.fail(read(NAME, kind, &body)?, now)?),
             "leave" => write(&state.leave(member()?, now)?),
             "drain" => write(&state.drain(member()?, now)?),
+            "without_checkpoint" => write(&state.drain_without_checkpoint(member()?, now)?),
             "over" => write(&state.over(member()?, now)?),
             _ => Err(Fault::user(format!("there is no action coordinator.{kind}"))),
         }
@@ -347,6 +352,7 @@ mod tests {
             ("heartbeat", &of_member),
             ("leave", &of_member),
             ("drain", &of_member),
+            ("without_checkpoint", &of_member),
             ("over", &of_member),
             ("lease", &of_member),
             ("complete", &of_member),

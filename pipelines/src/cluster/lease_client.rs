@@ -38,7 +38,7 @@ pub(crate) struct LeaseClient {
     failed: Arc<Mutex<Option<Fault>>>,
     lost: LostLeases,
     status: watch::Receiver<RunStatus>,
-    /// A run with checkpoints that drains makes one more, and ends its readers.
+    /// A run with checkpoints that drains makes one more, and ends its readers, unless it cannot be written.
     checkpoints: bool,
     /// Requests for a lease.
     requests: Arc<AtomicU64>,
@@ -91,7 +91,7 @@ impl LeaseClient {
     }
 
     fn close_if_draining(&self) {
-        if !self.checkpoints && self.status.borrow().phase == RunPhase::Draining {
+        if self.status.borrow().begins_no_windows(self.checkpoints) {
             self.progress.close();
         }
     }

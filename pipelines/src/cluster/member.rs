@@ -21,7 +21,7 @@ use super::messages::{
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
-use crate::checkpoint::OriginCheckpoint;
+use crate::checkpoint::{DrainWithout, OriginCheckpoint};
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -254,6 +254,25 @@ impl Member {
     /// Asks all readers to take no more leases.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
         self.request("drain", &MemberRequest { member: self.inner.id }).await
+    }
+
+    /// What tells the coordinator that the last checkpoint of the run cannot be written, so that the run ends as one without checkpoints.
+    /// It returns at once, and keeps no heartbeats alive.
+    pub(crate) fn drains_without_checkpoint(&self) -> DrainWithout {
+        let Inner { id, peer, timeout, .. } = &*self.inner;
+        let (request, peer, timeout) = (MemberRequest { member: *id }, peer.clone(), *timeout);
+        Box::new(move || {
+            let peer = peer.clone();
+            peer.io().clone().spawn(async move {
+                let (what, kind) = (coordinator(&peer), "coordinator.without_checkpoint");
+                let tell = || peer.action::<_, ()>(kind, &request, DEADLINE);
+                if let Err(fault) = Retry::within(timeout).run(&what, tell).await {
+                    tracing::warn!(
+                        "the coordinator could not be told that the last checkpoint is not written: {fault}"
+                    );
+                }
+            });
+        })
     }
 
     /// The model is saved: all processes may end.

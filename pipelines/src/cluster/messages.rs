@@ -99,7 +99,7 @@ pub(crate) struct CannotStartRequest {
     pub(crate) damaged: bool,
 }
 
-/// The body of `heartbeat`, `leave`, `drain` and `over`.
+/// The body of `heartbeat`, `leave`, `drain`, `without_checkpoint` and `over`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemberRequest {
@@ -139,6 +139,9 @@ pub struct RunStatus {
     pub lost_leases: u64,
     /// Leases that a reader lost or gave back and that no reader has taken since.
     pub returned_leases: u64,
+    /// The run has checkpoints and is drained, and its last one cannot be written: it ends as one without checkpoints.
+    #[serde(default)]
+    pub without_checkpoint: bool,
 }
 
 impl RunStatus {
@@ -160,7 +163,14 @@ impl RunStatus {
             windows_total: 0,
             lost_leases: 0,
             returned_leases: 0,
+            without_checkpoint: false,
         }
+    }
+
+    /// Whether readers begin no more windows, in a run that makes `checkpoints` or not. One that makes them ends with a checkpoint, for
+    /// which its trainers may need further windows.
+    pub(crate) fn begins_no_windows(&self, checkpoints: bool) -> bool {
+        self.phase == RunPhase::Draining && (!checkpoints || self.without_checkpoint)
     }
 
     /// Whether the run has drained without the rows that a lost reader held.
@@ -200,7 +210,7 @@ pub struct Failure {
     /// The run was asked to end and left a checkpoint.
     #[serde(default)]
     pub drained: bool,
-    /// The training has ended, but its model could not be saved where it should be.
+    /// The training has ended, but its model could not be saved where it should be, or it was drained and has no checkpoint.
     #[serde(default)]
     pub unsaved: bool,
 }

@@ -100,6 +100,8 @@ pub(super) struct RunState {
     cuts: Cuts,
     /// A member has asked for a drain, in this attempt or an earlier one.
     drain_asked: bool,
+    /// See [`RunStatus::without_checkpoint`].
+    without_checkpoint: bool,
     end_notices: EndNotices,
     /// See [`was_over_before`](Self::was_over_before).
     over_before: bool,
@@ -150,6 +152,7 @@ impl RunState {
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
             drain_asked: false,
+            without_checkpoint: false,
             end_notices: EndNotices::new(expected),
             over_before: false,
         }
@@ -173,6 +176,7 @@ impl RunState {
             windows_total: leases.map_or(0, LeaseBook::windows_total),
             lost_leases: leases.map_or(0, LeaseBook::lost_leases),
             returned_leases: leases.map_or(0, LeaseBook::returned_leases),
+            without_checkpoint: self.without_checkpoint,
         }
     }
 
@@ -251,7 +255,7 @@ impl RunState {
             RunPhase::Gathering => return Ok(LeaseReply::Wait),
             RunPhase::Failed(failure) => return Err(failure.fault()),
             // The trainer makes a checkpoint and ends the run. Until then, a step of several trainers may need lost rows.
-            RunPhase::Draining if self.settings.checkpoints => {
+            RunPhase::Draining if self.makes_checkpoints() => {
                 let lost = |leases: &mut LeaseBook| leases.lease_returned_range(member.rank);
                 return Ok(self.leases.as_mut().map_or(LeaseReply::Wait, lost));
             }
@@ -357,8 +361,8 @@ impl RunState {
         Ok(())
     }
 
-    /// Readers begin no more windows. When those that they have begun are done, the run is finished. A run that begins anew before
-    /// that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
+    /// Readers begin no more windows. When those that they have begun are done, the run is finished. One with checkpoints goes on until its
+    /// first trainer ends it with a last one, or says that this cannot be written. A run that begins anew before that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         if self.is_current(&member) {
             self.heartbeat(member, now)?;
@@ -374,6 +378,31 @@ impl RunState {
             self.finish_if_done();
         }
         Ok(())
+    }
+
+    /// The last checkpoint of a run that drains cannot be written: the run ends as one without checkpoints, and saves its model. The request
+    /// drains the run, too, because it may come before that for the drain.
+    ///
+    /// # Errors
+    /// A user fault for any other member than the first trainer.
+    pub(super) fn drain_without_checkpoint(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
+        self.heartbeat(member, now)?;
+        if (member.role, member.rank) != (Role::Trainer, 0) {
+            return Err(Fault::user(format!(
+                "{member} says that the last checkpoint cannot be written, expected trainer 0"
+            )));
+        }
+        self.drain(member, now)?;
+        if self.phase == RunPhase::Draining {
+            self.without_checkpoint = self.settings.checkpoints;
+            self.finish_if_done();
+        }
+        Ok(())
+    }
+
+    /// Whether a drain ends with a checkpoint.
+    fn makes_checkpoints(&self) -> bool {
+        self.settings.checkpoints && !self.without_checkpoint
     }
 
     /// An earlier process of the coordinator was asked to drain the run. The run ends as soon as it is known what it would go on from.
@@ -432,7 +461,7 @@ impl RunState {
         let ordered = self.settings.ordered;
         let done = match self.phase {
             RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::is_finished),
-            RunPhase::Draining if self.settings.checkpoints => false,
+            RunPhase::Draining if self.makes_checkpoints() => false,
             RunPhase::Draining => self.leases.as_ref().is_none_or(|leases| leases.is_drained(ordered)),
             _ => false,
         };

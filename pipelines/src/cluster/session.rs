@@ -23,6 +23,7 @@ use super::member::{Member, send_signs_of_life};
 use super::members::Role;
 use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
 use super::over_before::OverBefore;
+use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
@@ -299,6 +300,20 @@ impl ClusterSession {
             _ => None,
         };
         Ok((peers, Retry::within(job.placement.timeout()).unless(failed)))
+    }
+
+    /// A client of the snapshots in the ps processes. Its requests end when the run has failed, or ends without a checkpoint.
+    pub(crate) fn ps_snapshots(&self, job: &Job, status: &RunStatus) -> Result<PsSnapshots, Fault> {
+        let (peers, retry) = self.ps_peers(job, status)?;
+        let (failed, status) = (retry.given_up.clone(), self.member.subscribe());
+        let retry = retry.unless(move || {
+            let without_checkpoint = status.borrow().without_checkpoint;
+            match without_checkpoint {
+                true => Some(Fault::external("the run ends without this checkpoint")),
+                false => failed.as_ref().and_then(|failed| failed()),
+            }
+        });
+        Ok(PsSnapshots::new(peers, retry))
     }
 
     /// The last status of the run that this process received.

@@ -1,6 +1,7 @@
 //! The ps's request handler for snapshots: it begins them when the trainer asks, and writes their files on a thread of its own
 //! while the shards go on to serve.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -24,6 +25,8 @@ pub(crate) struct SnapshotHandler {
     table: TableClient,
     dense: Option<DenseBlock>,
     turns: Arc<Mutex<Turns>>,
+    /// Bytes that the store has taken.
+    taken: Arc<AtomicU64>,
 }
 
 type Turns = SnapshotTurns<Files>;
@@ -61,7 +64,9 @@ impl Drop for Writing {
 
 impl SnapshotHandler {
     pub(crate) fn new(folder: CheckpointFolder, rank: u32, table: TableClient, dense: Option<DenseBlock>) -> Self {
-        Self { folder, rank, table, dense, turns: Arc::default() }
+        let taken = Arc::<AtomicU64>::default();
+        let folder = CheckpointFolder { folder: folder.folder.counted_by(Arc::clone(&taken)) };
+        Self { folder, rank, table, dense, turns: Arc::default(), taken }
     }
 
     fn turns(&self) -> MutexGuard<'_, Turns> {
@@ -109,7 +114,7 @@ impl SnapshotHandler {
     fn written(&self, request: SnapshotRequest) -> Result<WrittenReply, Fault> {
         Ok(match self.turns().written(request)? {
             Some(Files { files, dense, .. }) => WrittenReply::Written { files: files.clone(), dense: dense.clone() },
-            None => WrittenReply::Writing,
+            None => WrittenReply::Writing { taken: self.taken.load(Ordering::SeqCst) },
         })
     }
 

@@ -16,7 +16,6 @@ use super::dense::PsDenseStore;
 use super::lease_client::LeaseClient;
 use super::messages::RunStatus;
 use super::ordered;
-use super::ps_snapshots::PsSnapshots;
 use super::session::{ClusterProcess, ClusterSession};
 use super::start_state::StartState;
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Restored, Shards};
@@ -145,8 +144,7 @@ fn add_checkpoints(
     let shards = if here {
         Shards::Here(resources.table.clone())
     } else {
-        let (peers, retry) = session.ps_peers(&resources.job, status)?;
-        Shards::InPs(PsSnapshots::new(peers, retry))
+        Shards::InPs(session.ps_snapshots(&resources.job, status)?)
     };
     let restored = match found {
         Some((folder, manifest)) => {

@@ -214,7 +214,8 @@ pub(super) fn fault_of_end(status: ExitStatus, ended: &str) -> Fault {
     match status.code().map(|code| code as u8) {
         Some(exit::USER) => Fault::user(what),
         Some(exit::UNSAVED) => Fault::external(format!(
-            "{ended}: the training has ended, but its model is not saved, its last lines say why"
+            "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint: its last lines say \
+             which and why"
         )),
         // A process that was told to end has no fault. That it is missing is one.
         Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),

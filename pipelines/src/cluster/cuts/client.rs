@@ -31,7 +31,7 @@ impl CutLeader {
     }
 
     /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. `cut_point` is that of this trainer. `None`: the
-    /// run has ended. Blocks for as long as the trainers stand still.
+    /// run has ended, or ends without a checkpoint. Blocks for as long as the trainers stand still.
     ///
     /// # Errors
     /// A retryable fault if the cut was given up. The snapshots could not begin.
@@ -99,11 +99,11 @@ fn given_up(reply: LeadReply) -> Fault {
     Fault::external(format!("the trainers could not be stopped at one moment: {why}")).retryable()
 }
 
-/// Waits until the run is finished or has failed.
+/// Waits until there are no more cuts: the run is finished or has failed, or is drained without a checkpoint.
 async fn ended(member: &Member) {
     let over = |phase: &RunPhase| matches!(phase, RunPhase::Finished | RunPhase::Over | RunPhase::Failed(_));
     // An error means that this process ends.
-    let _ = member.subscribe().wait_for(|status| over(&status.phase)).await;
+    let _ = member.subscribe().wait_for(|status| status.without_checkpoint || over(&status.phase)).await;
 }
 
 async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
@@ -120,7 +120,7 @@ async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
     retry.run("the coordinator", || member.request_once(kind, body)).await
 }
 
-/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports. With an exact order,
+/// Follows the coordinator's orders until there are no more cuts: opens and closes the gate of this trainer, and reports. With an exact order,
 /// `keeper` writes the kept gradients of this trainer.
 pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) {
     tokio::select! {

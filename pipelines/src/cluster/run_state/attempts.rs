@@ -228,6 +228,7 @@ impl RunState {
         self.members.begin_attempt();
         self.leases = None;
         self.lease_replies.clear();
+        self.without_checkpoint = false;
         self.cuts = self.settings.cuts();
         self.phase = RunPhase::Gathering;
         self.started = now;

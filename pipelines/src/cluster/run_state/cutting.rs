@@ -105,6 +105,6 @@ impl RunState {
     }
 
     fn may_cut(&self) -> bool {
-        matches!(self.phase, RunPhase::Running | RunPhase::Draining)
+        matches!(self.phase, RunPhase::Running | RunPhase::Draining) && !self.without_checkpoint
     }
 }

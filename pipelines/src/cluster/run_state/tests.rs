@@ -1,5 +1,6 @@
 //! Leases and cuts at the edges of a run.
 
+use forebay_actors::FaultKind;
 use forebay_batches::RowCounts;
 use forebay_job::StalenessRule;
 
@@ -379,6 +380,63 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     run.drain(ps, now).unwrap();
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
     assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
+}
+
+/// A bug: a run of several processes ended without a checkpoint and without a model.
+#[test]
+fn a_drain_whose_last_checkpoint_cannot_be_written_ends_as_one_without_checkpoints() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers, job.checkpoint.to) = (1, 1, Some("checkpoints".into()));
+    let mut run = RunState::new(&job, 7, now);
+    run.set_origin(7, Origin::default());
+    let (ps, trainer) = (join(&mut run, &job, Role::Ps, 0, now), join(&mut run, &job, Role::Trainer, 0, now));
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    let lease = |run: &mut RunState, number| {
+        run.lease(LeaseRequest { member: reader, data: data.clone(), returned_only: false, number }, now).unwrap()
+    };
+    assert!(matches!(lease(&mut run, 0), LeaseReply::Lease(_)));
+    run.drain(ps, now).unwrap();
+    assert_eq!(lease(&mut run, 1), LeaseReply::Wait, "the trainer makes a checkpoint");
+    assert!(run.status().phase == RunPhase::Draining && !run.status().begins_no_windows(true));
+    for member in [ps, reader] {
+        let refused = run.drain_without_checkpoint(member, now).unwrap_err().to_string();
+        assert!(refused.contains("says that the last checkpoint cannot be written, expected trainer 0"), "{refused}");
+    }
+    run.drain_without_checkpoint(trainer, now).unwrap();
+    assert!(run.status().phase == RunPhase::Draining && run.status().begins_no_windows(true));
+    let lead = LeadCutRequest { member: trainer, cut: 5, checkpoint: 1, step: LeadStep::Stop };
+    assert_eq!(run.lead_cut(lead, now).unwrap(), LeadReply::RunEnds);
+    assert_eq!(lease(&mut run, 2), LeaseReply::Finished);
+    // The windows that the reader has begun are done, and it gives the rest back.
+    let gives_back = CompletedWindows { member: reader, windows: Vec::new(), gives_back: true };
+    run.complete(gives_back, now).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Finished);
+    run.drain_without_checkpoint(trainer, now).unwrap();
+    run.over(trainer, now).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Over);
+}
+
+/// The two requests of a trainer overtake each other. A new attempt ends with what its checkpoint has.
+#[test]
+fn that_the_last_checkpoint_cannot_be_written_drains_the_run_and_counts_in_its_attempt_only() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.checkpoint.to) = (1, Some("checkpoints".into()));
+    let mut run = RunState::new(&job, 7, now);
+    run.set_origin(7, Origin::default());
+    let trainer = trainer_that_reads(&mut run, &job, now);
+    let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    run.lease(LeaseRequest { member: trainer, data, returned_only: false, number: 0 }, now).unwrap();
+    run.drain_without_checkpoint(trainer, now).unwrap();
+    run.drain(trainer, now).unwrap();
+    assert!(run.status().phase == RunPhase::Draining && run.status().without_checkpoint);
+    let ps = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
+    run.plan(&ps, now).unwrap();
+    assert!(run.status().attempt == 8 && !run.status().without_checkpoint, "the ps was started again");
+    assert_eq!(run.drain_without_checkpoint(trainer, now).unwrap_err().kind, FaultKind::RolledBack);
+    run.set_origin(8, Origin::default());
+    let RunPhase::Failed(failure) = run.status().phase else { panic!("it goes on") };
+    assert!(failure.drained, "{}", failure.message);
 }
 
 /// A bug: the data changed between two attempts. Without checkpoints, the second attempt read the data that was left, and ended without a

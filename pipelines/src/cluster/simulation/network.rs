@@ -53,6 +53,7 @@ pub(super) enum Request {
     Complete(CompletedWindows),
     Over(MemberId),
     Drain(MemberId),
+    WithoutCheckpoint(MemberId),
     Leave(MemberId),
     Fail(FailRequest),
     Cut(Box<CutRequest>),

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use super::super::batches::lease_progress::{LeaseProgress, Report};
 use super::super::leases::LeaseReply;
 use super::super::members::Role;
-use super::super::messages::{CompletedWindows, LeaseRequest, MemberId, RunPhase, RunStatus};
+use super::super::messages::{CompletedWindows, LeaseRequest, MemberId, RunStatus};
 use super::super::receives_in_order;
 use super::network::{Answer, Pid, Request};
 use super::world::World;
@@ -24,7 +24,7 @@ pub(super) struct SimSource {
     pub(super) progress: LeaseProgress,
     /// Batches of a window that carry its end: those of its last round.
     in_step: u32,
-    /// A run with checkpoints that drains makes one more, and ends its readers.
+    /// A run with checkpoints that drains makes one more, and ends its readers, unless it cannot be written.
     checkpoints: bool,
     /// The source reads ahead.
     leases: VecDeque<Lease>,
@@ -76,7 +76,7 @@ impl SimSource {
         if world.processes[pid].told && member.role == Role::Reader {
             self.progress.close();
         }
-        if !self.checkpoints && status.phase == RunPhase::Draining {
+        if status.begins_no_windows(self.checkpoints) {
             self.progress.close();
         }
         if !blocked {

@@ -89,6 +89,8 @@ pub(super) struct Counted {
     /// Processes that were told to end, and runs that ended as drained and were resumed.
     pub(super) told: u64,
     pub(super) drains: u64,
+    /// Last checkpoints that could not be written.
+    pub(super) without_checkpoint: u64,
     pub(super) events: u64,
 }
 
