@@ -209,7 +209,8 @@ fn several_inputs_are_embedded_one_after_the_other() {
     });
     let [first, second] =
         inputs.each_ref().map(|data| embed(&model, data, "item", "item", &data.with_extension("out")));
-    let [model, b, a, to] = [&model, &inputs[0], &inputs[1], &path("both")].map(|path| path.to_str().unwrap());
+    let together = path("both");
+    let [model, b, a, to] = [&model, &inputs[0], &inputs[1], &together].map(|path| path.to_str().unwrap());
     let both = ["embed", "--model", model, "--data", b, "--data", a, "--tower", "item", "--keep", "item", "--npy"];
     common::exits(0, run(&[&both[..], &["--out", to]].concat()), &["50 rows"]);
     let written = common::read_rows(Path::new(to));
