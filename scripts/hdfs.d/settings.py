@@ -113,6 +113,8 @@ def node_settings(cluster, node):
             "dfs.datanode.ipc.address": f"{listen}:{ports['ipc']}",
             "dfs.datanode.http.address": f"{listen}:{ports['http']}",
         }
+        if cluster.slow and node == "datanode1":
+            settings["dfs.datanode.data.read.bandwidthPerSec"] = cluster.slow
         if cluster.netns:
             settings["dfs.datanode.hostname"] = cluster.datanode_host
     return settings

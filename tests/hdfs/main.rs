@@ -21,4 +21,5 @@ mod rows;
 #[allow(dead_code, reason = "the tests of exports use the rest")]
 mod server;
 mod spark;
+mod verdicts;
 mod writing;
