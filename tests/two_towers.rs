@@ -200,7 +200,7 @@ fn the_backends_train_alike() {
 fn several_inputs_are_embedded_one_after_the_other() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    let (data, model) = (rows(dir.path(), 0, 600), path("model"));
+    let (data, model, out) = (rows(dir.path(), 0, 600), path("model"), path("both"));
     common::train(job(&text(&data, &model), &[])).model.save(&model).unwrap();
     // Not in the order of their names.
     let inputs = [("b.parquet", 0..30), ("a.parquet", 30..50)].map(|(name, items)| {
@@ -209,20 +209,20 @@ fn several_inputs_are_embedded_one_after_the_other() {
     });
     let [first, second] =
         inputs.each_ref().map(|data| embed(&model, data, "item", "item", &data.with_extension("out")));
-    let [model, b, a, to] = [&model, &inputs[0], &inputs[1], &path("both")].map(|path| path.to_str().unwrap());
+    let [model, b, a, to] = [&model, &inputs[0], &inputs[1], &out].map(|path| path.to_str().unwrap());
     let both = ["embed", "--model", model, "--data", b, "--data", a, "--tower", "item", "--keep", "item", "--npy"];
     common::exits(0, run(&[&both[..], &["--out", to]].concat()), &["50 rows"]);
     let written = common::read_rows(Path::new(to));
     assert_eq!(written["item"].as_primitive::<Int32Type>().values().to_vec(), (0..50).collect::<Vec<_>>());
     let expected = [first, second].concat().concat();
     assert_eq!(written["vector"].as_fixed_size_list().values().as_primitive::<Float32Type>().values(), &expected[..]);
-    let array = fs::read(path("both/_vectors.npy")).unwrap();
+    let array = fs::read(out.join("_vectors.npy")).unwrap();
     let last: Vec<u8> = expected.iter().flat_map(|number| number.to_le_bytes()).collect();
     assert!(array.ends_with(&last), "the array has the same rows");
     let again = ["embed", "--model", model, "--data", b, "--data", b, "--tower", "item", "--out"];
-    let out = path("again");
-    common::exits(2, run(&[&again[..], &[out.to_str().unwrap()]].concat()), &["b.parquet", "twice"]);
-    assert!(!out.exists());
+    let none = path("again");
+    common::exits(2, run(&[&again[..], &[none.to_str().unwrap()]].concat()), &["b.parquet", "twice"]);
+    assert!(!none.exists());
 }
 
 #[test]
