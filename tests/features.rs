@@ -444,7 +444,7 @@ fn slices_of_integers_above_2_to_the_63_are_what_the_file_says() {
     let object =
         |label: usize, id: &str| format!("{{\"label\":{label},\"c\":{}}}\n", if id.is_empty() { "null" } else { id });
     fs::write(&json, rows(object)).unwrap();
-    let unsigned: ArrayRef = Arc::new((0..64).map(|at| ids[at % 4].parse().ok()).collect::<UInt64Array>());
+    let unsigned: ArrayRef = Arc::new((0..64).map(|at| ids[at % 4].parse::<u64>().ok()).collect::<UInt64Array>());
     let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..64).map(|at| at % 3 / 2)));
     let columns = [("label", labels, false), ("c", unsigned, true)];
     common::write_parquet(&parquet, &RecordBatch::try_from_iter_with_nullable(columns).unwrap());

@@ -67,6 +67,10 @@ impl Rope {
         buffer.into()
     }
 
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = &Bytes> {
+        self.pieces.iter()
+    }
+
     pub(crate) fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         self.pieces.into_iter()
     }

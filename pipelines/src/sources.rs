@@ -280,8 +280,9 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 }
 
 /// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// Hexadecimal digits that are shown stay text, and so do integers that would wrap. Integers that are written again do not wrap, and such numbers are not rounded. Integers
-/// that are also a dense feature with the transform `auto` are told apart, because this transform is none for numbers of text.
+/// Hexadecimal digits that are shown stay text, and so do integers that would wrap. Integers that are written again do not wrap, and such
+/// numbers are not rounded. Integers that are also a dense feature with the transform `auto` are told apart, because this transform is none
+/// for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,

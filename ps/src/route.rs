@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use crate::lifetime::{CELL_BITS, CELLS, cell_of};
+use crate::simd::{Kernel, dispatch};
 
 /// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process `p` holds those from
 /// `p * per_process` on. The process of a key is the shard that the key would have with one shard per process. So `Route::new(processes)`
@@ -72,9 +73,7 @@ impl Route {
     pub(crate) fn split(&self, keys: &[u64], parts: &mut [Vec<u64>], shard_of: &mut Vec<u32>) -> Result<(), u64> {
         debug_assert_eq!(parts.len(), self.count);
         parts.iter_mut().for_each(Vec::clear);
-        shard_of.clear();
-        shard_of.extend(keys.iter().map(|key| self.shard(*key).wrapping_sub(self.first) as u32));
-        if shard_of.iter().copied().max().is_some_and(|shard| shard as usize >= self.count) {
+        if !dispatch(ShardsOf { route: *self, keys, shard_of }) {
             return Err(self.stray(keys).unwrap_or_default());
         }
         for (key, shard) in keys.iter().zip(shard_of.iter()) {
@@ -86,10 +85,53 @@ impl Route {
     /// The first key that belongs to a shard that is not held here.
     pub(crate) fn stray(&self, keys: &[u64]) -> Option<u64> {
         let held = self.held();
-        if held.len() == self.shards {
+        // Most often there is none, so they are counted first: a loop that may end early is not vectorized.
+        if held.len() == self.shards || dispatch(CountStrays { route: *self, keys }) == 0 {
             return None;
         }
         keys.iter().copied().find(|key| !held.contains(&self.shard(*key)))
+    }
+
+    /// The shard of a key, counted from the first held: below `count` if it is held.
+    #[inline(always)]
+    fn place(&self, key: u64) -> u32 {
+        self.shard(key).wrapping_sub(self.first) as u32
+    }
+}
+
+/// Fills `shard_of`. Returns whether all keys belong to shards that are held.
+struct ShardsOf<'a> {
+    route: Route,
+    keys: &'a [u64],
+    shard_of: &'a mut Vec<u32>,
+}
+
+impl Kernel for ShardsOf<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Self { route, keys, shard_of } = self;
+        shard_of.clear();
+        shard_of.extend(keys.iter().map(|key| route.place(*key)));
+        let held = |most: u32| (most as usize) < route.count;
+        keys.is_empty() || held(shard_of.iter().fold(0, |most, shard| most.max(*shard)))
+    }
+}
+
+/// The number of keys that belong to shards that are not held.
+struct CountStrays<'a> {
+    route: Route,
+    keys: &'a [u64],
+}
+
+impl Kernel for CountStrays<'_> {
+    type Output = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let Self { route, keys } = self;
+        keys.iter().map(|key| usize::from(route.place(*key) as usize >= route.count)).sum()
     }
 }
 

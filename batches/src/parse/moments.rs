@@ -104,7 +104,7 @@ impl MomentColumn<'_> {
                 return Some(times.value(row).wrapping_add(shift));
             }
             let found = match (self.unit, parse_floor(text)) {
-                (Some(unit), Some(integer)) => self.integer(unit, Some(integer), short(text)),
+                (Some(unit), Some(integer)) => self.integer(unit, Some(integer), format_args!("{text:.40}")),
                 _ => Err(self.not_a_time(text)),
             };
             found.map_err(|why| wrong.push((row, why))).ok()
@@ -144,7 +144,7 @@ impl MomentColumn<'_> {
 
     /// What is wrong with a text that is no moment.
     fn not_a_time(&self, text: &str) -> WrongValue {
-        let (name, short) = (self.name, short(text));
+        let (name, short): (_, String) = (self.name, text.chars().take(40).collect());
         let advice = match self.unit.is_none() && parse_floor(text).is_some() {
             true => self.advice_of_unit(),
             false => String::new(),
@@ -170,11 +170,6 @@ impl MomentColumn<'_> {
         };
         wrong_type(self.name, self.array, Wanted::Other(&format!("{expected}{advice}")))
     }
-}
-
-/// At most 40 characters of a text, for messages.
-fn short(text: &str) -> String {
-    text.chars().take(40).collect()
 }
 
 /// The moments of numbers. `moment` gives that of a number.

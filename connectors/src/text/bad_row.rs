@@ -210,8 +210,8 @@ pub(crate) fn kept_as_text(column: &str) -> String {
 }
 
 /// What is expected of a number that is written again.
-pub(crate) const EXACT: &str = "an integer that a 64-bit number of the column's type holds, because the column is kept: leave it out of --keep, \
-    or write the rows as Parquet";
+pub(crate) const EXACT: &str = "an integer that a 64-bit number of the column's type holds, because the column is kept: leave it out of \
+    --keep, or write the rows as Parquet";
 
 /// One rejected line and where it stood.
 #[derive(Clone, Debug)]

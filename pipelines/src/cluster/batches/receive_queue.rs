@@ -20,8 +20,12 @@ use crate::participation::BatchRecord;
 /// Batches per window: push ids have 20 bits for the index in a window.
 const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 
+/// Credit goes back to a reader once it is this part of all credit of the channel: a message for each batch costs both processes more than
+/// what it says, and a reader that gets credit for several batches sends them one after the other.
+const PART: u32 = 4;
+
 /// How many batches and bytes one channel may have in this process, over all its streams.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Credits {
     pub(crate) batches: u32,
     pub(crate) bytes: u64,
@@ -108,6 +112,8 @@ struct Channel {
     /// Credit that is granted and not used.
     batches: u32,
     bytes: u64,
+    /// Credit of batches that were taken, and that is not granted again yet.
+    due: Credits,
     /// Batches received with credit and not taken.
     held: u32,
     /// Batches received without credit and not taken.
@@ -144,9 +150,8 @@ impl ReceiveQueue {
         state.opened += 1;
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
-        state
-            .channels
-            .insert(number, Channel { reader: reader.to_owned(), replies, batches, bytes, held: 0, urgent: 0 });
+        let (reader, due) = (reader.to_owned(), Credits::default());
+        state.channels.insert(number, Channel { reader, replies, batches, bytes, due, held: 0, urgent: 0 });
         number
     }
 
@@ -343,7 +348,8 @@ impl State {
         }
     }
 
-    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit.
+    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Credit that comes to less than a
+    /// [`PART`] of all waits, but only while the channel has batches here: a reader that sent nothing else has all its credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         let Some(channel) = self.channels.get_mut(&channel) else { return };
         if header.urgent {
@@ -351,10 +357,16 @@ impl State {
             return;
         }
         channel.held = channel.held.saturating_sub(1);
-        channel.batches += 1;
-        let bytes = bytes.min(most.bytes - channel.bytes);
+        channel.due.batches += 1;
+        channel.due.bytes += bytes.min(most.bytes - channel.bytes - channel.due.bytes);
+        let Credits { batches, bytes } = channel.due;
+        if channel.held > 0 && batches < most.batches / PART && bytes < most.bytes / u64::from(PART) {
+            return;
+        }
+        channel.due = Credits::default();
+        channel.batches += batches;
         channel.bytes += bytes;
-        let _ = channel.replies.send(Reply::Grant { batches: 1, bytes });
+        let _ = channel.replies.send(Reply::Grant { batches, bytes });
     }
 }
 

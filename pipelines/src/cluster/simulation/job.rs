@@ -33,7 +33,7 @@ pub(super) fn random_job(seed: u64, random: &mut SplitMix64) -> Job {
     placement.dense = Some(DenseAt::Ps);
     placement.lease_seconds = 2.0;
     placement.lease_rows = (WINDOW_ROWS * (1 + random.below(3))) as usize;
-    placement.in_flight = 2 + random.below(6) as usize;
+    placement.in_flight = 2 + random.below(14) as usize;
     if placement.trainers == 1 && random.below(2) == 0 {
         placement.dense = Some(DenseAt::Trainer);
     }

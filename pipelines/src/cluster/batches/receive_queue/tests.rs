@@ -156,6 +156,51 @@ fn more_than_was_granted_ends_the_channel() {
     assert!(b.put(&receive_queue, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
 }
 
+/// What the reader was granted, without its first credit.
+fn granted(reader: &mut Reader) -> Vec<(u32, u64)> {
+    let grants = reader.heard().into_iter().filter_map(|reply| match reply {
+        Reply::Grant { batches, bytes } if batches < 16 => Some((batches, bytes)),
+        _ => None,
+    });
+    grants.collect()
+}
+
+#[test]
+fn credit_comes_back_for_several_batches_at_once_and_all_of_it_when_no_batch_is_left() {
+    let receive_queue = ReceiveQueue::new(Order::Any, Credits { batches: 16, bytes: 1000 });
+    let (mut a, mut b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+    (0..11).for_each(|index| a.put(&receive_queue, header(id(0, index))).unwrap());
+    b.put(&receive_queue, header(id(1, 0))).unwrap();
+    assert_eq!(taken(&receive_queue).len(), 12);
+    assert_eq!(granted(&mut a), [(4, 40), (4, 40), (3, 30)], "a quarter, and the rest");
+    assert_eq!(granted(&mut b), [(1, 10)], "its batches are its own");
+    // A quarter of the bytes is as good as one of the batches. Every batch may be sent again.
+    let put = |index, bytes| receive_queue.put(a.channel, header(id(2, index)), columns(), bytes);
+    (0..16).for_each(|index| put(index, if index < 2 { 130 } else { 10 }).unwrap());
+    assert!(put(16, 10).unwrap_err().to_string().contains("0 batches, 600 bytes"), "credit that is due is not granted");
+    receive_queue.take();
+    assert_eq!(granted(&mut a), []);
+    assert!(a.put(&receive_queue, header(id(2, 16))).is_err(), "credit that is due is not granted");
+    receive_queue.take();
+    assert_eq!(granted(&mut a), [(2, 260)]);
+}
+
+/// In the order of the data the batches that are here may wait for one that the reader cannot send: it has no credit but what is due.
+#[test]
+fn credit_that_is_due_holds_up_no_batch_that_others_wait_for() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, Credits { batches: 16, bytes: 1000 });
+    let mut a = Reader::new(&receive_queue, "reader 0");
+    a.put(&receive_queue, header(id(0, 0))).unwrap();
+    (2..17).for_each(|index| a.put(&receive_queue, header(id(0, index))).unwrap());
+    assert_eq!(taken(&receive_queue), [id(0, 0)]);
+    assert_eq!(granted(&mut a), [], "15 batches are here, and wait for batch 1");
+    receive_queue.batch_done(id(0, 0));
+    // Once batch 0 is done, batch 1 comes before all that the reader has sent.
+    a.put(&receive_queue, Header { urgent: true, ..header(id(0, 1)) }).unwrap();
+    assert_eq!(taken(&receive_queue).len(), 16);
+    assert_eq!(granted(&mut a).iter().map(|(batches, _)| batches).sum::<u32>(), 16);
+}
+
 #[test]
 fn an_urgent_batch_needs_no_credit() {
     let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
