@@ -55,6 +55,17 @@ impl From<Ended> for ExitCode {
     }
 }
 
+/// A process that was killed when its run had ended, and started again, has done all: logs why.
+pub(crate) fn unless_over(ended: Result<Ended, Fault>) -> Result<Ended, Fault> {
+    match ended {
+        Err(fault) if fault.kind == FaultKind::RunOver => {
+            tracing::info!("{fault}");
+            Ok(Ended::Done)
+        }
+        ended => ended,
+    }
+}
+
 pub(crate) const HELP: &str = "Exit codes:
   0    done
   2    fault of the job, its data or the command line

@@ -15,7 +15,7 @@ impl Default for LrReduction {
     }
 }
 
-/// The reductions of a run so far. The rate of a step depends on them and on the number of the step alone. By default there are none.
+/// All reductions that a run has made so far. With the schedule they give the rate of each step. The default has no reductions.
 ///
 /// ```
 /// use forebay_base::{LearningRate, LrReductions};

@@ -88,8 +88,8 @@ impl PartitionColumns {
     }
 }
 
-/// The folders `column=value` above the first file, without those that `is_there` says are columns of the files. A file that lies in no such
-/// folder has nulls.
+/// The folders `column=value` above the first file, without those that `is_there` says are columns of the files. A file that lies in no
+/// such folder has nulls.
 pub(crate) fn folder_columns(files: &[DataFile], is_there: impl Fn(&str) -> bool) -> Vec<FileColumn> {
     let folders = files.first().into_iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name);
     folders.filter(|name| !is_there(name)).map(|name| FileColumn::new(name, ValueKind::Text).optional(true)).collect()

@@ -1,5 +1,5 @@
-//! Whether a process is ready, and whether it is alive. `GET /healthz` answers 200 `ok`, or 503 with what the process waits for. `GET /livez`
-//! answers 200 `ok` also while the process waits. A process that is stopped or hangs answers neither.
+//! Whether a process is ready, and whether it is alive. `GET /healthz` answers 200 `ok`, or 503 with what the process waits for. `GET
+//! /livez` answers 200 `ok` also while the process waits. A process that is stopped or hangs answers neither.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

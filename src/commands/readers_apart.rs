@@ -174,16 +174,12 @@ impl ReadersApart {
             ClusterProcess::new(process).stopped_by(move || stop.asked())
         };
         stop.has_begun();
-        process.take_part(|process| {
+        let ended = process.take_part(|process| {
             let read = Reader::start_to_predict(&plan, process, context)?.run(|| stop.asked(), |_| {});
             let read = match read {
                 Err(fault) if fault.kind == FaultKind::Drained && !stop.asked() => {
                     tracing::info!("{fault}");
                     return Ok(Ended::Drained);
-                }
-                Err(fault) if fault.kind == FaultKind::RunOver => {
-                    tracing::info!("{fault}");
-                    return Ok(Ended::Done);
                 }
                 read => read?,
             };
@@ -193,7 +189,8 @@ impl ReadersApart {
             let left_out = left_out_lines(&read.ledger.rejected).chain(read.ledger.unwritten_line());
             left_out.for_each(|line| logs.log_format.note(line));
             Ok(Ended::Done)
-        })
+        });
+        exit::unless_over(ended)
     }
 
     fn process(&self, role: Role, listen: SocketAddr, coordinator: String) -> ProcessConfig {

@@ -146,12 +146,7 @@ impl RoleCommand {
                 train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
         });
-        match ended {
-            // This process was killed when the run had ended, and started again.
-            Err(fault) if fault.kind == FaultKind::RunOver => {
-                tracing::info!("{fault}");
-                Ok(Ended::Done)
-            }
+        match exit::unless_over(ended) {
             // For `launch` and others that start a process again after any other fault of a disk or a store.
             Err(fault)
                 if (self.parent.is_some() || self.restarted_on_fault)

@@ -25,6 +25,7 @@ use crate::input::Input;
 use crate::json_lines::JsonLinesSource;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
+use crate::partition_columns::folder_columns;
 use crate::rows::Rows;
 use crate::text::OnBadRow;
 
@@ -170,10 +171,9 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
 /// The columns of the first file, and behind them the folders `column=value` above it; `None` without such folders.
 fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<String>> {
     let mut names: Vec<String> = schema?.fields().iter().map(|field| field.name().clone()).collect();
-    let folders = files.first()?.partitions.iter().map(|(name, _)| name.to_owned());
-    let folders: Vec<String> = folders.filter(|name| !names.contains(name)).collect();
+    let folders = folder_columns(files, |folder| names.iter().any(|name| name == folder));
     (!folders.is_empty()).then(|| {
-        names.extend(folders);
+        names.extend(folders.into_iter().map(|folder| folder.name));
         names
     })
 }

@@ -1,4 +1,5 @@
-//! Flushes a local folder to the disk, so that the names in it are there after a crash. Old CIFS and some FUSE do not know that for folders.
+//! Flushes a local folder to the disk, so that the names in it are there after a crash. Old CIFS and some FUSE do not know that for
+//! folders.
 
 use std::fs::File;
 use std::io;

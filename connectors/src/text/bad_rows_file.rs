@@ -44,8 +44,8 @@ impl BadRowsFile {
         })
     }
 
-    /// Appends rows, each with its line end, and returns how many of them are not in the file. After the first fault, of which a warning
-    /// tells, writes nothing more.
+    /// Appends rows, each with its line end. Returns the number of rows that are not in the file. At the first fault it logs a warning;
+    /// after that it writes nothing more.
     pub fn append(&mut self, rows: &[Vec<u8>]) -> u64 {
         let Some(file) = &mut self.file else { return rows.len() as u64 };
         let mut text = if std::mem::take(&mut self.is_torn) { vec![b'\n'] } else { Vec::new() };

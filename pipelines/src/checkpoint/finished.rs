@@ -3,7 +3,6 @@
 //! be waited for in vain. Everything here blocks on the store.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
@@ -11,6 +10,7 @@ use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use super::folder::CheckpointFolder;
+use super::manifest::seconds_since_1970;
 use crate::context::Context;
 use crate::model_folder::MANIFEST;
 use crate::{signed_json, versioned_json};
@@ -43,10 +43,6 @@ impl FinishedRun {
     pub(crate) fn new(run: u64, job: String, model: Option<String>, rows: u64) -> Self {
         Self { format: FORMAT.into(), version: VERSION, written: seconds_since_1970(), run, job, model, rows }
     }
-}
-
-fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 impl fmt::Display for FinishedRun {
@@ -87,9 +83,9 @@ impl CheckpointFolder {
     }
 }
 
-/// The run in the folder of the job's checkpoints, if it was a run of this job, has ended not longer than `placement.timeout_seconds` ago, and
-/// its model is still there. A process that comes later does not belong to that run: the whole job was started again, perhaps because its
-/// rows have changed. `digest`: that of the job.
+/// The run in the folder of the job's checkpoints, if it was a run of this job, has ended not longer than `placement.timeout_seconds` ago,
+/// and its model is still there. A process that comes later does not belong to that run: the whole job was started again, perhaps because
+/// its rows have changed. `digest`: that of the job.
 ///
 /// # Errors
 /// A file is damaged, or the store fails.

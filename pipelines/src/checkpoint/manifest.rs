@@ -132,7 +132,6 @@ impl CheckpointManifest {
         tables: Vec<TableLayers>,
         dense: Vec<FileEntry>,
     ) -> Self {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
         // A manifest that older programs can read gets the older version.
         let version = match tables.iter().all(|table| !table.config.has_lifetime()) {
@@ -147,7 +146,7 @@ impl CheckpointManifest {
             version,
             forebay,
             number,
-            written: since.as_secs(),
+            written: seconds_since_1970(),
             job,
             start: 0,
             position,
@@ -311,6 +310,11 @@ fn not_known(text: &[u8], name: &str, fault: Fault) -> Fault {
         }
         _ => fault,
     }
+}
+
+/// The time, as the files of a checkpoint folder have it.
+pub(super) fn seconds_since_1970() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -103,8 +103,6 @@ pub(super) struct RunState {
     /// See [`RunStatus::without_checkpoint`].
     without_checkpoint: bool,
     end_notices: EndNotices,
-    /// See [`was_over_before`](Self::was_over_before).
-    over_before: bool,
 }
 
 impl RunState {
@@ -154,7 +152,6 @@ impl RunState {
             drain_asked: false,
             without_checkpoint: false,
             end_notices: EndNotices::new(expected),
-            over_before: false,
         }
     }
 
@@ -362,7 +359,8 @@ impl RunState {
     }
 
     /// Readers begin no more windows. When those that they have begun are done, the run is finished. One with checkpoints goes on until its
-    /// first trainer ends it with a last one, or says that this cannot be written. A run that begins anew before that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
+    /// first trainer ends it with a last one, or says that this cannot be written. A run that begins anew before that ends at once. The
+    /// request counts, too, if the member has not joined the newest attempt yet.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         if self.is_current(&member) {
             self.heartbeat(member, now)?;
@@ -380,8 +378,8 @@ impl RunState {
         Ok(())
     }
 
-    /// The last checkpoint of a run that drains cannot be written: the run ends as one without checkpoints, and saves its model. The request
-    /// drains the run, too, because it may come before that for the drain.
+    /// The last checkpoint of a run that drains cannot be written: the run ends as one without checkpoints, and saves its model. The
+    /// request drains the run, too, because it may come before that for the drain.
     ///
     /// # Errors
     /// A user fault for any other member than the first trainer.

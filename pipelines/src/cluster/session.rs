@@ -55,8 +55,8 @@ pub struct ProcessConfig {
     pub run: String,
     /// TLS and token.
     pub security: SecurityFiles,
-    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be one
-    /// that was killed after the end of the run.
+    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be
+    /// one that was killed after the end of the run.
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
     pub drains: bool,
@@ -114,8 +114,8 @@ impl ClusterProcess {
     /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
     ///
     /// # Errors
-    /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`]. The kind [`FaultKind::RunOver`] says that the run has ended with
-    /// its model, and this process has nothing to do.
+    /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`]. The kind [`FaultKind::RunOver`] says that the run has ended
+    /// with its model, and this process has nothing to do.
     pub fn take_part<T>(&self, mut attempt: impl FnMut(&Self) -> Result<T, Fault>) -> Result<T, Fault> {
         loop {
             match attempt(self) {

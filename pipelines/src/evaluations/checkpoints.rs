@@ -109,8 +109,8 @@ impl CheckpointEvaluations {
     }
 
     /// Saves the best model so far to a model folder, a path or URL, whole or not at all. Replaces the model there, except a better model
-    /// of the same run, which another process kept, before this one or meanwhile. Once the best model was removed, saves the best one of the
-    /// later evaluations. If it cannot be saved, [`next`](Self::next) tries again from time to time; at the end, call
+    /// of the same run, which another process kept, before this one or meanwhile. Once the best model was removed, saves the best one of
+    /// the later evaluations. If it cannot be saved, [`next`](Self::next) tries again from time to time; at the end, call
     /// [`save_best`](Self::save_best).
     ///
     /// # Errors

@@ -41,8 +41,6 @@ pub(super) struct Supervisor<'a> {
     out_of_memory_kills: OutOfMemoryKills,
     /// Whether the user asked for a drain while the run went on.
     drained: bool,
-    /// Whether processes that did not end by themselves got SIGTERM.
-    told_late_ones: bool,
     /// Why the run cannot go on.
     cause: Option<Fault>,
 }
@@ -74,7 +72,6 @@ impl<'a> Supervisor<'a> {
             restarts: Restarts::new(most_restarts),
             out_of_memory_kills: OutOfMemoryKills::so_far(),
             drained: false,
-            told_late_ones: false,
             cause: None,
         }
     }
@@ -113,10 +110,11 @@ impl<'a> Supervisor<'a> {
         // The first trainer ends without a fault only when the model is saved, whichever readers were lost; the coordinator, when the run
         // is over. A trainer that is lost between these two moments is no longer needed.
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
+        let was_late = matches!(self.phase, Phase::Ending(None, _));
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
-            // It was started again, and waited for a coordinator that had ended.
-            Some(status) if is_drained(status) && is_over && self.told_late_ones && !self.drained => Ok(Ended::Done),
+            // It was started again, waited for a coordinator that had ended, and got SIGTERM.
+            Some(status) if is_drained(status) && is_over && was_late && !self.drained => Ok(Ended::Done),
             // `launch` ends processes by SIGTERM, too, and then the trainer drains: the cause counts, even if a checkpoint has the rows.
             Some(status) if is_drained(status) && (self.drained || self.cause.is_none()) => Ok(Ended::Drained),
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
@@ -241,7 +239,6 @@ impl<'a> Supervisor<'a> {
     fn end_late_ones(&mut self, now: Instant) {
         let Phase::Ending(terminate, kill) = self.phase else { return };
         if terminate.is_some_and(|time| now >= time) {
-            self.told_late_ones = true;
             self.children.iter().for_each(|child| child.signal(Signal::TERM));
             self.phase = Phase::Ending(None, kill);
         }

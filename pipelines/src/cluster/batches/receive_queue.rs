@@ -348,8 +348,8 @@ impl State {
         }
     }
 
-    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Credit that comes to less than a
-    /// [`PART`] of all waits, but only while the channel has batches here: a reader that sent nothing else has all its credit.
+    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Credit that comes to less than
+    /// a [`PART`] of all waits, but only while the channel has batches here: a reader that sent nothing else has all its credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         let Some(channel) = self.channels.get_mut(&channel) else { return };
         if header.urgent {

@@ -120,8 +120,8 @@ async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
     retry.run("the coordinator", || member.request_once(kind, body)).await
 }
 
-/// Follows the coordinator's orders until there are no more cuts: opens and closes the gate of this trainer, and reports. With an exact order,
-/// `keeper` writes the kept gradients of this trainer.
+/// Follows the coordinator's orders until there are no more cuts: opens and closes the gate of this trainer, and reports. With an exact
+/// order, `keeper` writes the kept gradients of this trainer.
 pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) {
     tokio::select! {
         () = ended(&member) => {}

@@ -71,7 +71,8 @@ impl RunState {
 
     /// The run was over before this process of the coordinator was started: the processes that were killed at its end learn it from it.
     pub(in crate::cluster) fn was_over_before(&mut self) {
-        (self.phase, self.over_before) = (RunPhase::Over, true);
+        self.phase = RunPhase::Over;
+        self.end_notices.wait_for_all();
     }
 
     /// There is nothing that the attempt could go on from.
@@ -119,7 +120,6 @@ impl RunState {
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),
-            RunPhase::Over if self.over_before => self.end_notices.timeout_for_all(),
             RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.not_joined())),
             _ => Duration::ZERO,
         }

@@ -51,6 +51,11 @@ impl EndNotices {
         self.notified.remove(&(role, rank));
     }
 
+    /// Any process of the job may have been started again, with nothing left to do.
+    pub(super) fn wait_for_all(&mut self) {
+        self.waiting = self.expected.clone();
+    }
+
     /// The processes that ask for a plan or have one, and have not joined.
     pub(super) fn not_joined(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
         self.waiting.union(&self.asked).copied()
@@ -68,11 +73,6 @@ impl EndNotices {
             return FOR_LOADING;
         }
         self.timeout_for(expected.union(joined).copied())
-    }
-
-    /// How long to wait for the processes of the job, of which nothing is known.
-    pub(super) fn timeout_for_all(&self) -> Duration {
-        self.timeout_for(self.expected.iter().copied())
     }
 
     /// How long to wait for those of `processes` that do not know how the run ended.

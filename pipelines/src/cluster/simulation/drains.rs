@@ -1,6 +1,6 @@
 //! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves; a trainer or a ps
-//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does. In some runs the store takes no last
-//! checkpoint: they are over, with the model of what was trained on.
+//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does. In some runs the store takes no
+//! last checkpoint: they are over, with the model of what was trained on.
 
 use forebay_base::mix64;
 
