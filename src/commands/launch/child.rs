@@ -35,6 +35,7 @@ pub(super) struct Child {
     /// How often it was started again without running for [`RECOVERED`].
     restarts: u32,
     was_started_again: bool,
+    was_told_to_end: bool,
 }
 
 enum State {
@@ -62,6 +63,7 @@ impl Child {
             started: Instant::now(),
             restarts: 0,
             was_started_again: false,
+            was_told_to_end: false,
         }
     }
 
@@ -175,6 +177,17 @@ impl Child {
             );
             self.kill(now);
         }
+    }
+
+    /// Whether it got SIGTERM from [`tell_to_end`](Self::tell_to_end).
+    pub(super) fn was_told_to_end(&self) -> bool {
+        self.was_told_to_end
+    }
+
+    /// Sends SIGTERM to the process if it runs.
+    pub(super) fn tell_to_end(&mut self) {
+        self.was_told_to_end |= matches!(self.state, State::Runs(_));
+        self.signal(Signal::TERM);
     }
 
     pub(super) fn signal(&self, signal: Signal) {

@@ -110,11 +110,12 @@ impl<'a> Supervisor<'a> {
         // The first trainer ends without a fault only when the model is saved, whichever readers were lost; the coordinator, when the run
         // is over. A trainer that is lost between these two moments is no longer needed.
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
-        let was_late = matches!(self.phase, Phase::Ending(None, _));
-        match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
+        let trainer = self.children.iter().find(|child| child.name == "trainer 0");
+        let was_told = trainer.is_some_and(|child| child.was_started_again() && child.was_told_to_end());
+        match trainer.and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
             // It was started again, waited for a coordinator that had ended, and got SIGTERM.
-            Some(status) if is_drained(status) && is_over && was_late && !self.drained => Ok(Ended::Done),
+            Some(status) if is_drained(status) && is_over && was_told && !self.drained => Ok(Ended::Done),
             // `launch` ends processes by SIGTERM, too, and then the trainer drains: the cause counts, even if a checkpoint has the rows.
             Some(status) if is_drained(status) && (self.drained || self.cause.is_none()) => Ok(Ended::Drained),
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
@@ -217,7 +218,7 @@ impl<'a> Supervisor<'a> {
     fn drain(&mut self) {
         (self.phase, self.drained) = (Phase::Draining, true);
         for child in &mut self.children {
-            child.signal(Signal::TERM);
+            child.tell_to_end();
             child.when_started_again(DRAINS);
         }
     }
@@ -231,6 +232,9 @@ impl<'a> Supervisor<'a> {
 
     /// Starts no more processes, and schedules the signals for those that do not end by themselves.
     fn end_all(&mut self, now: Instant) {
+        if let Phase::Ending(..) = self.phase {
+            return;
+        }
         let terminate = (self.phase == Phase::Running).then(|| now + BY_THEMSELVES);
         self.phase = Phase::Ending(terminate, terminate.unwrap_or(now + BY_THEMSELVES) + GRACE);
         self.children.iter_mut().for_each(Child::give_up);
@@ -239,7 +243,7 @@ impl<'a> Supervisor<'a> {
     fn end_late_ones(&mut self, now: Instant) {
         let Phase::Ending(terminate, kill) = self.phase else { return };
         if terminate.is_some_and(|time| now >= time) {
-            self.children.iter().for_each(|child| child.signal(Signal::TERM));
+            self.children.iter_mut().for_each(Child::tell_to_end);
             self.phase = Phase::Ending(None, kill);
         }
         if now >= kill {
@@ -372,6 +376,20 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(300));
         let failed = supervised(&[("ps", "exit 2"), ("trainer", "kill -9 $$")]).unwrap_err();
         assert!(failed.to_string().contains("ps 0 ended with exit code 2"), "{failed}");
+    }
+
+    /// A bug: with the end of the ps the exit code was 0, as if all rows had been trained on, and no process was told to end.
+    #[test]
+    fn a_run_whose_trainer_was_told_to_end_is_drained_whichever_process_ends_later() {
+        let dir = tempfile::tempdir().unwrap();
+        let [runs, told] = ["runs", "told"].map(|name| dir.path().join(name));
+        let waits = "for i in $(seq 600); do sleep .1; done";
+        let reader = format!("trap 'touch {}; exit 0' TERM; touch {}; {waits}", told.display(), runs.display());
+        // They end one after the other, while the reader runs.
+        let trainer = format!("until [ -e {} ]; do sleep .1; done; exit 5", runs.display());
+        let ended = supervised(&[("ps", "sleep 2; exit 5"), ("trainer", &trainer), ("reader", &reader)]);
+        assert_eq!(ended.unwrap(), Ended::Drained);
+        assert!(told.exists(), "the reader was not told to end");
     }
 
     /// A bug: a run whose model could not be saved began anew, and trained for hours to fail again.
