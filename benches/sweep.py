@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """The AUC of `forebay train` for each combination of settings, as a Markdown table.
 
-usage: sweep.py LOG [--seeds 1,2] --grid 'KEY=VALUE | VALUE' [--grid ...] -- [JOB.toml] --set data.eval=ROWS [--set KEY=VALUE ...]
+usage: sweep.py LOG [--seeds 1,2] [--label LABEL] --grid 'KEY=VALUE | VALUE' [--grid ...]
+                -- [JOB.toml] --set data.eval=ROWS [--set KEY=VALUE ...]
 
 `--grid` names a field of the job and its values; the value `default` leaves the field as the job has it. The last grid makes the columns
 of the table, the others its rows. A cell is the mean over the seeds; the best of each column is bold. LOG gets a line of JSON for each
-run (arguments, AUC, logloss, CPU seconds). A run that LOG has is not run again, so a sweep that was stopped goes on. A run that fails is
-printed with its error, and is tried again next time. `FOREBAY` names another program.
+run (arguments, AUC, logloss, CPU seconds; with several labels the AUC of each). `--label` names the label of the table, by default the
+first. A run that LOG has is not run again, so a sweep that was stopped goes on. A run that fails is printed with its error, and is tried
+again next time. `FOREBAY` names another program.
 """
 
 import argparse, itertools, json, os, resource, statistics, subprocess, sys
@@ -43,7 +45,9 @@ def train(job):
         evaluated = json.loads(line).get("evaluated")
         if evaluated:
             quality = evaluated["evaluation"]
-            return {"auc": quality["auc"], "logloss": quality["logloss"], "cpu": round(cpu_seconds() - before, 2)}
+            labels = {label["label"]: label["auc"] for label in quality.get("labels", [])}
+            result = {"auc": quality["auc"], "logloss": quality["logloss"], "cpu": round(cpu_seconds() - before, 2)}
+            return {**result, "labels": labels} if labels else result
     raise SystemExit("the run evaluated nothing: set data.eval")
 
 
@@ -70,10 +74,19 @@ class Log:
         return self.runs[tuple(job)]
 
 
-def mean_auc(log, job, settings, seeds):
+def auc_of(result, label):
+    if label is None:
+        return result["auc"]
+    labels = result.get("labels", {})
+    if label not in labels:
+        raise SystemExit(f"no label `{label}`, only {', '.join(labels) or 'one without a name'}")
+    return labels[label]
+
+
+def mean_auc(log, job, settings, seeds, label):
     more = [argument for setting in settings for argument in arguments(setting)]
     results = [log.result([*job, *more, *arguments(("seed", seed))]) for seed in seeds]
-    return None if None in results else statistics.mean(result["auc"] for result in results)
+    return None if None in results else statistics.mean(auc_of(result, label) for result in results)
 
 
 def print_table(grids, aucs):
@@ -97,13 +110,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("log")
     parser.add_argument("--seeds", default="1")
+    parser.add_argument("--label")
     parser.add_argument("--grid", action="append", type=parse_grid, required=True)
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     args, job = parser.parse_args(sys.argv[1:split]), sys.argv[split + 1 :]
     log, keys = Log(args.log), [key for key, _ in args.grid]
     aucs = {}
     for combination in itertools.product(*(values for _, values in args.grid)):
-        aucs[combination] = mean_auc(log, job, zip(keys, combination), args.seeds.split(","))
+        aucs[combination] = mean_auc(log, job, zip(keys, combination), args.seeds.split(","), args.label)
     print_table(args.grid, aucs)
     sys.exit(None in aucs.values())
 
