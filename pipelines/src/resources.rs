@@ -16,6 +16,7 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
     read_metrics,
 };
+use crate::cluster::departure::Departure;
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
@@ -71,6 +72,8 @@ pub(crate) struct Resources {
     pub(crate) source: SourceProgress,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
+    /// Set if it may leave while the run goes on.
+    pub(crate) departure: Option<Departure>,
 }
 
 impl Resources {
@@ -118,6 +121,7 @@ impl Resources {
             format: None,
             checkpoints: None,
             session: None,
+            departure: None,
         })
     }
 

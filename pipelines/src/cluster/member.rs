@@ -16,14 +16,17 @@ use tokio::time::Instant;
 
 use super::members::Role;
 use super::messages::{
-    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply,
+    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest, MemberId, MemberRequest, PlanReply,
     ProcessRequest, RunPhase, RunStatus, job_digest,
 };
 use super::refusals::Refusals;
-use crate::checkpoint::OriginCheckpoint;
+use crate::checkpoint::{OriginCheckpoint, WindowLog};
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A process that ends before it has joined says so within this time.
+const GONE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The time between two requests for a plan.
 const PLAN_POLL: Duration = Duration::from_millis(100);
@@ -70,8 +73,8 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 }
 
 impl Member {
-    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint. A coordinator that has
-    /// never answered is waited for: it may be started later.
+    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint, in a run that is under
+    /// way with the checkpoint's manifest as JSON. A coordinator that has never answered is waited for: it may be started later.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. It has answered a
@@ -80,7 +83,7 @@ impl Member {
         peer: &Peer,
         process: &ProcessRequest,
         job: &Job,
-    ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
+    ) -> Result<(u64, Option<(OriginCheckpoint, Option<String>)>), Fault> {
         let what = coordinator(peer);
         let mut refusals = Refusals::never();
         loop {
@@ -88,7 +91,9 @@ impl Member {
             let reply = retry.run(&what, || ask(peer, "coordinator.plan", process, &refusals)).await?;
             refusals = Refusals::seen_by(process.role, job);
             match reply {
-                PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
+                PlanReply::Plan { attempt, checkpoint, manifest } => {
+                    return Ok((attempt, checkpoint.map(|checkpoint| (checkpoint, manifest))));
+                }
                 PlanReply::Failed(failure) => return Err(failure.fault()),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
             }
@@ -235,9 +240,21 @@ impl Member {
         Self::cannot_start(peer, id.role, id.rank, id.attempt, fault).await
     }
 
-    /// Reports that this process ends.
-    pub(crate) async fn leave(&self) -> Result<(), Fault> {
-        self.request("leave", &MemberRequest { member: self.inner.id }).await
+    /// Says that a process that was told to end does so before it has joined, unless the coordinator does not answer at once.
+    pub(super) async fn gone(peer: &Peer, process: &ProcessRequest) {
+        if let Err(fault) = peer.action::<_, ()>("coordinator.gone", process, GONE_DEADLINE).await {
+            tracing::debug!(%fault, "the coordinator could not be told that this process ends");
+        }
+    }
+
+    /// Asks whether this process, which was told to end, may leave while the run goes on. Else the run must drain.
+    pub(super) async fn leaving(&self) -> Result<bool, Fault> {
+        self.request("leaving", &MemberRequest { member: self.inner.id }).await
+    }
+
+    /// Reports that this process ends. `done`: see [`LeaveRequest`].
+    pub(super) async fn leave(&self, done: Vec<WindowLog>) -> Result<(), Fault> {
+        self.request("leave", &LeaveRequest { member: self.inner.id, done }).await
     }
 
     /// Asks all readers to take no more leases.

@@ -14,6 +14,7 @@ use super::super::messages::{
     ProcessRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
+use crate::checkpoint::WindowLog;
 
 /// A role and a rank.
 pub(super) type Place = (Role, u32);
@@ -53,7 +54,8 @@ pub(super) enum Request {
     Complete(CompletedWindows),
     Over(MemberId),
     Drain(MemberId),
-    Leave(MemberId),
+    Leaving(MemberId),
+    Leave(MemberId, Vec<WindowLog>),
     Fail(FailRequest),
     Cut(Box<CutRequest>),
     LeadCut(LeadCutRequest),
@@ -82,6 +84,8 @@ pub(super) enum Answer {
     Lease(LeaseReply),
     Cut(CutOrder),
     Lead(LeadReply),
+    /// Whether a trainer leaves while the run goes on.
+    Leaving(bool),
     Contents(Contents),
     Rows(Vec<f32>),
     Done,
