@@ -257,7 +257,7 @@ fn numbers_with_fractions_are_times_in_every_format_and_in_requests() {
     let (model, data, out) = (path("model"), path("fractions.csv"), path("scores.csv"));
     of_integers.model.save(&model).unwrap();
     let [model, data, out] = [&model, &data, &out].map(|path| path.to_str().unwrap());
-    let predict = ["predict", model, "--data", data, "--out", out, "--keep", "time"];
+    let predict = ["predict", "--model", model, "--data", data, "--out", out, "--keep", "time"];
     common::exits(2, common::run(&predict), &["line 2", "(time)", "the column is kept", "--keep"]);
     let slot = "columns.slots=[{ column = 'time', kind = 'hour', unit = 's' }, { column = 'time', kind = 'int', key_space = 't' }]";
     let setting = format!("data.train={data}");
