@@ -254,7 +254,7 @@ fn numbers_with_fractions_are_times_in_every_format_and_in_requests() {
         assert!(found == scores(&of_integers.model, &data), "{name}");
     }
     // A column that is written again is not rounded, and one that is more than a time has the integers of its other uses.
-    let (model, data, out) = (path("model"), path("fractions.csv"), path("scores.csv"));
+    let (model, data, out) = (path("model"), path("fractions.csv"), path("scores"));
     of_integers.model.save(&model).unwrap();
     let [model, data, out] = [&model, &data, &out].map(|path| path.to_str().unwrap());
     let predict = ["predict", "--model", model, "--data", data, "--out", out, "--keep", "time"];

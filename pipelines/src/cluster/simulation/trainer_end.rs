@@ -78,7 +78,10 @@ impl SimTrainer {
         }
         if let Some(at) = self.pushes.iter().position(|push| push.calls.contains(&call)) {
             self.pushes[at].calls.retain(|open| *open != call);
-            if self.pushes[at].calls.is_empty() {
+            if let Answer::Refused(_) = body {
+                // A newer process of this rank has pushed. The stage `push` fails, so the batch is not done, and the process ends soon.
+                self.pushes.remove(at);
+            } else if self.pushes[at].calls.is_empty() {
                 let looked = self.pushes.remove(at).looked;
                 self.applied(looked);
             }
