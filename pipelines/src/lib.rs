@@ -36,6 +36,7 @@ mod delta;
 mod dense;
 mod dense_memory;
 mod drained;
+mod early_leave;
 mod embedding;
 mod evaluation;
 mod evaluations;

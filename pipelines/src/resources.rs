@@ -16,6 +16,7 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
     read_metrics,
 };
+use crate::cluster::departure::Departure;
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
@@ -73,6 +74,8 @@ pub(crate) struct Resources {
     pub(crate) session: Option<ClusterSession>,
     /// Whether the places of all that the run writes were checked, before a model or a checkpoint was loaded.
     pub(crate) outputs_are_checked: bool,
+    /// Set if it may leave while the run goes on.
+    pub(crate) departure: Option<Departure>,
 }
 
 impl Resources {
@@ -121,6 +124,7 @@ impl Resources {
             checkpoints: None,
             session: None,
             outputs_are_checked: false,
+            departure: None,
         })
     }
 

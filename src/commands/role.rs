@@ -95,6 +95,9 @@ impl RoleCommand {
             let stop = stop.clone();
             ClusterProcess::new(self.process_config(&job)?).stopped_by(move || stop.asked())
         };
+        if process.config().leaves_alone(&job) {
+            stop.leaves();
+        }
         let report = ReportFiles::new(args.report.clone())?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;

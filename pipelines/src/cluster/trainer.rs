@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_batches::RowCounts;
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
@@ -13,8 +13,9 @@ use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::cuts::CutLeader;
 use super::dense::PsDenseStore;
+use super::departure::{Departure, Input};
 use super::lease_client::LeaseClient;
-use super::messages::RunStatus;
+use super::messages::{RunPhase, RunStatus};
 use super::ordered;
 use super::session::{ClusterProcess, ClusterSession};
 use super::start_state::StartState;
@@ -59,8 +60,16 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     })?;
     match wire(job, process.config().rank, context, receive_queue, &session, found) {
         Ok(training) => Ok(training.session(session)),
+        Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => {
+            // It was told to end, and has left: the others go on.
+            Err(fault)
+        }
         Err(fault) => Err(session.cannot_start(fault)),
     }
+}
+
+fn has_failed(session: &ClusterSession) -> bool {
+    matches!(session.status().phase, RunPhase::Failed(_))
 }
 
 fn wire(
@@ -89,10 +98,12 @@ fn wire(
     resources.exact = ExactOrder::of(&resources.job, rank);
     resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
-    let batches: Arc<dyn BatchRecord> = match &receive_queue {
-        Some(receive_queue) => Arc::clone(receive_queue) as _,
-        None => Arc::new(leases.clone()),
+    let input = match &receive_queue {
+        Some(receive_queue) => Input::Queue(Arc::clone(receive_queue)),
+        None => Input::Leases(leases.clone()),
     };
+    let batches = input.record();
+    resources.departure = Departure::of(&resources.job, rank, input);
     let dense: Option<Arc<dyn DenseStore>> = match resources.job.placement.dense() {
         DenseAt::Trainer => None,
         DenseAt::Ps => {
@@ -110,6 +121,11 @@ fn wire(
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
+            if resources.job.trainers_may_leave() {
+                // It may join a run that is under way, and others have taken steps since.
+                let before = manifest.position.batches.counts().batches;
+                membership.steps.0 += status.counts.batches.saturating_sub(before);
+            }
             Some((folder, *manifest))
         }
         Some(StartState::Model(predecessor)) => {

@@ -28,6 +28,7 @@ const LOADING: u64 = 9000;
 
 impl World {
     pub(super) fn start(&mut self, place: Place) {
+        self.left.remove(&place);
         let pid = self.processes.len();
         let nonce = self.random.next_u64();
         let pace = 4 + self.random.below(20);
@@ -36,6 +37,7 @@ impl World {
         if place == (Role::Ps, 0) {
             let attempt = self.random.next_u64() >> 8;
             self.processes[pid].coordinator = Some(Box::new(RunState::new(&self.job, attempt, self.instant())));
+            self.start_those_that_left();
         }
         self.at(self.now, Event::Step(pid));
     }
@@ -103,6 +105,7 @@ impl World {
     }
 
     pub(super) fn fault(&mut self) {
+        self.a_trainer_leaves();
         let places = self.places();
         let place = places[self.random.below(places.len() as u64) as usize];
         let restart = self.now + 100 + self.random.below(2500);

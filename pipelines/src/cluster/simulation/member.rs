@@ -7,6 +7,7 @@ use super::super::members::Role;
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, RunPhase, job_digest,
 };
+use super::leaving::SimDeparture;
 use super::network::{Answer, OnStream, Pid, Place, Request};
 use super::process::{Part, Process};
 use super::ps::SimPs;
@@ -28,7 +29,7 @@ impl World {
                 self.hears_the_end(pid)
             }
             Answer::Plan(PlanReply::Wait) => process.asked = false,
-            Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
+            Answer::Plan(PlanReply::Plan { attempt, checkpoint, .. }) => {
                 if checkpoint.is_some_and(|at| self.is_damaged(at.number, (role, rank))) {
                     self.counted.damaged += 1;
                     let failure = Failure::new(Domain::User, "its part is damaged");
@@ -53,6 +54,10 @@ impl World {
                     }
                     time => self.processes[pid].loads = Some((self.now + time, join)),
                 }
+            }
+            Answer::Leaving(leaves) => self.may_leave(pid, leaves),
+            Answer::Done if matches!(process.departure, SimDeparture::Leaves(asked) if asked == call) => {
+                self.trainer_has_left(pid);
             }
             Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
             Answer::Join(JoinReply::Joined(member)) => {

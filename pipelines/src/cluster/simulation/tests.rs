@@ -46,7 +46,8 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     println!("{runs} runs: {all:?}");
     assert!(wrong.is_empty(), "{} of {runs} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
     let enough = all.kills > runs && all.checkpoints > runs && all.resumes > runs / 2;
-    let drained = all.told > runs && all.drains > runs / 4 && all.without_checkpoint > runs / 100;
+    let drained = all.told > runs && all.drains > runs / 4 && all.left > runs / 20;
+    let drained = drained && all.without_checkpoint > runs / 100;
     let damaged = all.damaged > runs / 20;
     let hung = all.hung > runs / 10;
     let ahead = all.ahead > runs / 20;
@@ -83,6 +84,7 @@ impl Counted {
         self.told += other.told;
         self.drains += other.drains;
         self.without_checkpoint += other.without_checkpoint;
+        self.left += other.left;
         self.events += other.events;
     }
 }

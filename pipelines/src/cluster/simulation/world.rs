@@ -1,7 +1,7 @@
 //! Virtual time, and the events of a run.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use forebay_base::{SplitMix64, mix64};
@@ -60,6 +60,8 @@ pub(super) struct World {
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
     /// When processes were told to end, in this run.
     pub(super) told_at: Option<u64>,
+    /// Where trainers have left, and the supervisor starts no other.
+    pub(super) left: BTreeSet<Place>,
     /// When the run was last started again after a drain.
     pub(super) resumed_at: u64,
     /// When the last checkpoint was published.
@@ -91,6 +93,8 @@ pub(super) struct Counted {
     pub(super) drains: u64,
     /// Last checkpoints that could not be written.
     pub(super) without_checkpoint: u64,
+    /// Trainers that left while the run went on.
+    pub(super) left: u64,
     pub(super) events: u64,
 }
 
@@ -113,6 +117,7 @@ impl World {
             store: BTreeMap::new(),
             kept_files: BTreeMap::new(),
             told_at: None,
+            left: BTreeSet::new(),
             resumed_at: 0,
             published_at: 0,
             over: false,
