@@ -1,4 +1,5 @@
-//! One of several trainers is told to end: it leaves, and the run goes on. A later process of its rank joins again.
+//! One of several trainers is told to end: it leaves, and the run goes on. A later process of its rank joins again. A run does not wait long
+//! for a trainer that it can do without.
 
 use std::path::Path;
 
@@ -197,7 +198,7 @@ fn a_new_attempt_begins_without_a_trainer_that_has_left() {
 }
 
 #[test]
-fn a_launch_goes_on_without_a_trainer_that_has_left_and_starts_it_again_with_the_coordinator() {
+fn a_launch_goes_on_without_a_trainer_that_has_left_also_with_another_coordinator() {
     in_time(|number| {
         let folder = tempfile::tempdir().unwrap();
         let settings = settings(folder.path(), 2, true, number);
@@ -213,6 +214,30 @@ fn a_launch_goes_on_without_a_trainer_that_has_left_and_starts_it_again_with_the
         if !log.contains("ps 0 was killed by signal 9") {
             over_too_soon(&log);
         }
+        assert!(
+            log.contains("nothing was heard of trainer 1 for 5s (placement.lease_seconds): the run begins without it"),
+            "{log}"
+        );
         check(&run, &log, &settings, number);
     });
+}
+
+#[test]
+fn a_run_begins_without_a_trainer_that_is_not_there_and_it_joins_later() {
+    for (readers, checkpoints) in ALL {
+        in_time(|number| {
+            let folder = tempfile::tempdir().unwrap();
+            let settings = settings(folder.path(), readers, checkpoints, number);
+            let mut run = Run::local(&settings);
+            let mut first = names(readers);
+            first.remove(2);
+            run.start(&first);
+            run.until_said("ps 0", "nothing was heard of trainer 1 for 5s");
+            until_it_trains(&mut run, checkpoints);
+            run.start(&["trainer 1"]);
+            let logs = run.end_well(&names(readers));
+            check(&run, &logs[1], &settings, number);
+            assert!(!logs[0].contains("begins anew") && logs[0].contains("trainer 1 joined"), "{}", logs[0]);
+        });
+    }
 }

@@ -190,6 +190,9 @@ impl Members {
             leaving: false,
         };
         self.members.insert((role, rank), member);
+        if let Some(starts) = self.starts.get_mut(&(role, rank)) {
+            starts.left = false;
+        }
         Ok(Joined { incarnation, repeated: false })
     }
 
@@ -275,6 +278,21 @@ impl Members {
         let Some(starts) = self.starts.get_mut(&(role, rank)).filter(|_| may_leave) else { return false };
         starts.has_left(nonce);
         starts.left
+    }
+
+    /// If only trainers are missing that the run can do without, and nothing was heard of them for `silence`, the run does without them until
+    /// they join. Returns them.
+    pub(crate) fn do_without_silent(&mut self, silence: Duration, now: Instant) -> Vec<(Role, u32)> {
+        let missing: Vec<_> = self.missing_ps_and_trainers().collect();
+        let dispensable =
+            |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.unheard(&(role, rank), now) > silence;
+        if self.lacks_a_reader() || !missing.iter().all(dispensable) {
+            return Vec::new();
+        }
+        for &place in &missing {
+            self.starts.entry(place).or_insert_with(|| Starts::new(self.begun)).left = true;
+        }
+        missing
     }
 
     /// The processes that have left and were not started again, in this attempt or an earlier one, and that the run does without.

@@ -51,7 +51,7 @@ pub(crate) enum PlanReply {
     /// The coordinator looks for the newest checkpoint: ask again.
     Wait,
     /// Join this attempt with what this checkpoint has. `None`: the run begins at the start. `manifest`: that of the checkpoint, as JSON, for
-    /// a trainer that joins a run which is under way; the checkpoint itself may have been removed since.
+    /// a trainer that may join when the run is under way: the checkpoint itself may be removed by then.
     Plan {
         attempt: u64,
         checkpoint: Option<OriginCheckpoint>,

@@ -151,11 +151,6 @@ impl Child {
         self.was_started_again
     }
 
-    /// Whether it has ended and will be started again.
-    pub(super) fn is_to_start(&self) -> bool {
-        matches!(self.state, State::Waits(_))
-    }
-
     /// Whether it has ended and will not be started.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.state, State::Ended(_) | State::GivenUp)

@@ -138,8 +138,6 @@ impl<'a> Supervisor<'a> {
                 self.end_all(now);
             } else if is_reader && self.phase == Phase::Running {
                 self.keep_a_reader(at, now);
-            } else if self.phase == Phase::Running && self.children[0].is_to_start() {
-                self.start_those_that_left(now);
             }
             return;
         }
@@ -189,11 +187,8 @@ impl<'a> Supervisor<'a> {
     fn start_again(&mut self, at: usize, ended: &str, status: Option<ExitStatus>, now: Instant) {
         match self.restarts.count(&self.children[at].name, ended, now) {
             Ok(restart) => {
-                let wait = self.children[at].start_again(now);
-                tracing::warn!("{ended}: starts it again in {} s ({restart})", wait.as_secs_f64());
-                if at == 0 {
-                    self.start_those_that_left(now + wait);
-                }
+                let wait = self.children[at].start_again(now).as_secs_f64();
+                tracing::warn!("{ended}: starts it again in {wait} s ({restart})");
             }
             // While the run drains, the coordinator gives up the rows of a reader that is lost.
             Err(why) if self.phase == Phase::Draining && self.children[at].is_reader => {
@@ -216,12 +211,6 @@ impl<'a> Supervisor<'a> {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
         }
-    }
-
-    /// The coordinator is started again, and waits for all trainers of the job: it does not know which have left.
-    fn start_those_that_left(&mut self, at: Instant) {
-        let has_left = |child: &Child| child.name.starts_with("trainer ") && child.status().is_some_and(ended_well);
-        self.children.iter_mut().filter(|child| has_left(child)).for_each(|child| child.start_late(at));
     }
 
     /// Asks all processes to drain. A process that waits for its restart is still started, because the others wait for it. It learns of the
@@ -346,28 +335,6 @@ mod tests {
         let ended = supervised_until(&stop, &[("ps", &ps), ("trainer", &trainer), ("reader", &reader)]);
         user.join().unwrap();
         assert_eq!(ended.unwrap(), Ended::Drained);
-    }
-
-    /// The new coordinator would wait for it.
-    #[test]
-    fn a_trainer_that_has_left_is_started_again_only_if_the_coordinator_is() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = |name: &str| dir.path().join(name);
-        let count = |mark: &str| format!("$(cat {} 2>/dev/null | wc -l)", file(mark).display());
-        let starts = |mark: &str| format!("echo x >>{}", file(mark).display());
-        let until = |what: String| format!("for i in $(seq 600); do [ {what} ] && break; sleep .1; done");
-        let until_left = until(format!("-e {}", file("left").display()));
-        let twice = until(format!("{} -ge 2", count("trainer")));
-        // The first coordinator is killed when the trainer has left; the second one waits for it.
-        let ps = format!("{}; {until_left}; if [ {} = 1 ]; then kill -9 $$; fi; {twice}", starts("ps"), count("ps"));
-        let leaves = format!("{}; touch {}; exit 5", starts("trainer"), file("left").display());
-        let mut children = vec![child("ps", "sh".as_ref(), &ps), child("trainer", "sh".as_ref(), &twice)];
-        let mut second = Command::new("sh");
-        second.args(["-c", &leaves]);
-        children.push(Child::new("trainer", 1, second));
-        assert_eq!(supervise(&Stop::default(), children, 10).unwrap(), Ended::Done);
-        let started = |mark: &str| std::fs::read_to_string(file(mark)).unwrap().lines().count();
-        assert_eq!((started("ps"), started("trainer")), (2, 2));
     }
 
     /// A bug: the processes of a run that had begun were killed two seconds after Ctrl-C, while they saved, if one reader had not started

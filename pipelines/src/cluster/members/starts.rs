@@ -13,7 +13,7 @@ pub(super) struct Starts {
     nonces: VecDeque<u64>,
     /// When the newest process last gave a sign of life.
     pub(super) heard: Instant,
-    /// The newest process has left.
+    /// The newest process has left, or is not waited for.
     pub(super) left: bool,
 }
 

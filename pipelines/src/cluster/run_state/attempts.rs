@@ -59,7 +59,8 @@ impl RunState {
         self.end_notices.mark_asked(role, rank);
         Ok(match &self.origin {
             Some(origin) => {
-                let manifest = if self.comes_late(role, rank) { origin.manifest.clone() } else { None };
+                // A trainer that joins late may find that the checkpoint was removed.
+                let manifest = origin.manifest.as_ref().filter(|_| self.members.may_leave(role, rank)).cloned();
                 PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint, manifest }
             }
             None => PlanReply::Wait,

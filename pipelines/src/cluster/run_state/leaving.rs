@@ -80,16 +80,25 @@ impl RunState {
         Ok(())
     }
 
+    /// Begins the attempt if it waits only for trainers that the run can do without, and nothing was heard of them for
+    /// `placement.lease_seconds`: they are late, or had left before this process of the coordinator was started, which it cannot know.
+    pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
+        let silence = self.settings.lease_timeout;
+        for (role, rank) in self.members.do_without_silent(silence, now) {
+            tracing::warn!(
+                "nothing was heard of {role} {rank} for {silence:?} (placement.lease_seconds): the run begins without it, and it may join \
+                 later"
+            );
+            self.end_notices.mark_gone(role, rank);
+        }
+        self.begin_if_all_joined(now);
+    }
+
     /// Whether a trainer that has left, or has not joined this attempt, would have nothing to do: the run drains, or every row is trained on.
     pub(super) fn has_no_work_for(&self, role: Role, rank: u32) -> bool {
         matches!(self.phase, RunPhase::Draining | RunPhase::Finished)
             && self.members.may_leave(role, rank)
             && self.members.absent_trainers().contains(&rank)
-    }
-
-    /// Whether a trainer joins a run that is under way. The checkpoint that its attempt began with may have been removed since.
-    pub(super) fn comes_late(&self, role: Role, rank: u32) -> bool {
-        self.phase == RunPhase::Running && self.members.may_leave(role, rank)
     }
 }
 

@@ -51,6 +51,10 @@ impl RunState {
         if self.phase != RunPhase::Gathering {
             return;
         }
+        self.begin_without_silent_trainers(now);
+        if self.phase != RunPhase::Gathering {
+            return;
+        }
         let (missing, timeout) = (self.members.missing(), self.settings.timeout);
         let waited = now.duration_since(self.started);
         let lost = self.members.missing_and_silent(timeout, now);

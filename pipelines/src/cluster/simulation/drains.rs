@@ -146,7 +146,6 @@ impl World {
     fn resumes(&mut self) {
         let now = self.now;
         (self.told_at, self.resumed_at) = (None, now);
-        self.left.clear();
         for pid in 0..self.processes.len() {
             self.processes[pid].alive = false;
             self.end_connections(pid);

@@ -28,7 +28,6 @@ const LOADING: u64 = 9000;
 
 impl World {
     pub(super) fn start(&mut self, place: Place) {
-        self.left.remove(&place);
         let pid = self.processes.len();
         let nonce = self.random.next_u64();
         let pace = 4 + self.random.below(20);
@@ -37,7 +36,6 @@ impl World {
         if place == (Role::Ps, 0) {
             let attempt = self.random.next_u64() >> 8;
             self.processes[pid].coordinator = Some(Box::new(RunState::new(&self.job, attempt, self.instant())));
-            self.start_those_that_left();
         }
         self.at(self.now, Event::Step(pid));
     }

@@ -1,5 +1,5 @@
 //! Trainers that are told to end and that the run can do without: they finish what they have taken, and leave. Half of them are started
-//! again later. As `launch` does, the supervisor starts the others when the coordinator was started again, which knows nothing of them.
+//! again later; the others never, also when the coordinator was started again, which knows nothing of them.
 
 use forebay_base::mix64;
 use futures::FutureExt;
@@ -89,21 +89,9 @@ impl World {
         self.counted.left += 1;
         self.ends(pid);
         let place = self.processes[pid].place;
-        if self.newest(place).is_some() {
-            return;
-        }
-        if self.random.below(2) == 0 {
+        if self.newest(place).is_none() && self.random.below(2) == 0 {
             let at = self.now + 200 + self.random.below(5000);
             self.at(at, Event::Start(place));
-        } else {
-            self.left.insert(place);
-        }
-    }
-
-    /// A coordinator is started: it waits for all trainers of the job.
-    pub(super) fn start_those_that_left(&mut self) {
-        for place in std::mem::take(&mut self.left) {
-            self.at(self.now + 300, Event::Start(place));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Virtual time, and the events of a run.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use forebay_base::{SplitMix64, mix64};
@@ -60,8 +60,6 @@ pub(super) struct World {
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
     /// When processes were told to end, in this run.
     pub(super) told_at: Option<u64>,
-    /// Where trainers have left, and the supervisor starts no other.
-    pub(super) left: BTreeSet<Place>,
     /// When the run was last started again after a drain.
     pub(super) resumed_at: u64,
     /// When the last checkpoint was published.
@@ -117,7 +115,6 @@ impl World {
             store: BTreeMap::new(),
             kept_files: BTreeMap::new(),
             told_at: None,
-            left: BTreeSet::new(),
             resumed_at: 0,
             published_at: 0,
             over: false,

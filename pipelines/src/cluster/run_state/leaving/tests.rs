@@ -8,6 +8,7 @@ use forebay_job::{Job, StalenessRule};
 
 use super::super::super::cuts::{CutReport, LeadCutRequest, LeadReply, LeadStep};
 use super::super::super::leases::{DoneWindows, LeaseReply};
+use super::super::super::members;
 use super::super::super::messages::{
     CompletedWindows, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, PlanReply, job_digest,
 };
@@ -287,4 +288,34 @@ fn a_trainer_that_is_told_to_end_before_the_run_begins_leaves_too() {
     run.join(Role::Trainer, 2);
     assert_eq!(run.state.status().phase, RunPhase::Running);
     assert!(run.state.status().trainers[1].is_none());
+}
+
+/// A bug: a coordinator that was started again waited for a trainer that had left, until `placement.timeout_seconds`.
+#[test]
+fn an_attempt_begins_without_trainers_that_nothing_is_heard_of() {
+    for checkpoints in [false, true] {
+        let mut run = Run::new(1, checkpoints, false);
+        let ps = run.join(Role::Ps, 0);
+        let reader = run.join(Role::Reader, 0);
+        // It loads.
+        let second = run.process(Role::Trainer, 1);
+        run.plan(&second);
+        run.pass(60, &[ps, reader]);
+        assert_eq!(run.state.status().phase, RunPhase::Gathering, "the first trainer is needed");
+        let first = run.join(Role::Trainer, 0);
+        run.state.alive(&second, run.now).unwrap();
+        run.pass(25, &[ps, reader, first]);
+        assert_eq!(run.state.status().phase, RunPhase::Gathering, "trainer 1 runs");
+        run.pass(10, &[ps, reader, first]);
+        assert_eq!(run.state.status().phase, RunPhase::Running);
+        assert!(run.state.silent().is_empty(), "{:?}", run.state.silent());
+        let second = run.join_as(second);
+        assert_eq!(run.state.status().trainers.iter().flatten().count(), 2);
+        run.pass(40, &[ps, reader, first]);
+        assert_eq!(run.state.silent(), [members::name((Role::Trainer, second.rank))], "it has joined, so it is missed");
+    }
+    let mut run = Run::new(1, false, true);
+    let members = [(Role::Ps, 0), (Role::Reader, 0), (Role::Trainer, 0)].map(|(role, rank)| run.join(role, rank));
+    run.pass(60, &members);
+    assert_eq!(run.state.status().phase, RunPhase::Gathering, "each step needs all trainers");
 }
