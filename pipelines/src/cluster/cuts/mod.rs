@@ -18,6 +18,7 @@
 //! it uses the cut: its "go on" is refused.
 
 mod client;
+mod kept_file;
 mod messages;
 
 use std::time::{Duration, Instant};
