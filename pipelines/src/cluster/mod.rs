@@ -91,6 +91,7 @@ pub use forebay_batches::RowCounts;
 pub use members::Role;
 pub(crate) use messages::job_digest;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
+pub use over_before::ended_before;
 pub use prediction_plan::PredictionPlan;
 pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;

@@ -21,6 +21,7 @@
 //! it uses the cut: its "go on" is refused.
 
 mod client;
+mod kept_file;
 mod messages;
 
 use std::collections::BTreeSet;

@@ -74,7 +74,10 @@ impl RunState {
         match step {
             LeadStep::GoOn if self.cuts.go_on(cut, &self.members.absent_trainers()) => Ok(LeadReply::Whole),
             LeadStep::GoOn => given_up("they stood still for too long"),
-            LeadStep::Stop if self.cuts.is_given_up(cut) => given_up("not all stopped in time"),
+            LeadStep::Stop if self.cuts.is_given_up(cut) => given_up(match self.settings.exact {
+                true => "one did not stop in time, or the store did not take the gradients that it keeps",
+                false => "not all stopped in time",
+            }),
             LeadStep::Stop => {
                 let absent = self.members.absent_trainers();
                 let Some(stopped) = self.cuts.stopped(cut, &absent) else { return Ok(LeadReply::Wait) };
