@@ -34,8 +34,8 @@ impl KeptFile {
         Self { write, under_way: None }
     }
 
-    /// The file for this cut, once it is written. `None`: this trainer keeps no gradients. Cancel safe: the next call for the same cut waits
-    /// for the same file.
+    /// The file for this cut, once it is written. `None`: this trainer keeps no gradients. Cancel safe: the next call for the same cut
+    /// waits for the same file.
     ///
     /// # Errors
     /// The store fails, or has not taken the file of an earlier cut yet: no thread waits for a store that hangs beside another one.
