@@ -429,7 +429,7 @@ fn a_drain_outlives_a_new_attempt() {
         run.resume("trainer 0@again");
         run.resume("ps 1@again");
         for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
-            run.end_with(name, 5, "has all rows that are trained on: --resume goes on");
+            run.end_with(name, 5, "stopped; --resume goes on from checkpoint ");
         }
         let mut run = Run::local(&settings);
         NAMES.iter().for_each(|name| run.resume(name));

@@ -444,7 +444,7 @@ impl RunState {
     fn end_drained(&mut self) {
         let message = match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
             Some(OriginCheckpoint { number, .. }) => {
-                format!("stopped; checkpoint {number} has all rows that are trained on: --resume goes on")
+                format!("stopped; --resume goes on from checkpoint {number}, and trains on the rows after it again")
             }
             None => "stopped before the first checkpoint: the run has trained on no rows".to_owned(),
         };

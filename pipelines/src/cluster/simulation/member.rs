@@ -78,9 +78,7 @@ impl World {
             }
             Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid),
             Answer::Refused(why)
-                if why.contains(": stopped")
-                    || why.contains("stopped before")
-                    || why.contains("stopped; checkpoint") =>
+                if why.contains(": stopped") || why.contains("stopped before") || why.contains("stopped; --resume") =>
             {
                 self.hears_the_end(pid);
             }
