@@ -71,7 +71,7 @@ pub(crate) const HELP: &str = "Exit codes:
   2    fault of the job, its data or the command line
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
-  5    drained by Ctrl-C or SIGTERM before all rows were trained on
+  5    drained by Ctrl-C or SIGTERM before all rows were trained on; of one trainer also: it has left the run, which goes on
   6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or it is not that of the best evaluation
   130  stopped at once by a second Ctrl-C or SIGTERM";
 

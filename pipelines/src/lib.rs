@@ -81,6 +81,7 @@ mod sources;
 pub mod stages;
 mod statistics;
 mod trained_types;
+mod trainer_count;
 mod training;
 mod training_summary;
 mod tuning;

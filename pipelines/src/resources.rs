@@ -195,7 +195,7 @@ impl Resources {
             types.tell_lists(&mut self.job.columns);
         }
         self.types_before = row_types;
-        let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
+        let (trainers, progress) = (several.then(|| self.participation.steps().1), self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));

@@ -37,7 +37,8 @@ pub(crate) enum Role {
 /// Run one process of a run of several: forebay role reader|ps|trainer JOB.toml
 ///
 /// Give every process the same job, whose [placement] says how many processes each role has. Every process needs the address of the
-/// coordinator (in the first ps), and joins there. The run starts when all have joined.
+/// coordinator (in the first ps), and joins there. The run starts when all have joined; for how long it waits for trainers that it can do
+/// without says docs/cluster.md.
 ///
 /// Rank and addresses may come from environment variables that Slurm and Kubernetes set; see docs/cluster.md.
 #[derive(Args)]

@@ -215,7 +215,7 @@ fn a_launch_goes_on_without_a_trainer_that_has_left_also_with_another_coordinato
             over_too_soon(&log);
         }
         assert!(
-            log.contains("nothing was heard of trainer 1 for 5s (placement.lease_seconds): the run begins without it"),
+            log.contains("nothing was heard of trainer 1 for 5s (placement.lease_seconds): the run goes on without it"),
             "{log}"
         );
         check(&run, &log, &settings, number);
@@ -223,21 +223,26 @@ fn a_launch_goes_on_without_a_trainer_that_has_left_also_with_another_coordinato
 }
 
 #[test]
-fn a_run_begins_without_a_trainer_that_is_not_there_and_it_joins_later() {
-    for (readers, checkpoints) in ALL {
+fn a_run_goes_on_without_a_trainer_that_is_not_started_again_and_it_joins_later() {
+    for readers in [0, 2] {
         in_time(|number| {
             let folder = tempfile::tempdir().unwrap();
-            let settings = settings(folder.path(), readers, checkpoints, number);
+            let settings = settings(folder.path(), readers, true, number);
             let mut run = Run::local(&settings);
-            let mut first = names(readers);
-            first.remove(2);
-            run.start(&first);
+            run.start(&names(readers));
+            until_it_trains(&mut run, true);
+            names(readers).iter().for_each(|name| run.kill(name));
+            let mut run = Run::local(&settings);
+            let mut others = names(readers);
+            others.remove(2);
+            others.iter().for_each(|name| run.resume(name));
             run.until_said("ps 0", "nothing was heard of trainer 1 for 5s");
-            until_it_trains(&mut run, checkpoints);
-            run.start(&["trainer 1"]);
+            until_it_trains(&mut run, true);
+            run.resume("trainer 1");
             let logs = run.end_well(&names(readers));
             check(&run, &logs[1], &settings, number);
-            assert!(!logs[0].contains("begins anew") && logs[0].contains("trainer 1 joined"), "{}", logs[0]);
+            assert!(!logs[0].contains("begins anew") && logs[0].contains("all members but trainer 1"), "{}", logs[0]);
+            assert!(logs[0].contains("trainer 1 joined"), "{}", logs[0]);
         });
     }
 }

@@ -190,9 +190,6 @@ impl Members {
             leaving: false,
         };
         self.members.insert((role, rank), member);
-        if let Some(starts) = self.starts.get_mut(&(role, rank)) {
-            starts.left = false;
-        }
         Ok(Joined { incarnation, repeated: false })
     }
 
@@ -280,19 +277,22 @@ impl Members {
         starts.left
     }
 
-    /// If only trainers are missing that the run can do without, and nothing was heard of them for `silence`, the run does without them until
-    /// they join. Returns them.
+    /// Whether members are missing, and the run can do without all of these.
+    pub(crate) fn lacks_only_dispensable(&self) -> bool {
+        let mut missing = self.missing_ps_and_trainers().peekable();
+        missing.peek().is_some() && !self.lacks_a_reader() && missing.all(|(role, rank)| self.may_leave(role, rank))
+    }
+
+    /// The run waits no more for missing trainers that it can do without, and that it heard nothing of for `silence`: until one gives a sign
+    /// of life. Returns them.
     pub(crate) fn do_without_silent(&mut self, silence: Duration, now: Instant) -> Vec<(Role, u32)> {
-        let missing: Vec<_> = self.missing_ps_and_trainers().collect();
-        let dispensable =
+        let is_silent =
             |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.unheard(&(role, rank), now) > silence;
-        if self.lacks_a_reader() || !missing.iter().all(dispensable) {
-            return Vec::new();
+        let silent: Vec<_> = self.missing_ps_and_trainers().filter(is_silent).collect();
+        for &place in &silent {
+            self.starts.entry(place).or_insert_with(|| Starts::new(self.begun)).awaited = false;
         }
-        for &place in &missing {
-            self.starts.entry(place).or_insert_with(|| Starts::new(self.begun)).left = true;
-        }
-        missing
+        silent
     }
 
     /// The processes that have left and were not started again, in this attempt or an earlier one, and that the run does without.
@@ -398,8 +398,8 @@ impl Members {
     fn is_missing(&self, role: Role, rank: u32) -> bool {
         let place = (role, rank);
         let has_joined = self.members.get(&place).is_some_and(|member| member.joined);
-        let is_gone = self.may_leave(role, rank) && self.starts.get(&place).is_some_and(|starts| starts.left);
-        !has_joined && !is_gone
+        let is_awaited = self.starts.get(&place).is_none_or(|starts| starts.awaited && !starts.left);
+        !has_joined && (is_awaited || !self.may_leave(role, rank))
     }
 
     /// Whether a member of this attempt ended as it should.

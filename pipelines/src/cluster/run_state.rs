@@ -97,6 +97,8 @@ pub(super) struct RunState {
     ticked: Instant,
     /// When a window was last done.
     progressed: Instant,
+    /// Since when the attempt waits for nothing but trainers that the run can do without.
+    lacks_only_dispensable: Option<Instant>,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
     /// See [`RunStatus::silent`].
@@ -154,6 +156,7 @@ impl RunState {
             started: now,
             ticked: now,
             progressed: now,
+            lacks_only_dispensable: None,
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),

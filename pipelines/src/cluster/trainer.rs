@@ -7,6 +7,7 @@ use forebay_batches::RowCounts;
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
+use tokio::sync::watch;
 
 use super::acknowledge::Acknowledger;
 use super::batches::handler::BatchHandler;
@@ -29,6 +30,7 @@ use crate::participation::{BatchRecord, Membership, Participation};
 use crate::preflight;
 use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
+use crate::trainer_count::TrainerCount;
 use crate::training::Training;
 use crate::{sources, wiring};
 
@@ -118,6 +120,9 @@ fn wire(
     };
     let rounds_end = resources.job.round().map(|_| RoundsEnd::new(session.member.subscribe()));
     let mut membership = membership(&resources.job, &status.counts, batches, dense, rounds_end);
+    if resources.job.trainers_may_leave() {
+        session.io.spawn(count_trainers(session.member.subscribe(), membership.steps.1.clone()));
+    }
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
@@ -179,6 +184,16 @@ fn add_checkpoints(
     resources.add_checkpoints(folder, status.start, restored, BatchOrder::Any, shards, leader)
 }
 
+/// Keeps the number of trainers that take part, until the member's last clone is dropped.
+async fn count_trainers(mut status: watch::Receiver<RunStatus>, count: TrainerCount) {
+    loop {
+        count.set(status.borrow_and_update().trainers.iter().flatten().count() as u64);
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 fn membership(
     job: &Job,
     counts: &RowCounts,
@@ -187,8 +202,11 @@ fn membership(
     rounds_end: Option<RoundsEnd>,
 ) -> Membership {
     let (round, trainers) = (job.round(), job.placement.trainers as u64);
-    // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers.
-    let steps = if round.is_some() { (counts.batches / trainers, 1) } else { (counts.batches, trainers) };
+    // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers that take part.
+    let steps = match round {
+        Some(_) => (counts.batches / trainers, TrainerCount::default()),
+        None => (counts.batches, TrainerCount::new(trainers)),
+    };
     Membership { batches, dense, round, rounds_end, steps }
 }
 

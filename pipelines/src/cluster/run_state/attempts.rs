@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
 
-use super::super::members::Role;
+use super::super::members::{self, Role};
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, ProcessRequest, RunPhase,
 };
@@ -170,6 +170,10 @@ impl RunState {
         if let Some(failure) = self.failure_for(role, rank) {
             return Ok(JoinReply::Failed(failure));
         }
+        if self.has_no_work_for(role, rank) && !self.members.has_left(role, rank) {
+            // The run has begun to drain since it asked.
+            return Ok(JoinReply::AttemptIsOver);
+        }
         let joined = self.members.join(role, rank, address, nonce, now)?;
         self.end_notices.mark_joined(role, rank);
         let incarnation = joined.incarnation;
@@ -193,7 +197,11 @@ impl RunState {
     pub(super) fn begin_if_all_joined(&mut self, now: Instant) {
         if self.phase == RunPhase::Gathering && self.members.missing().is_empty() {
             self.phase = RunPhase::Running;
-            tracing::info!("all members joined after {:.1} s", now.duration_since(self.started).as_secs_f64());
+            let absent: Vec<String> =
+                self.members.absent_trainers().into_iter().map(|rank| members::name((Role::Trainer, rank))).collect();
+            let but = if absent.is_empty() { String::new() } else { format!(" but {}", absent.join(", ")) };
+            let waited = now.duration_since(self.started).as_secs_f64();
+            tracing::info!("all members{but} joined after {waited:.1} s");
         }
     }
 
@@ -256,6 +264,7 @@ impl RunState {
         self.cuts = self.settings.cuts();
         self.phase = RunPhase::Gathering;
         self.started = now;
+        self.lacks_only_dispensable = None;
         self.last_logged = (now, Vec::new());
         self.end_if_drained();
     }

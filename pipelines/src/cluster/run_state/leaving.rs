@@ -80,14 +80,26 @@ impl RunState {
         Ok(())
     }
 
-    /// Begins the attempt if it waits only for trainers that the run can do without, and nothing was heard of them for
-    /// `placement.lease_seconds`: they are late, or had left before this process of the coordinator was started, which it cannot know.
+    /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of them.
+    /// They are late, or had left before this process of the coordinator was started, which it cannot know. A run that goes on from a
+    /// checkpoint waits for `placement.lease_seconds`; another one, which may have just been started, for `placement.timeout_seconds`.
     pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
-        let silence = self.settings.lease_timeout;
+        let lacks_others = !self.members.lacks_only_dispensable();
+        let since = *self.lacks_only_dispensable.get_or_insert(now);
+        if lacks_others {
+            self.lacks_only_dispensable = None;
+            return;
+        }
+        let (silence, field) = match self.origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some()) {
+            true => (self.settings.lease_timeout, "lease_seconds"),
+            false => (self.settings.timeout, "timeout_seconds"),
+        };
+        if now.duration_since(since) <= silence {
+            return;
+        }
         for (role, rank) in self.members.do_without_silent(silence, now) {
             tracing::warn!(
-                "nothing was heard of {role} {rank} for {silence:?} (placement.lease_seconds): the run begins without it, and it may join \
-                 later"
+                "nothing was heard of {role} {rank} for {silence:?} (placement.{field}): the run goes on without it, and it may join later"
             );
             self.end_notices.mark_gone(role, rank);
         }

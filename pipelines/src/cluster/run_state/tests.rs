@@ -242,10 +242,9 @@ fn a_coordinator_that_stood_still_takes_nobody_for_silent() {
     }
     let now = begun + Duration::from_secs_f64(lease * 3.0);
     run.tick(now);
-    let status = run.status();
-    assert_eq!((status.silent, status.phase), (Vec::new(), RunPhase::Gathering), "trainer 1 may come");
+    assert_eq!(run.status().silent, [""; 0]);
     pass(&mut run, now, lease + 1.0, |_, _| {});
-    assert_eq!(run.status().silent, ["ps 0", "trainer 0", "reader 0"]);
+    assert_eq!(run.status().silent, ["ps 0", "trainer 0", "trainer 1", "reader 0"]);
 }
 
 /// A bug: a run whose other trainers did all the work failed after `placement.timeout_seconds`.

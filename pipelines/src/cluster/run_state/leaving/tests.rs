@@ -8,7 +8,6 @@ use forebay_job::{Job, StalenessRule};
 
 use super::super::super::cuts::{CutReport, LeadCutRequest, LeadReply, LeadStep};
 use super::super::super::leases::{DoneWindows, LeaseReply};
-use super::super::super::members;
 use super::super::super::messages::{
     CompletedWindows, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, PlanReply, job_digest,
 };
@@ -290,32 +289,52 @@ fn a_trainer_that_is_told_to_end_before_the_run_begins_leaves_too() {
     assert!(run.state.status().trainers[1].is_none());
 }
 
-/// A bug: a coordinator that was started again waited for a trainer that had left, until `placement.timeout_seconds`.
+/// A bug: a coordinator that was started again waited for a trainer that had left, until `placement.timeout_seconds`, and the run failed.
 #[test]
 fn an_attempt_begins_without_trainers_that_nothing_is_heard_of() {
-    for checkpoints in [false, true] {
-        let mut run = Run::new(1, checkpoints, false);
-        let ps = run.join(Role::Ps, 0);
-        let reader = run.join(Role::Reader, 0);
-        // It loads.
+    for (goes_on, wait) in [(true, 30), (false, 600)] {
+        let mut run = Run::new(1, true, false);
+        let checkpoint = goes_on.then(|| OriginCheckpoint::own(3));
+        run.state.set_origin(7, Origin { checkpoint, ..Origin::default() });
+        let (ps, reader) = (run.join(Role::Ps, 0), run.join(Role::Reader, 0));
+        // Trainer 1 loads, and nothing is heard of trainer 2.
         let second = run.process(Role::Trainer, 1);
         run.plan(&second);
-        run.pass(60, &[ps, reader]);
-        assert_eq!(run.state.status().phase, RunPhase::Gathering, "the first trainer is needed");
+        run.pass(wait - 5, &[ps, reader]);
         let first = run.join(Role::Trainer, 0);
+        run.pass(wait - 5, &[ps, reader, first]);
+        assert_eq!(run.state.status().phase, RunPhase::Gathering, "the time counts since the others are there");
         run.state.alive(&second, run.now).unwrap();
-        run.pass(25, &[ps, reader, first]);
-        assert_eq!(run.state.status().phase, RunPhase::Gathering, "trainer 1 runs");
+        run.pass(wait - 5, &[ps, reader, first]);
+        assert_eq!(run.state.status().phase, RunPhase::Gathering, "trainer 1 loads");
         run.pass(10, &[ps, reader, first]);
         assert_eq!(run.state.status().phase, RunPhase::Running);
-        assert!(run.state.silent().is_empty(), "{:?}", run.state.silent());
+        assert_eq!(run.state.silent(), ["trainer 1", "trainer 2"], "launch kills a process that hangs");
         let second = run.join_as(second);
         assert_eq!(run.state.status().trainers.iter().flatten().count(), 2);
-        run.pass(40, &[ps, reader, first]);
-        assert_eq!(run.state.silent(), [members::name((Role::Trainer, second.rank))], "it has joined, so it is missed");
+        run.pass(5, &[ps, reader, first, second]);
+        assert_eq!(run.state.silent(), ["trainer 2"]);
     }
     let mut run = Run::new(1, false, true);
     let members = [(Role::Ps, 0), (Role::Reader, 0), (Role::Trainer, 0)].map(|(role, rank)| run.join(role, rank));
-    run.pass(60, &members);
+    run.pass(590, &members);
     assert_eq!(run.state.status().phase, RunPhase::Gathering, "each step needs all trainers");
+    run.pass(20, &members);
+    let RunPhase::Failed(failure) = run.state.status().phase else { panic!("it waits for ever") };
+    assert!(failure.message.starts_with("trainer 1, trainer 2 did not join within 600 s"), "{}", failure.message);
+}
+
+/// A bug: it took part in the last cut, which waited for it in vain.
+#[test]
+fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
+    let mut run = Run::new(1, true, false);
+    let ([first, second, _], _) = run.begin();
+    run.leave(second, Vec::new());
+    let again = run.process(Role::Trainer, 1);
+    assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
+    run.state.drain(first, run.now).unwrap();
+    let ProcessRequest { role, rank, job, nonce } = again.clone();
+    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce };
+    assert!(matches!(run.state.join(join, run.now).unwrap(), JoinReply::AttemptIsOver));
+    assert!(matches!(run.plan(&again), PlanReply::Wait));
 }
