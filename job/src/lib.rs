@@ -3,6 +3,7 @@
 //! The doc comments of the fields are the text of `docs/job.md` and of `template.toml`, which `make docs` writes. The first
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
+mod adapted;
 mod checkpoint;
 mod columns;
 mod cores;
