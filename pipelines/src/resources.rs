@@ -17,7 +17,7 @@ use crate::checkpoint::{
     read_metrics,
 };
 use crate::cluster::departure::Departure;
-use crate::cluster::{ClusterSession, CutLeader};
+use crate::cluster::{ClusterSession, CutLeader, RunPhase};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
@@ -268,10 +268,17 @@ impl Resources {
         RunReport { all_trainers: self.all_trainers(&progress, &run), trained_before: self.trained_before, ..run }
     }
 
-    /// What all trainers have trained on. One trainer counts its own steps; those of the others are known by their meters alone.
+    /// What all trainers have trained on. One trainer counts its own steps. While a run goes on, those of the others are known by their meters
+    /// alone, which count a batch twice that is computed again after the loss of a reader. In the end the coordinator knows.
     fn all_trainers(&self, progress: &Snapshot, run: &RunReport) -> AllTrainers {
         if self.job.placement.trainers <= 1 {
             return AllTrainers { rows: progress.rows, steps: progress.steps };
+        }
+        if let Some(status) = self.session.as_ref().map(ClusterSession::status)
+            && matches!(status.phase, RunPhase::Finished | RunPhase::Over)
+        {
+            let TrainingSummary { rows, steps, .. } = TrainingSummary::of_run(&self.job, &status, self.steps_before);
+            return AllTrainers { rows, steps };
         }
         let (AllTrainers { rows, steps }, (rows_since, batches)) = (self.trained_before, run.trained());
         AllTrainers { rows: rows + rows_since, steps: steps + batches / self.job.in_step() as u64 }

@@ -257,6 +257,9 @@ impl MeterSender {
                     if !reply.more_to_come {
                         return;
                     }
+                } else if matches!(member.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
+                    // The coordinator has ended.
+                    return;
                 }
                 tokio::time::sleep(RETRY).await;
             }
