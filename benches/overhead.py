@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What the report, the trace and the page with three viewers cost: CPU seconds of the same run with and without them, in turns.
+"""What the meters, the report, the trace and the page with three viewers cost: CPU seconds of the same run with and without them, in turns.
 
-usage: overhead.py ROWS [--rounds 5] [-- --set KEY=VALUE ...]      ROWS: a folder of `forebay data synth`
+usage: overhead.py ROWS [--unmetered PROGRAM] [--rounds 5] [-- --set KEY=VALUE ...]      ROWS: a folder of `forebay data synth`
 
 A round runs each kind once, in an order that changes from round to round. `FOREBAY` names another program. Prints the median of each
-kind, and the median over the rounds of its difference to the plain run of the same round, in percent, with the smallest and the largest.
+kind, and the median over the rounds of its difference to the first kind in the same round, in percent, with the smallest and the largest.
+The first kind is the plain run, or with `--unmetered` that of a program without meters (docs/performance.md says how to compile it).
 """
 
 import argparse, os, random, shutil, statistics, subprocess, sys, tempfile, threading, time, urllib.request
 
 PAGE = "127.0.0.1:9617"
-KINDS = ["plain", "report", "page", "plain again"]
+KINDS = ["plain", "report", "page"]
 
 
 def view(stop):
@@ -24,9 +25,10 @@ def view(stop):
             return
 
 
-def run(kind, rows, more):
+def run(kind, rows, unmetered, more):
     """CPU seconds of one run, user and system."""
-    program = os.environ.get("FOREBAY", "target/release/forebay")
+    metered = os.environ.get("FOREBAY", "target/release/forebay")
+    program = unmetered if kind.startswith("unmetered") else metered
     folder = tempfile.mkdtemp()
     command = [program, "-q", "train", "--set", f"data.train={rows}", *more]
     if kind in ("report", "page"):
@@ -51,25 +53,28 @@ def run(kind, rows, more):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows")
+    parser.add_argument("--unmetered")
     parser.add_argument("--rounds", type=int, default=5)
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     own, more = sys.argv[1:split], sys.argv[split + 1 :]
     args = parser.parse_args(own)
-    run("plain", args.rows, more)  # Files are in the page cache then.
+    kinds = ["unmetered"] * bool(args.unmetered) + KINDS
+    kinds += [f"{kinds[0]} again"]
+    run("plain", args.rows, None, more)  # Files are in the page cache then.
     all_rounds = []
     for number in range(args.rounds):
-        kinds = KINDS[:]
-        random.Random(number).shuffle(kinds)
+        order = kinds[:]
+        random.Random(number).shuffle(order)
         begin, cpu = time.time(), {}
-        for kind in kinds:
-            cpu[kind] = run(kind, args.rows, more)
+        for kind in order:
+            cpu[kind] = run(kind, args.rows, args.unmetered, more)
         all_rounds.append(cpu)
-        seconds = " ".join(f"{kind} {cpu[kind]:.2f}" for kind in KINDS)
+        seconds = " ".join(f"{kind} {cpu[kind]:.2f}" for kind in kinds)
         print(f"round {number + 1}: {seconds} ({time.time() - begin:.0f} s)", flush=True)
-    for kind in KINDS:
-        differences = sorted(100 * (cpu[kind] / cpu["plain"] - 1) for cpu in all_rounds)
+    for kind in kinds:
+        differences = sorted(100 * (cpu[kind] / cpu[kinds[0]] - 1) for cpu in all_rounds)
         median = statistics.median(cpu[kind] for cpu in all_rounds)
-        print(f"{kind:12} {median:7.2f} CPU s, {statistics.median(differences):+.1f}% ({differences[0]:+.1f} to {differences[-1]:+.1f})")
+        print(f"{kind:15} {median:7.2f} CPU s, {statistics.median(differences):+.1f}% ({differences[0]:+.1f} to {differences[-1]:+.1f})")
 
 
 main()

@@ -22,7 +22,7 @@ pub(crate) const DRAINED: u8 = 5;
 /// kept. `launch` does not train again.
 pub(crate) const ONLY_SAVED: u8 = 6;
 /// Of a process that `launch` or `deploy/slurm` starts again after a fault: the training has ended, but a disk or a store did not take its
-/// model, or the last checkpoint of a drained run, whose model is saved instead. Training again would not help.
+/// model, or the last checkpoint of a drained run, whose model is saved instead, if the job saves one. Training again would not help.
 pub(crate) const UNSAVED: u8 = 7;
 /// Stopped at once by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: u8 = 130;
@@ -71,7 +71,7 @@ pub(crate) const HELP: &str = "Exit codes:
   2    fault of the job, its data or the command line
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
-  5    drained by Ctrl-C or SIGTERM before all rows were trained on
+  5    drained by Ctrl-C or SIGTERM before all rows were trained on; of one trainer also: it has left the run, which goes on
   6    the model is saved, but its evaluation or the report failed (`forebay eval` evaluates it), or it is not that of the best evaluation
   130  stopped at once by a second Ctrl-C or SIGTERM";
 

@@ -36,6 +36,10 @@ const TRAINING_STOPS: &str = "trains on what was read, then saves the model";
 /// What a run with checkpoints says instead.
 const CHECKPOINT_STOPS: &str = "the run ends with a checkpoint of what it has trained on, for --resume";
 
+/// What a trainer says that its run can do without.
+const LEAVES: &str =
+    "this trainer trains on what it has taken and leaves; the run goes on, unless it is told to end, too";
+
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<Signals>);
@@ -56,6 +60,8 @@ struct Signals {
     begun: AtomicBool,
     /// The run has checkpoints, and ends with one.
     ends_with_checkpoint: AtomicBool,
+    /// The run goes on without this process.
+    leaves: AtomicBool,
     /// No signal after the first one counts.
     only_drains: AtomicBool,
     at_once: AtomicBool,
@@ -119,7 +125,11 @@ impl Stop {
                     true => "",
                     false => " (a second Ctrl-C or signal stops at once)",
                 };
-                let first = if signals.ends_with_checkpoint.load(Ordering::SeqCst) { CHECKPOINT_STOPS } else { first };
+                let first = match signals.ends_with_checkpoint.load(Ordering::SeqCst) {
+                    _ if signals.leaves.load(Ordering::SeqCst) => LEAVES,
+                    true => CHECKPOINT_STOPS,
+                    false => first,
+                };
                 say(format, &format!("stopping: {first}{second}"));
             }
             Asks::ToDrain => {
@@ -150,6 +160,11 @@ impl Stop {
     /// Whether the run of a job ends with a checkpoint, which the first signal says.
     pub(crate) fn ends_with_checkpoint(&self, yes: bool) {
         self.0.ends_with_checkpoint.store(yes, Ordering::SeqCst);
+    }
+
+    /// The run goes on without this process, which the first signal says.
+    pub(crate) fn leaves(&self) {
+        self.0.leaves.store(true, Ordering::SeqCst);
     }
 
     /// After this call a second signal does not stop the program at once. `launch` needs this of its children: when it is asked to drain,

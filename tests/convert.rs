@@ -314,13 +314,18 @@ fn nothing_that_comes_late_is_lost_without_a_word() {
     common::exits(0, convert(&csv, &out, &["--text", "zip"]), &[]);
     assert_eq!(read_rows(&out)["zip"].as_string::<i32>().value(10_100), "0123");
 
-    let first: String = (0..10_100).map(|i| format!("{{\"click\": {}, \"n\": {i}}}\n", i % 2)).collect();
-    fs::write(&json, format!("{first}{{\"click\": 1, \"n\": 1, \"late\": \"x\"}}\n")).unwrap();
+    // The key `lane` is near: a bug was that `--text late` was refused for it.
+    let first: String = (0..10_100).map(|i| format!("{{\"click\": {}, \"lane\": {i}}}\n", i % 2)).collect();
+    fs::write(&json, format!("{first}{{\"click\": 1, \"lane\": 1, \"late\": \"x\"}}\n")).unwrap();
     common::exits(2, convert(&json, &dir.path().join("no"), &[]), &["rows.jsonl", "`late`", "--text late"]);
     let (code, said) = convert(&json, &dir.path().join("skipped"), &["--on-bad-row", "skip"]);
     assert!(code == Some(0) && said.contains("left out 1 row: a key that the first lines lack"), "{said}");
     let out = dir.path().join("late");
-    common::exits(0, convert(&json, &out, &["--text", "late"]), &[]);
+    common::exits(
+        0,
+        convert(&json, &out, &["--text", "late"]),
+        &["`late`, which is not in the first 10,000 rows, did you mean `lane`"],
+    );
     let rows = read_rows(&out);
     assert_eq!((rows["late"].null_count(), rows["late"].as_string::<i32>().value(10_100)), (10_100, "x"));
 }

@@ -36,6 +36,8 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         let output = common::forebay(&["train", "--report", &at("report"), "--set", "data.shuffle_rows=0"])
             .args(["--set", &format!("data.train=[{rows:?}]"), "--set", &format!("data.eval=[{rows:?}]")])
             .args(["--set", "train.batch_rows=256", "--set", "evaluation.every={ rows = 20000 }"])
+            // No evaluation but the first is an improvement.
+            .args(["--set", "evaluation.min_delta=0.5", "--set", "evaluation.reduce_lr_on_plateau={}"])
             .output()
             .unwrap();
         let text = common::exits(0, common::code_and_output(&output), &[]);
@@ -82,6 +84,12 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     }
     assert!(page.contains("&lt;/script&gt;&lt;b&gt;rows"), "the title lacks the rows");
     assert!(page.contains(&format!("{best} (best auc)")), "the evaluations are not on the page");
+    assert_eq!(points[1]["reduced_lr"], true, "{points:?}");
+    for (number, point) in (1..).zip(points) {
+        let is_best = if number == best { " (best auc)" } else { "" };
+        let says = page.contains(&format!("{number}{is_best}, learning rates reduced"));
+        assert_eq!(says, point["reduced_lr"] == true, "evaluation {number}: {points:?}");
+    }
     // Rows and bytes per second, logloss, AUC and calibration, six stages, five links.
     assert_eq!(page.matches("<canvas").count(), 5 + 6 + 5, "{page}");
     assert!(page.contains("60,000") && page.contains(&format!("AUC {auc:.5}")));

@@ -6,6 +6,15 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+/// Whether meters count. A program that is compiled with `--cfg forebay_unmetered` counts and records nothing and reads no clock for it: what
+/// it takes less is what the meters cost (`benches/overhead.py`).
+pub(crate) const METERED: bool = cfg!(not(forebay_unmetered));
+
+/// The time, for a meter. `None` if meters do not count.
+pub(crate) fn now() -> Option<Instant> {
+    METERED.then(Instant::now)
+}
+
 /// What a stage is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
@@ -56,6 +65,9 @@ impl Clock {
     }
 
     pub(crate) fn enter(&self, doing: Activity) {
+        if !METERED {
+            return;
+        }
         let word = self.since.load(Relaxed);
         self.since.store(word | CHANGING, SeqCst);
         // After this store, so that no reader has counted a later moment for the activity that ends: its time would fall.

@@ -65,8 +65,8 @@ pub enum FaultKind {
     RolledBack,
     /// The run of several processes has ended, and its model is saved: this process has nothing to do.
     RunOver,
-    /// The training has ended, but its model could not be saved where it should be; or it was asked to end, and its model is saved because
-    /// its last checkpoint could not be written. To train again would not help.
+    /// The training has ended, but its model could not be saved where it should be; or it was asked to end, and its last checkpoint could
+    /// not be written: its model is saved instead, if the job saves one then. To train again would not help.
     Unsaved,
     /// None of these.
     #[default]

@@ -7,13 +7,14 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::dev::SendError;
 use actix::{Message, Recipient};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::clock::{METERED, now};
 use crate::switch::Close;
 
 /// The bound of a link: in items, and optionally in bytes.
@@ -123,12 +124,23 @@ impl Budget {
 /// Counts of one link.
 #[derive(Default)]
 pub(crate) struct LinkMeter {
-    pub(crate) items: AtomicU64,
-    pub(crate) rows: AtomicU64,
-    pub(crate) bytes: AtomicU64,
+    items: AtomicU64,
+    rows: AtomicU64,
+    bytes: AtomicU64,
     high_water: AtomicU64,
     blocked: AtomicU64,
     blocked_ns: AtomicU64,
+}
+
+impl LinkMeter {
+    /// Counts a batch that was sent; a call has no rows.
+    pub(crate) fn sent(&self, rows: usize, bytes: usize) {
+        if METERED {
+            self.items.fetch_add(1, Relaxed);
+            self.rows.fetch_add(rows as u64, Relaxed);
+            self.bytes.fetch_add(bytes as u64, Relaxed);
+        }
+    }
 }
 
 /// Counts of one link.
@@ -205,7 +217,7 @@ impl Room {
         if let Some(permit) = self.try_reserve(bytes) {
             return Ok(permit);
         }
-        let since = Instant::now();
+        let since = now();
         let items = Arc::clone(&self.items).acquire_owned().await.map_err(|_| Closed)?;
         let bytes = match &self.bytes {
             Some(budget) => {
@@ -213,8 +225,10 @@ impl Room {
             }
             None => None,
         };
-        self.meter.blocked.fetch_add(1, Relaxed);
-        self.meter.blocked_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
+        if let Some(since) = since {
+            self.meter.blocked.fetch_add(1, Relaxed);
+            self.meter.blocked_ns.fetch_add(since.elapsed().as_nanos() as u64, Relaxed);
+        }
         Ok(Permit { _items: items, _bytes: bytes })
     }
 
@@ -262,7 +276,9 @@ impl<M: Send + 'static> Link<M> {
 
     /// Sends `message` with its permit. Never waits.
     pub(crate) fn send(&self, permit: Permit, message: M) -> Result<(), Closed> {
-        self.room.meter.high_water.fetch_max(self.room.depth(), Relaxed);
+        if METERED {
+            self.room.meter.high_water.fetch_max(self.room.depth(), Relaxed);
+        }
         self.put(Envelope { message, permit: Some(permit) })
     }
 

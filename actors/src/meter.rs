@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::batch::{Batch, BatchName, Lineage};
-use crate::clock::{Activity, Clock};
+use crate::clock::{Activity, Clock, METERED, now};
 use crate::lock::lock;
 use crate::stage_report::{ProcessWait, Reading, WaitKind, WaitReport};
 use crate::timeline::{Recorder, Watched};
@@ -129,11 +129,15 @@ impl StageMeter {
 
     /// Counts a batch that the replica takes. Call [`Work::done`] at the end of the work on it.
     pub(crate) fn takes(&self, batch: &impl Batch) -> Work<'_> {
-        let (lineage, rows) = (batch.lineage().clone(), batch.rows());
-        self.took(rows, batch.bytes());
         self.recorder.takes(batch);
-        let name = batch.name();
-        Work { recorder: &self.recorder, began: Instant::now(), lineage, rows, name }
+        self.works(batch, now())
+    }
+
+    /// Counts a batch that a source has waited for since `began`, as [`takes`](Self::takes) does for a stage.
+    pub(crate) fn works(&self, batch: &impl Batch, began: Option<Instant>) -> Work<'_> {
+        self.took(batch.rows(), batch.bytes());
+        let slice = began.map(|began| (began, batch.lineage().clone(), batch.rows(), batch.name()));
+        Work { recorder: &self.recorder, slice }
     }
 
     /// Records what the replica does when.
@@ -154,15 +158,19 @@ impl StageMeter {
     }
 
     pub(crate) fn took(&self, rows: usize, bytes: usize) {
-        self.items_in.fetch_add(1, Relaxed);
-        self.rows_in.fetch_add(rows as u64, Relaxed);
-        self.bytes_in.fetch_add(bytes as u64, Relaxed);
+        if METERED {
+            self.items_in.fetch_add(1, Relaxed);
+            self.rows_in.fetch_add(rows as u64, Relaxed);
+            self.bytes_in.fetch_add(bytes as u64, Relaxed);
+        }
     }
 
     pub(crate) fn sent(&self, rows: usize, bytes: usize) {
-        self.items_out.fetch_add(1, Relaxed);
-        self.rows_out.fetch_add(rows as u64, Relaxed);
-        self.bytes_out.fetch_add(bytes as u64, Relaxed);
+        if METERED {
+            self.items_out.fetch_add(1, Relaxed);
+            self.rows_out.fetch_add(rows as u64, Relaxed);
+            self.bytes_out.fetch_add(bytes as u64, Relaxed);
+        }
     }
 
     /// Counts bytes that a source fetched from its store.
@@ -234,15 +242,15 @@ impl StageMeter {
 /// The work of a replica on one batch.
 pub(crate) struct Work<'a> {
     recorder: &'a Recorder,
-    began: Instant,
-    lineage: Lineage,
-    rows: usize,
-    name: Option<BatchName>,
+    /// When it began, and on what. `None` if meters do not count.
+    slice: Option<(Instant, Lineage, usize, Option<BatchName>)>,
 }
 
 impl Work<'_> {
     pub(crate) fn done(self) {
-        self.recorder.worked(self.began, self.lineage, self.rows, self.name);
+        if let Some((began, lineage, rows, name)) = self.slice {
+            self.recorder.worked(began, lineage, rows, name);
+        }
     }
 }
 
@@ -254,12 +262,14 @@ struct Wait<'a> {
 }
 
 impl<'a> Wait<'a> {
-    fn begin(meter: &'a StageMeter, kind: WaitKind, what: &str) -> Self {
+    /// `None` if meters do not count.
+    fn begin(meter: &'a StageMeter, kind: WaitKind, what: &str) -> Option<Self> {
+        let since = now()?;
         let before = meter.doing();
         let ended = meter.clock.ended(kind.activity());
-        meter.notes().current = Some((what.to_owned(), kind, ended, Instant::now()));
+        meter.notes().current = Some((what.to_owned(), kind, ended, since));
         meter.enter(kind.activity());
-        Self { meter, kind, before }
+        Some(Self { meter, kind, before })
     }
 }
 

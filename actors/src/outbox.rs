@@ -3,12 +3,11 @@
 //! [`Outbox::send`] waits while the link below is full and, in an ordered replica, until it is the replica's turn. The
 //! wait counts as blocked.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crate::batch::{BarrierNumber, Batch};
-use crate::clock::Activity;
+use crate::clock::{Activity, now};
 use crate::fault::{Fault, FaultKind};
 use crate::link::{Closed, Link};
 use crate::lock::lock;
@@ -105,10 +104,7 @@ impl<T: Batch> Downstream<T> {
         if let Some(name) = made {
             self.meter.recorder().made(name);
         }
-        let link = &self.link.room.meter;
-        link.items.fetch_add(1, Relaxed);
-        link.rows.fetch_add(rows as u64, Relaxed);
-        link.bytes.fetch_add(bytes as u64, Relaxed);
+        self.link.room.meter.sent(rows, bytes);
         Ok(())
     }
 
@@ -128,9 +124,11 @@ impl<T: Batch> Downstream<T> {
 struct Blocked<'a>(&'a StageMeter, Instant);
 
 impl<'a> Blocked<'a> {
-    fn since_now(meter: &'a StageMeter) -> Self {
+    /// `None` if meters do not count.
+    fn since_now(meter: &'a StageMeter) -> Option<Self> {
+        let since = now()?;
         meter.enter(Activity::Blocked);
-        Self(meter, Instant::now())
+        Some(Self(meter, since))
     }
 }
 

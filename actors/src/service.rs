@@ -6,12 +6,11 @@
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
+use crate::clock::now;
 use crate::context::StageCx;
 use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
@@ -91,7 +90,7 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         self.link.send(permit, Ask::Call { call, reply }).map_err(|_| self.ended())?;
-        self.link.room.meter.items.fetch_add(1, Relaxed);
+        self.link.room.meter.sent(0, 0);
         Ok(PendingReply { answer, cx: self.cx.clone() })
     }
 
@@ -137,7 +136,7 @@ pub(crate) async fn serve<S: Service>(
     error_context.set(Phase::Batch, None);
     while let Ask::Call { call, reply } = inbox.next().await {
         cx.meter().took(0, 0);
-        let (began, (name, items)) = (Instant::now(), S::name_of(&call));
+        let (began, (name, items)) = (now(), S::name_of(&call));
         // The shell would catch a panic too, but drop `reply` before the switch knows the reason. So it is caught here.
         let answer = AssertUnwindSafe(async { service.call(call).await }).catch_unwind().await;
         let (answer, died) = match answer {
@@ -149,7 +148,9 @@ pub(crate) async fn serve<S: Service>(
             }
         };
         cx.meter().sent(0, 0);
-        cx.meter().recorder().called(began, name, items);
+        if let Some(began) = began {
+            cx.meter().recorder().called(began, name, items);
+        }
         service.rows_held().inspect(|&rows| cx.meter().holds(rows));
         // The caller may have dropped its future.
         let _ = reply.send(answer);

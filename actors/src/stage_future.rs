@@ -3,10 +3,10 @@
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::barrier::Barriers;
 use crate::batch::Batch;
+use crate::clock::now;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::outbox::{Item, Outbox};
@@ -24,7 +24,7 @@ pub(crate) async fn source<S: Source>(
     cx.meter().describe(source.describe());
     error_context.set(Phase::Batch, None);
     let mut stopped = pin!(cx.stopped());
-    let mut began = Instant::now();
+    let mut began = now();
     loop {
         // A drain drops the future of `next`, which is cancel safe.
         let batch = tokio::select! {
@@ -33,14 +33,12 @@ pub(crate) async fn source<S: Source>(
             batch = source.next(&cx) => batch?,
         };
         let Some(batch) = batch else { break };
-        let rows = batch.rows();
         error_context.set(Phase::Batch, Some(batch.lineage()));
-        cx.ledger().read(rows as u64);
-        cx.meter().took(rows, batch.bytes());
-        let (lineage, name) = (batch.lineage().clone(), batch.name());
+        cx.ledger().read(batch.rows() as u64);
+        let work = cx.meter().works(&batch, began);
         out.send(batch).await?;
-        cx.meter().recorder().worked(began, lineage, rows, name);
-        began = Instant::now();
+        work.done();
+        began = now();
         // A source that never waits must not starve the other actors on its arbiter.
         tokio::task::yield_now().await;
     }

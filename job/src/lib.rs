@@ -3,6 +3,7 @@
 //! The doc comments of the fields are the text of `docs/job.md` and of `template.toml`, which `make docs` writes. The first
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
+mod adapted;
 mod checkpoint;
 mod columns;
 mod cores;
@@ -301,6 +302,12 @@ impl Job {
     /// How many trainers push in one round, if several take each step together.
     pub fn round(&self) -> Option<u32> {
         (self.in_step() > 1).then_some(self.in_step() as u32)
+    }
+
+    /// Whether the run goes on without trainers that are told to end, all but the first, which saves the model. Not with `train.sync`: every
+    /// step needs all trainers.
+    pub fn trainers_may_leave(&self) -> bool {
+        self.placement.trainers > 1 && self.in_step() == 1
     }
 
     /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Files whose names tell no

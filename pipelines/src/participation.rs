@@ -9,6 +9,7 @@ use forebay_connectors::WindowMark;
 use crate::checkpoint::{CutPoint, SharedCut};
 use crate::dense::DenseStore;
 use crate::rounds_end::RoundsEnd;
+use crate::trainer_count::TrainerCount;
 
 /// How the stages of one process take part in training.
 #[derive(Clone, Default)]
@@ -44,7 +45,7 @@ pub(crate) struct Membership {
     /// Says when the rest of a round may never come. `None`: there are no rounds.
     pub(crate) rounds_end: Option<RoundsEnd>,
     /// Steps taken before this trainer started, and by how much each of its own steps raises that number.
-    pub(crate) steps: (u64, u64),
+    pub(crate) steps: (u64, TrainerCount),
 }
 
 /// Records which batches of a trainer are done.
@@ -170,11 +171,11 @@ impl Participation {
     }
 
     /// Steps taken before this trainer started, and by how much each of its own steps raises that number.
-    pub(crate) fn steps(&self) -> (u64, u64) {
+    pub(crate) fn steps(&self) -> (u64, TrainerCount) {
         match (&self.membership, &self.cut_point) {
-            (Some(membership), _) => membership.steps,
-            (None, Some(cut_point)) => (cut_point.steps_before(), 1),
-            (None, None) => (self.steps_before, 1),
+            (Some(membership), _) => membership.steps.clone(),
+            (None, Some(cut_point)) => (cut_point.steps_before(), TrainerCount::default()),
+            (None, None) => (self.steps_before, TrainerCount::default()),
         }
     }
 }

@@ -16,7 +16,8 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
     read_metrics,
 };
-use crate::cluster::{ClusterSession, CutLeader};
+use crate::cluster::departure::Departure;
+use crate::cluster::{ClusterSession, CutLeader, RunPhase};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
@@ -73,6 +74,8 @@ pub(crate) struct Resources {
     pub(crate) session: Option<ClusterSession>,
     /// Whether the places of all that the run writes were checked, before a model or a checkpoint was loaded.
     pub(crate) outputs_are_checked: bool,
+    /// Set if it may leave while the run goes on.
+    pub(crate) departure: Option<Departure>,
 }
 
 impl Resources {
@@ -121,6 +124,7 @@ impl Resources {
             checkpoints: None,
             session: None,
             outputs_are_checked: false,
+            departure: None,
         })
     }
 
@@ -191,7 +195,7 @@ impl Resources {
             types.tell_lists(&mut self.job.columns);
         }
         self.types_before = row_types;
-        let (trainers, progress) = (self.job.placement.trainers, self.progress.clone());
+        let (trainers, progress) = (several.then(|| self.participation.steps().1), self.progress.clone());
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
@@ -264,10 +268,17 @@ impl Resources {
         RunReport { all_trainers: self.all_trainers(&progress, &run), trained_before: self.trained_before, ..run }
     }
 
-    /// What all trainers have trained on. One trainer counts its own steps; those of the others are known by their meters alone.
+    /// What all trainers have trained on. One trainer counts its own steps. While a run goes on, those of the others are known by their meters
+    /// alone, which count a batch twice that is computed again after the loss of a reader. In the end the coordinator knows.
     fn all_trainers(&self, progress: &Snapshot, run: &RunReport) -> AllTrainers {
         if self.job.placement.trainers <= 1 {
             return AllTrainers { rows: progress.rows, steps: progress.steps };
+        }
+        if let Some(status) = self.session.as_ref().map(ClusterSession::status)
+            && matches!(status.phase, RunPhase::Finished | RunPhase::Over)
+        {
+            let TrainingSummary { rows, steps, .. } = TrainingSummary::of_run(&self.job, &status, self.steps_before);
+            return AllTrainers { rows, steps };
         }
         let (AllTrainers { rows, steps }, (rows_since, batches)) = (self.trained_before, run.trained());
         AllTrainers { rows: rows + rows_since, steps: steps + batches / self.job.in_step() as u64 }

@@ -13,6 +13,7 @@ use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus, job_digest};
 use crate::dense_memory::DenseMemory;
 use crate::drained::DrainedTraining;
+use crate::early_leave::EarlyLeave;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
@@ -330,6 +331,9 @@ impl RunningTraining {
     /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run without stops its source (in a cluster, the sources of all
     /// readers) and still trains on the rows that were read. So does a run whose last checkpoint cannot be written, if the job saves the
     /// model of a drained run: see [`Trained::unwritten_checkpoint`].
+    ///
+    /// One of several trainers, but not the first and not with `train.sync`, leaves instead, and the run goes on. It trains on what it has
+    /// taken, and ends with a fault of the kind [`FaultKind::Drained`](forebay_actors::FaultKind::Drained), too.
     pub fn drain(&self) {
         if let Some(evaluations) = &self.resources.evaluations {
             evaluations.ends();
@@ -337,11 +341,12 @@ impl RunningTraining {
         if let Some(checkpointer) = &self.checkpointer {
             checkpointer.end_run().end_run_with_checkpoint();
         }
-        match &self.resources.session {
+        match (&self.resources.session, &self.resources.departure) {
+            (Some(session), Some(departure)) => session.leave_or_drain(departure.clone()),
             // The coordinator remembers the drain, even if this process dies first.
-            Some(session) => session.drain(),
-            None if self.checkpointer.is_none() => self.running.drain(),
-            None => {}
+            (Some(session), None) => session.drain(),
+            (None, _) if self.checkpointer.is_none() => self.running.drain(),
+            (None, _) => {}
         }
     }
 
@@ -368,7 +373,7 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained } = self;
+        let Self { running, mut resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained } = self;
         let control = running.control();
         let outcome = running.wait();
         drop(tuning);
@@ -380,6 +385,12 @@ impl RunningTraining {
         let has_failed = matches!(&outcome.result, Err(fault) if fault.kind != FaultKind::Drained);
         if let (Some(NewestCheckpoint { number, .. }), true) = (newest, has_failed || unwritten.is_some()) {
             tracing::info!("checkpoint {number} has what was trained on up to it");
+        }
+        if outcome.result.is_ok()
+            && let Some(early) = EarlyLeave::of(&mut resources)
+        {
+            // Until it has left, it stops for cuts like the others.
+            return Err(early.leave(resources, outcome, &control, meters));
         }
         let dense = outcome.results.take("train");
         let optimizer = outcome.results.take("train").map(|OptimizerState(state)| state);
@@ -489,7 +500,7 @@ fn rows_done_of_all(now: &Snapshot, ledger: &LedgerReport, samples: bool) -> Opt
 
 /// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline. A run that
 /// was drained to a checkpoint has not failed.
-fn stopped(fault: &Fault, report: &Report) -> Verdict {
+pub(crate) fn stopped(fault: &Fault, report: &Report) -> Verdict {
     match &report.verdict {
         _ if fault.kind == FaultKind::Drained => Verdict::Drained,
         Verdict::Finished | Verdict::Drained => Verdict::failed(fault),

@@ -41,6 +41,7 @@ use crate::stages::{
     Upload,
 };
 use crate::trained_types::{TrainedTypes, job_as_trained};
+use crate::trainer_count::TrainerCount;
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
 /// `train` is `upload -1→ train -1→ download`.
@@ -374,7 +375,7 @@ pub struct Compute {
     /// Receives an update after every step.
     pub progress: Progress,
     /// Steps taken before this run started, and by how much each step of this trainer raises that number.
-    steps: (u64, u64),
+    steps: (u64, TrainerCount),
     /// The state that the model goes on from. Without any of an optimizer, the optimizer begins anew.
     restored: Option<ModelState>,
     state_output: StateOutput,
@@ -392,7 +393,7 @@ impl Compute {
                 TowerLoss::InBatchSoftmax => Transfers::Inline,
             },
             progress: Progress::default(),
-            steps: (0, 1),
+            steps: Default::default(),
             restored: None,
             state_output: StateOutput::default(),
         }

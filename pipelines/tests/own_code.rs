@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{ArrayRef, Float64Array, Int32Array};
 use arrow::compute::cast;
@@ -10,7 +11,9 @@ use arrow::datatypes::DataType;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Batch, Fault, Outbox, Stage, StageCx};
 use forebay_connectors::StreamSource;
-use forebay_models::{DenseOptimizer, ModelError, ModelSpec, NativeModel};
+use forebay_models::{
+    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart, StepOutput,
+};
 use forebay_pipelines::flow::{ExampleBatch, TrainBatch};
 use forebay_pipelines::model_folder::Manifest;
 use forebay_pipelines::{Context, Job, Model, OwnModel, Registry, Training};
@@ -52,6 +55,51 @@ fn tiny() -> OwnModel {
     OwnModel::new(spec.parts(), move || -> Result<_, ModelError> {
         NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 3, 1)
     })
+}
+
+/// A model that implements nothing but what it must, and counts its steps.
+struct Plain(NativeModel, Arc<AtomicUsize>);
+
+impl DenseModel for Plain {
+    fn train(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.train(batch, out)
+    }
+    fn gradients(
+        &mut self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        grads: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        self.0.gradients(batch, out, grads)
+    }
+    fn flat_len(&self) -> usize {
+        self.0.flat_len()
+    }
+    fn read_flat(&self, values: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.0.read_flat(values)
+    }
+    fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        self.0.set_flat(values)
+    }
+    fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.0.predict(batch, logits)
+    }
+    fn parameters(&self) -> Vec<NamedTensor> {
+        self.0.parameters()
+    }
+    fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
+        self.0.load(tensors)
+    }
+    fn optimizer(&self) -> Vec<NamedTensor> {
+        self.0.optimizer()
+    }
+    fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
+        self.0.load_optimizer(tensors)
+    }
+    fn parts(&self) -> Vec<RowPart> {
+        self.0.parts()
+    }
 }
 
 /// Rows whose `n` is above 499; a missing `n` is not.
@@ -169,6 +217,30 @@ fn an_own_source_and_an_own_model_combine_and_the_folder_names_the_model() {
     assert!(said.contains("`tiny`") && said.contains("model.name"), "{said}");
     let context = Context::new(registry());
     assert_eq!(Model::load_with(path.as_str(), 2, &context).unwrap().evaluate("anything").unwrap().0, evaluation);
+}
+
+#[test]
+fn a_custom_model_that_cannot_reduce_its_learning_rate_is_refused_before_the_first_batch() {
+    let steps = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&steps);
+    let registry = registry().own_model("plain", move |_| {
+        let (spec, counted) = (ModelSpec::ctr_dnn(1, 1, 4, &[8]), Arc::clone(&counted));
+        OwnModel::new(spec.parts(), move || -> Result<_, ModelError> {
+            Ok(Plain(NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 3, 1)?, Arc::clone(&counted)))
+        })
+    });
+    let context = Context::new(registry);
+    let own = ["model={ kind = 'own', name = 'plain' }", "data.source=numbers", "data.eval=rows"];
+    let train = |more: &[&str]| {
+        let settings = [&own[..], &["evaluation.every={ rows = 200 }"], more].concat();
+        Training::builder(job(&settings)).context(&context).run()
+    };
+    let fault = train(&["evaluation.reduce_lr_on_plateau={}"]).err().unwrap();
+    let said = fault.to_string();
+    assert!(said.contains("this model cannot reduce its learning rate: leave reduce_lr_on_plateau out"), "{said}");
+    assert_eq!((fault.stage.as_deref(), steps.load(Ordering::SeqCst)), (Some("train"), 0), "{said}");
+    let trained = train(&[]).unwrap();
+    assert_eq!(steps.load(Ordering::SeqCst) as u64, trained.progress.steps);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `forebay data`: make, convert and inspect rows.
 
 use crate::Fault;
-use crate::actors::{FaultKind, Source, StageCx, left_out_lines};
+use crate::actors::{FaultKind, Source, StageCx, commas, left_out_lines};
 use crate::connectors::convert::{
     Encoding, ParquetOptions, TextOptions, Written, block_on, infer_columns, to_criteo_text, to_parquet,
 };
@@ -434,12 +434,13 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     for name in text {
         let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
             let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
-            if format == FileFormat::JsonLines && near.is_none() {
-                // A key that is not in the first lines.
+            let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+            if format == FileFormat::JsonLines {
+                // A later line may have it.
+                tracing::warn!("--text names `{name}`, which is not in the first {} rows{near}", commas(SAMPLE));
                 columns.push(FileColumn::new(name, ValueKind::Text).optional(true));
                 continue;
             }
-            let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
             return Err(Fault::user(format!("--text names `{name}`, which is not a column{near}")));
         };
         column.kind = ValueKind::Text;

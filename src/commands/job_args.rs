@@ -126,18 +126,8 @@ impl RunArgs {
 /// Loads a model folder, with settings applied to its job. The table has one shard.
 pub(crate) fn load_model(folder: &str, settings: &[String], context: &Context) -> Result<Model, Fault> {
     let mut model = Model::load_with(folder, 1, context)?;
-    model.job = adapted(&model.job, settings)?;
+    model.job = model.job.adapted(settings)?;
     Ok(model)
-}
-
-/// The job of a model, with settings applied. What an earlier version trained may be beyond today's limits, and settings may not.
-pub(crate) fn adapted(job: &Job, settings: &[String]) -> Result<Job, Fault> {
-    let job = Job::from_toml(&job.to_toml(), settings)?;
-    if !settings.is_empty() {
-        job.check_saved()?;
-        job.check_limits()?;
-    }
-    Ok(job)
 }
 
 /// The job of a file, or the default job, with settings applied.
@@ -145,27 +135,5 @@ pub(crate) fn load(file: Option<&Path>, settings: &[String]) -> Result<Job, Faul
     match file {
         Some(file) => Job::load(file, settings),
         None => Job::from_toml("", settings),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A bug: `predict` panicked, or waited for threads that do not start.
-    #[test]
-    fn settings_for_a_model_have_the_limits_of_a_job() {
-        let job = Job::from_toml("pipeline.cores = 5000", &[]).unwrap();
-        adapted(&job, &[]).unwrap();
-        for (setting, words) in [
-            ("data.read_rows=9223372036854775807", "data.read_rows is 9223372036854775807"),
-            ("data.read_rows=0", "data.read_rows is 0"),
-            ("pipeline.parse_replicas=100000", "pipeline.parse_replicas is 100000"),
-            ("placement.timeout_seconds=1e300", "placement.timeout_seconds is 1"),
-            ("data.on_bad_row={ write_to = 'hdfs://ns/bad' }", "write_to is hdfs://ns/bad"),
-        ] {
-            let said = adapted(&job, &[setting.to_owned(), "pipeline.cores=2".to_owned()]).unwrap_err().to_string();
-            assert!(said.contains(words), "{said}");
-        }
     }
 }

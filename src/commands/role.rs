@@ -37,7 +37,8 @@ pub(crate) enum Role {
 /// Run one process of a run of several: forebay role reader|ps|trainer JOB.toml
 ///
 /// Give every process the same job, whose [placement] says how many processes each role has. Every process needs the address of the
-/// coordinator (in the first ps), and joins there. The run starts when all have joined.
+/// coordinator (in the first ps), and joins there. The run starts when all have joined; for how long it waits for trainers that it can do
+/// without says docs/cluster.md.
 ///
 /// Rank and addresses may come from environment variables that Slurm and Kubernetes set; see docs/cluster.md.
 #[derive(Args)]
@@ -95,6 +96,9 @@ impl RoleCommand {
             let stop = stop.clone();
             ClusterProcess::new(self.process_config(&job)?).stopped_by(move || stop.asked())
         };
+        if process.config().leaves_alone(&job) {
+            stop.leaves();
+        }
         let report = ReportFiles::new(args.report.clone())?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;

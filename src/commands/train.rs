@@ -272,6 +272,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
 
 /// The fault of a drained run whose model is saved, because its last checkpoint could not be written: `fault`.
 fn without_checkpoint(trained: &Trained, fault: Fault) -> Fault {
+    if trained.training.rows == 0 {
+        let fault = fault.context("stopped before the first row and without a checkpoint: nothing is saved");
+        return fault.kind(FaultKind::Unsaved);
+    }
     let rows = counted(trained.training.rows, "row");
     let folder = trained.model.job.output.folder(trained.training.ended).unwrap_or_default();
     let fault = fault.context(format!(
@@ -352,6 +356,10 @@ fn save(
     let Some(model) = &output.model else {
         return Ok(("the model was not saved: the job has no output.model".into(), None));
     };
+    if trained.training.ended == RunEnd::Drained && trained.training.rows == 0 {
+        trained.forget_best();
+        return Ok(("the model was not saved: the run was drained before it had trained on a row".into(), None));
+    }
     let Some(folder) = output.folder(trained.training.ended) else {
         trained.forget_best();
         return Ok((format!("the model was not saved: the run was drained, and nothing was written to {model}"), None));

@@ -11,15 +11,16 @@ use super::jobs::{ENDLESS, Ended, Job, synth};
 /// Rows of a day: 64 batches.
 const DAY: u64 = 16_384;
 
-/// Rows of three days, each in a folder of its own, and all of them in one.
-fn days() -> TempDir {
+/// So many days of so many rows, each in a folder of its own, and all of them in one.
+fn days(count: u64, rows: u64) -> TempDir {
     let folder = TempDir::new().unwrap();
     std::fs::create_dir(folder.path().join("all")).unwrap();
-    for day in 0..3 {
-        let (rows, first, out) = (DAY.to_string(), (day * DAY).to_string(), folder.path().join(format!("day-{day}")));
+    for day in 0..count {
+        let (first, out) = ((day * rows).to_string(), folder.path().join(format!("day-{day}")));
+        let rows = rows.to_string();
         synth(&["--rows", &rows, "--first-row", &first, "--group-rows", "4096"], &out);
         for file in std::fs::read_dir(&out).unwrap().map(|file| file.unwrap()) {
-            let name = format!("{day}-{}", file.file_name().into_string().unwrap());
+            let name = format!("{day:02}-{}", file.file_name().into_string().unwrap());
             std::fs::copy(file.path(), folder.path().join("all").join(name)).unwrap();
         }
     }
@@ -42,9 +43,9 @@ fn ended_well(ended: Ended) -> String {
     ended.said
 }
 
-/// Trains all rows at once, and then day by day, each day with a command and settings of its own. Compares the models.
-fn compare(days: &[(&str, &[&str])], all: &[&str]) {
-    let rows = self::days();
+/// Trains the rows of all days at once, and then day by day, each day with a command and settings of its own. Compares the models.
+fn compare(day_rows: u64, days: &[(&str, &[&str])], all: &[&str]) {
+    let rows = self::days(days.len() as u64, day_rows);
     let at_once = job(&rows.path().join("all"), all);
     ended_well(at_once.run(&[]));
     let mut before: Option<Job> = None;
@@ -59,34 +60,35 @@ fn compare(days: &[(&str, &[&str])], all: &[&str]) {
         before = Some(job);
     }
     let steps = std::fs::read_to_string(model_of(before.as_ref().unwrap()).join("manifest.json")).unwrap();
-    assert!(steps.contains(&format!("\"steps\": {}", 3 * DAY / 256)), "{steps}");
+    assert!(steps.contains(&format!("\"steps\": {}", days.len() as u64 * day_rows / 256)), "{steps}");
     assert_eq!(Bits::read(&model_of(before.as_ref().unwrap())).difference(&at_once.model()), None);
 }
 
 #[test]
-fn days_one_by_one_give_the_model_of_all_at_once() {
+fn ten_days_one_by_one_give_the_model_of_all_at_once() {
     let adam = ["table.embedding_optimizer.kind=adam", "table.embedding_optimizer.lr=0.001"];
-    compare(&[("train", &adam), ("train", &adam), ("train", &adam)], &adam);
+    // A quarter of the rows of other tests: ten programs are started.
+    compare(DAY / 4, &[("train", &adam[..]); 10], &adam);
 }
 
 #[test]
 fn days_may_be_trained_on_other_placements() {
     let apart: &[&str] = &["placement.readers=1", "placement.ps=2", "placement.dense=ps", "table.shards=2"];
     let dense_here: &[&str] = &["placement.readers=1", "placement.ps=1", "placement.dense=trainer"];
-    compare(&[("launch", apart), ("launch", dense_here), ("train", &[])], &[]);
-    compare(&[("train", &["table.shards=3"]), ("launch", apart), ("launch", apart)], &[]);
+    compare(DAY, &[("launch", apart), ("launch", dense_here), ("train", &[])], &[]);
+    compare(DAY, &[("train", &["table.shards=3"]), ("launch", apart), ("launch", apart)], &[]);
 }
 
 #[test]
 fn keys_that_wait_and_the_age_of_rows_pass_from_day_to_day() {
     let rules = ["table.admission.count=2", "table.eviction.unseen_rows=8000", "table.eviction.max_rows=65536"];
     let apart = [&rules[..], &["placement.readers=1", "placement.ps=2", "table.shards=2"]].concat();
-    compare(&[("train", &rules), ("launch", &apart), ("train", &rules)], &rules);
+    compare(DAY, &[("train", &rules), ("launch", &apart), ("train", &rules)], &rules);
 }
 
 #[test]
 fn a_model_without_state_gives_its_weights_alone() {
-    let rows = days();
+    let rows = days(2, DAY);
     let first = job(&rows.path().join("day-0"), &["output.state=false"]);
     ended_well(first.run(&[]));
     let from = model_of(&first).display().to_string();
@@ -102,7 +104,7 @@ fn a_model_without_state_gives_its_weights_alone() {
 
 #[test]
 fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
-    let rows = days();
+    let rows = days(2, DAY);
     let first = job(&rows.path().join("day-0"), &[]);
     ended_well(first.run(&[]));
     let from = model_of(&first).display().to_string();
@@ -124,7 +126,7 @@ fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
 
 #[test]
 fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
-    let rows = days();
+    let rows = days(2, DAY);
     let first = job(&rows.path().join("day-0"), &[]);
     ended_well(first.run(&[]));
     let from = model_of(&first).display().to_string();

@@ -291,13 +291,14 @@ fn a_trainer_that_stands_still_holds_up_no_other_for_long() {
     });
 }
 
-/// One trainer is told to end: the run makes one more checkpoint over all of them, ends with exit code 5, and goes on later.
+/// A trainer that the run cannot do without is told to end: the run makes one more checkpoint over all of them, ends with exit code 5, and
+/// goes on later.
 #[test]
 fn two_trainers_that_are_drained_leave_a_checkpoint() {
     in_time(|_| {
-        for (placement, names) in [
-            (&["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"][..], 4),
-            (&["placement.ps=1", "placement.trainers=2", "train.staleness=2"], 3),
+        for (placement, names, told) in [
+            (&["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"][..], 4, "trainer 1"),
+            (&["placement.ps=1", "placement.trainers=2", "train.staleness=2"], 3, "trainer 0"),
         ] {
             let names = &["ps 0", "trainer 0", "trainer 1", "reader 0"][..names];
             let (_folder, settings) =
@@ -305,7 +306,7 @@ fn two_trainers_that_are_drained_leave_a_checkpoint() {
             let mut run = Run::local(&settings);
             run.start(names);
             run.until_windows(1);
-            run.signal("trainer 1", rustix::process::Signal::TERM);
+            run.signal(told, rustix::process::Signal::TERM);
             run.end_with("trainer 0", 5, "checkpoint 1 in");
             for name in names {
                 run.ended(name);
@@ -428,7 +429,7 @@ fn a_drain_outlives_a_new_attempt() {
         run.resume("trainer 0@again");
         run.resume("ps 1@again");
         for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
-            run.end_with(name, 5, "has all rows that are trained on: --resume goes on");
+            run.end_with(name, 5, "stopped; --resume goes on from checkpoint ");
         }
         let mut run = Run::local(&settings);
         NAMES.iter().for_each(|name| run.resume(name));

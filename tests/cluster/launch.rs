@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::bits::Bits;
 use super::jobs::{job, one_process};
-use super::processes::{Ended, Ledger, Run, in_time, over_too_soon};
+use super::processes::{AFTER_THE_END, Ended, Ledger, Run, in_time, over_too_soon};
 
 const ROWS: u64 = 12_000;
 
@@ -121,6 +121,23 @@ fn everything_that_a_launch_prints_is_json_if_it_is_asked_to() {
     let result = lines.iter().find(|line| line["trained"].is_object()).unwrap_or_else(|| panic!("no result: {log}"));
     assert_eq!((&result["process"], &result["trained"]["training"]["rows"]), (&"trainer 0".into(), &ROWS.into()));
     assert!(lines.iter().any(|line| line["process"] == "reader 0" && line["read"].is_object()), "{log}");
+}
+
+/// A bug: the coordinator waited ten seconds for processes that had looked for themselves, and was told to end.
+#[test]
+fn a_launch_that_resumes_a_run_which_has_ended_starts_no_process() {
+    let checkpoints = tempfile::tempdir().unwrap();
+    let to = format!("checkpoint.to={}", checkpoints.path().join("checkpoints").display());
+    let mut run = launch(&job(ROWS, &["placement.readers=1", "placement.ps=2", &to]));
+    run.end_well(&["launch"]);
+    let model = run.model();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["launch", "--resume"]);
+    run.start_command("launch@again", command);
+    run.end_with("launch@again", 0, AFTER_THE_END);
+    let log = run.ended("launch@again").log;
+    assert!(!log.contains("stopping") && !log.contains("listens"), "{log}");
+    assert_eq!(run.model().difference(&model), None);
 }
 
 /// The names of what is in a folder.

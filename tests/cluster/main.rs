@@ -19,6 +19,7 @@ mod hosts;
 mod jobs;
 mod killed;
 mod launch;
+mod leaving;
 mod line;
 mod look_ahead;
 mod metrics;

@@ -15,6 +15,7 @@ use super::disk::Disk;
 use super::jobs::job;
 use super::launch::start;
 use super::processes::{Ended, Ledger, Run};
+use super::supervise::child;
 
 const ROWS: u64 = 2048;
 
@@ -107,5 +108,27 @@ fn the_model_of_several_trainers_is_saved_if_the_folder_of_the_checkpoints_is_go
         assert_eq!(code, Some(2), "{placement:?}: {log}");
         assert!(!log.contains("starts it again"), "{log}");
         check_saved(&run, &log);
+    }
+}
+
+/// A bug: all processes were started again, as after any fault of a disk.
+#[test]
+fn a_launch_that_saves_no_model_of_a_drained_run_says_what_is_lost_and_starts_none_again() {
+    for told in ["launch", "ps 0"] {
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoints = dir.path().join("checkpoints");
+        let placement = ["placement.readers=1", "placement.ps=1", "output.on_drain=discard"];
+        let mut run = start(&settings(&checkpoints, &placement), &[]);
+        run.until_said("launch", "INFO checkpoint ");
+        until_one_fails(&mut run, "launch", || replace_by_file(&checkpoints));
+        match told {
+            "launch" => run.signal("launch", Signal::TERM),
+            process => child(&mut run, process).signal(Signal::TERM),
+        }
+        let Ended { code, log } = run.ended("launch");
+        assert_eq!(code, Some(3), "{told}: {log}");
+        let lost = "what was trained on since the checkpoint before is lost";
+        assert!(log.contains(lost) && !log.contains("starts it again"), "{told}: {log}");
+        assert!(!["model", "model.partial"].iter().any(|name| run.folder().join(name).exists()), "{told}: {log}");
     }
 }

@@ -27,6 +27,7 @@ use crate::evaluations::EvaluationPoint;
 use crate::model_folder::FileEntry;
 use crate::progress::Progress;
 use crate::running_metrics::RunningMetrics;
+use crate::trainer_count::TrainerCount;
 
 /// The shards of the run's table.
 pub(crate) enum Shards {
@@ -69,8 +70,8 @@ pub(crate) struct CutPoint {
     shards: Shards,
     /// Set if there are other trainers.
     shared: Option<Arc<SharedCut>>,
-    /// The number of trainers. Each of them trains on about as many rows as this one.
-    trainers: u64,
+    /// How many trainers there are. Each of them trains on about as many rows as this one.
+    trainers: TrainerCount,
     progress: Progress,
     state: Mutex<State>,
     cuts: Sender<Result<Cut, Fault>>,
@@ -79,6 +80,9 @@ pub(crate) struct CutPoint {
 #[derive(Default)]
 struct State {
     position: TrainPosition,
+    /// At the last look, of several trainers: the rows that this one has trained on, and an estimate of those of all.
+    rows_here: u64,
+    rows_of_all: u64,
     /// The state of the model at the barriers that are not yet at `push`. The barrier of an evaluation may be among them.
     models: BTreeMap<BarrierNumber, ModelState>,
     /// The state of the model after the last batch.
@@ -91,13 +95,13 @@ struct State {
 }
 
 impl CutPoint {
-    /// For one of `trainers` trainers, which go on from `position` and count their steps in `progress`. The returned receiver gets the cuts
-    /// of a single trainer.
+    /// For a trainer that goes on from `position` and counts its steps in `progress`. `trainers`: set if there may be others. The returned
+    /// receiver gets the cuts of a single trainer.
     pub(crate) fn new(
         position: TrainPosition,
         order: BatchOrder,
         shards: Shards,
-        trainers: usize,
+        trainers: Option<TrainerCount>,
         progress: Progress,
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
         progress.keep_at_barriers();
@@ -106,7 +110,8 @@ impl CutPoint {
         let data = position.data.as_ref().filter(|data| data.has_windows());
         let rows_not_read_again = data.map(|data| before.rows_of_windows(data));
         let state = Mutex::new(State { position, ..State::default() });
-        let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
+        let shared = trainers.is_some().then(Arc::default);
+        let trainers = trainers.unwrap_or_default();
         let cut_point = Self {
             order,
             before,
@@ -152,10 +157,13 @@ impl CutPoint {
     }
 
     /// Rows trained on, those of earlier processes included. With several trainers an estimate: as if each had trained on as
-    /// many as this one.
+    /// many as this one since the last call.
     pub(crate) fn rows(&self) -> u64 {
-        let here = self.shared.as_ref().map_or(0, |shared| shared.log().rows() * self.trainers);
-        self.state().position.rows + here
+        let here = self.shared.as_ref().map_or(0, |shared| shared.log().rows());
+        let mut state = self.state();
+        state.rows_of_all += here.saturating_sub(state.rows_here) * self.trainers.get();
+        state.rows_here = here;
+        state.position.rows + state.rows_of_all
     }
 
     /// All windows before this one, (epoch, window), are done, and the coordinator has their counts.
@@ -313,7 +321,7 @@ mod tests {
         let table = start_table(&host, config(false), 1).unwrap();
         let progress = Progress::default();
         let (position, shards) = (TrainPosition::default(), Shards::Here(table.clone()));
-        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, shards, 1, progress.clone());
+        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, shards, None, progress.clone());
         let state = |value| vec![NamedTensor { name: "w".into(), shape: vec![1], data: vec![value] }];
         let at_train = |barrier, rows| {
             progress.goes_on_after(rows, barrier);
@@ -349,7 +357,7 @@ mod tests {
         let host = Host::start("test").unwrap();
         let table = start_table(&host, config(false), 1).unwrap();
         let (position, shards) = (TrainPosition::default(), Shards::Here(table.clone()));
-        let (cut_point, _cuts) = CutPoint::new(position, BatchOrder::Data, shards, 1, Progress::default());
+        let (cut_point, _cuts) = CutPoint::new(position, BatchOrder::Data, shards, None, Progress::default());
         let done = |index| cut_point.batch_done(BatchId { epoch: 0, window: 0, index }, 100, 1);
         cut_point.wake_at(250);
         (0..2).for_each(done);

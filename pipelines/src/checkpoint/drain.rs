@@ -108,7 +108,10 @@ impl Drain {
             return tracing::debug!("the run has ended before its last checkpoint: {fault}");
         }
         if !self.saves_model {
-            return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
+            let lost = "the last checkpoint failed, and the job saves no model of a drained run: what was trained on since the checkpoint \
+                        before is lost, and --resume goes on from that one or begins anew";
+            // The run was to end: to start it again would not help.
+            return self.control.kill(Fault::external(lost).because(fault).kind(FaultKind::Unsaved));
         }
         let mut given_up = self.given_up();
         if given_up.is_none() {

@@ -99,15 +99,19 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The checkpoint that the coordinator has chosen.
-    pub(crate) fn open(job: &Job, at: OriginCheckpoint, context: &Context) -> Result<Self, Fault> {
+    /// The checkpoint that the coordinator has chosen. Its manifest is read, unless it is `known`, as JSON.
+    pub(crate) fn open(job: &Job, at: OriginCheckpoint, known: Option<&str>, context: &Context) -> Result<Self, Fault> {
         let (to, from) = (&job.checkpoint.to, &job.checkpoint.from);
         let folder = match (at.elsewhere, to, from) {
             (true, _, Some(from)) => NamedCheckpoint::open(from, context)?.folder,
             (false, Some(to), _) => CheckpointFolder::open(to, context)?,
             _ => return Err(Fault::internal("the run goes on from a checkpoint, and its job names no folder of any")),
         };
-        let manifest = folder.manifest(at.number)?;
+        let unreadable = |e| Fault::internal("the coordinator has sent a manifest that is none").because(e);
+        let manifest = match known {
+            Some(known) => serde_json::from_str(known).map_err(unreadable)?,
+            None => folder.manifest(at.number)?,
+        };
         Ok(Self { folder, manifest, at }.of_this_run())
     }
 

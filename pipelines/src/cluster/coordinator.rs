@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{MemberId, MemberRequest, job_digest};
+use super::messages::{LeaveRequest, MemberId, MemberRequest, job_digest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
@@ -88,8 +88,9 @@ impl Coordinator {
         })?;
         let found = found.and_then(|(_, found)| found);
         let origin = found.map_or_else(Origin::default, |found| {
+            let manifest = serde_json::to_string(&found.manifest).ok();
             let TrainPosition { batches, data, .. } = found.manifest.position;
-            Origin { checkpoint: Some(found.at), batches, data }
+            Origin { checkpoint: Some(found.at), batches, data, manifest }
         });
         self.state.lock().set_origin(attempt, origin);
         Ok(())
@@ -247,6 +248,8 @@ impl Handler for Coordinator {
             action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
             action("lead_cut", "the first trainer stops all trainers for a checkpoint, and lets them go on"),
             action("fail", "a member cannot go on"),
+            action("gone", "a process that was told to end does so before it has joined"),
+            action("leaving", "a trainer that was told to end asks whether the run goes on without it"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
             action(
@@ -304,7 +307,12 @@ impl Handler for Coordinator {
             "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),
             "complete" => write(&state.complete(read(NAME, kind, &body)?, now)?),
             "fail" => write(&state.fail(read(NAME, kind, &body)?, now)?),
-            "leave" => write(&state.leave(member()?, now)?),
+            "gone" => write(&state.gone(&read(NAME, kind, &body)?, now)?),
+            "leaving" => write(&state.leaving(member()?, now)?),
+            "leave" => {
+                let LeaveRequest { member, done } = read(NAME, kind, &body)?;
+                write(&state.leave(member, done, now)?)
+            }
             "drain" => write(&state.drain(member()?, now)?),
             "without_checkpoint" => write(&state.drain_without_checkpoint(member()?, now)?),
             "over" => write(&state.over(member()?, now)?),
@@ -350,6 +358,8 @@ mod tests {
             ("plan", &plan),
             ("join", &join),
             ("heartbeat", &of_member),
+            ("gone", &plan),
+            ("leaving", &of_member),
             ("leave", &of_member),
             ("drain", &of_member),
             ("without_checkpoint", &of_member),

@@ -110,6 +110,19 @@ impl LeaseClient {
         self.check_reported()
     }
 
+    /// After [`LeaseProgress::close`] and the end of the pipeline: waits until what is done is reported, and the rest of the leases is given
+    /// back. Cancel safe.
+    ///
+    /// # Errors
+    /// A report failed.
+    pub(crate) async fn wait_until_given_back(&self) -> Result<(), Fault> {
+        tokio::select! {
+            () = self.progress.wait_until_given_back() => {}
+            _ = self.member.wait_until(|status| status.phase == RunPhase::Over) => {}
+        }
+        self.check_reported()
+    }
+
     /// Returns the fault of a failed report, once.
     fn check_reported(&self) -> Result<(), Fault> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)

@@ -16,15 +16,18 @@ use tokio::time::Instant;
 
 use super::members::Role;
 use super::messages::{
-    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply,
+    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest, MemberId, MemberRequest, PlanReply,
     ProcessRequest, RunPhase, RunStatus, job_digest,
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
-use crate::checkpoint::{DrainWithout, OriginCheckpoint};
+use crate::checkpoint::{DrainWithout, OriginCheckpoint, WindowLog};
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A process that ends before it has joined says so within this time.
+const GONE_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The time between two requests for a plan.
 const PLAN_POLL: Duration = Duration::from_millis(100);
@@ -71,8 +74,9 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 }
 
 impl Member {
-    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint. A coordinator that has
-    /// never answered is waited for: it may be started later. While it is away, `over` is asked whether the run has ended.
+    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint, in a run that is under
+    /// way with the checkpoint's manifest as JSON. A coordinator that has never answered is waited for: it may be started later. While it is
+    /// away, `over` is asked whether the run has ended.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. It has answered a
@@ -82,7 +86,7 @@ impl Member {
         process: &ProcessRequest,
         job: &Job,
         over: &OverBefore,
-    ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
+    ) -> Result<(u64, Option<(OriginCheckpoint, Option<String>)>), Fault> {
         let what = coordinator(peer);
         let mut refusals = Refusals::never();
         loop {
@@ -98,7 +102,9 @@ impl Member {
             let reply = asked.await?;
             refusals = Refusals::seen_by(process.role, job);
             match reply {
-                PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
+                PlanReply::Plan { attempt, checkpoint, manifest } => {
+                    return Ok((attempt, checkpoint.map(|checkpoint| (checkpoint, manifest))));
+                }
                 PlanReply::Failed(failure) => return Err(failure.fault()),
                 PlanReply::Over => return Err(run_over("the run has ended, and its model is saved")),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
@@ -246,9 +252,21 @@ impl Member {
         Self::cannot_start(peer, id.role, id.rank, id.attempt, fault).await
     }
 
-    /// Reports that this process ends.
-    pub(crate) async fn leave(&self) -> Result<(), Fault> {
-        self.request("leave", &MemberRequest { member: self.inner.id }).await
+    /// Says that a process that was told to end does so before it has joined, unless the coordinator does not answer at once.
+    pub(super) async fn gone(peer: &Peer, process: &ProcessRequest) {
+        if let Err(fault) = peer.action::<_, ()>("coordinator.gone", process, GONE_DEADLINE).await {
+            tracing::debug!(%fault, "the coordinator could not be told that this process ends");
+        }
+    }
+
+    /// Asks whether this process, which was told to end, may leave while the run goes on. Else the run must drain.
+    pub(super) async fn leaving(&self) -> Result<bool, Fault> {
+        self.request("leaving", &MemberRequest { member: self.inner.id }).await
+    }
+
+    /// Reports that this process ends. `done`: see [`LeaveRequest`].
+    pub(super) async fn leave(&self, done: Vec<WindowLog>) -> Result<(), Fault> {
+        self.request("leave", &LeaveRequest { member: self.inner.id, done }).await
     }
 
     /// Asks all readers to take no more leases.

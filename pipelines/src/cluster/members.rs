@@ -56,6 +56,15 @@ struct Member {
     present: bool,
     /// [`Members::newly_lost`] has returned it, and no heartbeat came since. A trainer that reads may be lost and present.
     lost: bool,
+    /// It will leave when it has done what it has taken, or has left.
+    leaving: bool,
+}
+
+impl Member {
+    /// It ended as it should. A heartbeat that comes later was sent before.
+    fn has_left(&self) -> bool {
+        self.joined && !self.present && !self.lost
+    }
 }
 
 /// What [`Members::join`] returns.
@@ -85,6 +94,8 @@ const ANY_READER: &str = "any reader";
 #[derive(Debug)]
 pub(crate) struct Members {
     expected: Expected,
+    /// The run goes on without trainers that have left, all but the first.
+    trainers_may_leave: bool,
     members: BTreeMap<(Role, u32), Member>,
     /// What was heard of the processes of each rank.
     starts: BTreeMap<(Role, u32), Starts>,
@@ -95,7 +106,25 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(expected: Expected, now: Instant) -> Self {
-        Self { expected, members: BTreeMap::new(), starts: BTreeMap::new(), begun: now, incarnations: 0 }
+        Self {
+            expected,
+            trainers_may_leave: false,
+            members: BTreeMap::new(),
+            starts: BTreeMap::new(),
+            begun: now,
+            incarnations: 0,
+        }
+    }
+
+    /// Whether the run goes on without trainers that have left, all but the first. Default: false.
+    #[must_use]
+    pub(crate) fn trainers_may_leave(self, yes: bool) -> Self {
+        Self { trainers_may_leave: yes, ..self }
+    }
+
+    /// Whether the run goes on if the process of this place leaves. Readers are another matter.
+    pub(crate) fn may_leave(&self, role: Role, rank: u32) -> bool {
+        self.trainers_may_leave && role == Role::Trainer && rank > 0 && rank < self.expected.trainers
     }
 
     fn places(&self, role: Role) -> u32 {
@@ -150,8 +179,16 @@ impl Members {
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let member =
-            Member { incarnation, nonce, address, last_heartbeat: now, joined: true, present: true, lost: false };
+        let member = Member {
+            incarnation,
+            nonce,
+            address,
+            last_heartbeat: now,
+            joined: true,
+            present: true,
+            lost: false,
+            leaving: false,
+        };
         self.members.insert((role, rank), member);
         Ok(Joined { incarnation, repeated: false })
     }
@@ -169,7 +206,7 @@ impl Members {
             if let Some(starts) = self.starts.get_mut(place).filter(|_| member.joined) {
                 starts.was_heard(member.nonce, member.last_heartbeat);
             }
-            (member.joined, member.present) = (false, false);
+            (member.joined, member.present, member.leaving) = (false, false, false);
         }
     }
 
@@ -190,7 +227,9 @@ impl Members {
         match self.members.get_mut(&(role, rank)) {
             Some(member) if member.incarnation == incarnation => {
                 member.last_heartbeat = now;
-                (member.present, member.lost) = (true, false);
+                if !member.has_left() {
+                    (member.present, member.lost) = (true, false);
+                }
                 Ok(())
             }
             Some(_) => Err(started_again(role, rank)),
@@ -205,11 +244,68 @@ impl Members {
         if let Some(member) = self.members.get_mut(&(role, rank))
             && member.incarnation == incarnation
         {
-            member.present = false;
+            (member.present, member.lost) = (false, false);
             if let Some(starts) = self.starts.get_mut(&(role, rank)) {
                 starts.has_left(member.nonce);
             }
         }
+    }
+
+    /// A member will leave. Older incarnations are ignored.
+    pub(crate) fn begins_to_leave(&mut self, role: Role, rank: u32, incarnation: u64) {
+        if let Some(member) = self.members.get_mut(&(role, rank))
+            && member.incarnation == incarnation
+        {
+            member.leaving = true;
+        }
+    }
+
+    /// Whether a member of this attempt will leave, has not left, and gave a sign of life within `silence`.
+    pub(crate) fn is_leaving(&self, role: Role, rank: u32, silence: Duration, now: Instant) -> bool {
+        self.members.get(&(role, rank)).is_some_and(|member| {
+            let leaves = member.joined && member.leaving && !member.has_left();
+            leaves && now.duration_since(member.last_heartbeat) <= silence
+        })
+    }
+
+    /// A process ends before it has joined the attempt. Returns whether the run does without it: another process of its place may have been
+    /// heard of later, or the run cannot go on without this place.
+    pub(crate) fn ends_before_it_joins(&mut self, role: Role, rank: u32, nonce: u64) -> bool {
+        let may_leave = self.may_leave(role, rank);
+        let Some(starts) = self.starts.get_mut(&(role, rank)).filter(|_| may_leave) else { return false };
+        starts.has_left(nonce);
+        starts.left
+    }
+
+    /// Whether members are missing, and the run can do without all of these.
+    pub(crate) fn lacks_only_dispensable(&self) -> bool {
+        let mut missing = self.missing_ps_and_trainers().peekable();
+        missing.peek().is_some() && !self.lacks_a_reader() && missing.all(|(role, rank)| self.may_leave(role, rank))
+    }
+
+    /// The run waits no more for missing trainers that it can do without, and that it heard nothing of for `silence`: until one gives a sign
+    /// of life. Returns them.
+    pub(crate) fn do_without_silent(&mut self, silence: Duration, now: Instant) -> Vec<(Role, u32)> {
+        let is_silent =
+            |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.unheard(&(role, rank), now) > silence;
+        let silent: Vec<_> = self.missing_ps_and_trainers().filter(is_silent).collect();
+        for &place in &silent {
+            self.starts.entry(place).or_insert_with(|| Starts::new(self.begun)).awaited = false;
+        }
+        silent
+    }
+
+    /// The processes that have left and were not started again, in this attempt or an earlier one, and that the run does without.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
+        let gone = |((role, rank), starts): &(&(Role, u32), &Starts)| starts.left && self.may_leave(*role, *rank);
+        self.starts.iter().filter(gone).map(|(&place, _)| place)
+    }
+
+    /// The ranks of the trainers that take no part in this attempt: they have left, or have not joined it.
+    pub(crate) fn absent_trainers(&self) -> BTreeSet<u32> {
+        let takes_part =
+            |rank| self.members.get(&(Role::Trainer, rank)).is_some_and(|member| member.joined && !member.has_left());
+        (0..self.expected.trainers).filter(|&rank| !takes_part(rank)).collect()
     }
 
     /// Processes of `role`, which read, without a heartbeat for `silence`. Each is returned once, and again if it comes back and
@@ -228,14 +324,15 @@ impl Members {
         lost
     }
 
-    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined.
+    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on without.
     pub(crate) fn addresses(&self, role: Role) -> Vec<Option<(u64, String)>> {
         let places = match role {
             Role::Ps => self.expected.ps,
             Role::Trainer => self.expected.trainers,
             Role::Reader => 0,
         };
-        let member = |rank| self.members.get(&(role, rank)).filter(|member| member.joined);
+        let is_there = |rank, member: &Member| member.joined && !(member.has_left() && self.may_leave(role, rank));
+        let member = |rank| self.members.get(&(role, rank)).filter(|member| is_there(rank, member));
         (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, m.address.clone()?)))).collect()
     }
 
@@ -293,15 +390,21 @@ impl Members {
     }
 
     fn missing_ps_and_trainers(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
-        let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);
-        let ranks =
-            move |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |rank| (role, rank));
-        ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers))
+        let Expected { ps, trainers, .. } = self.expected;
+        let places = (0..ps).map(|rank| (Role::Ps, rank)).chain((0..trainers).map(|rank| (Role::Trainer, rank)));
+        places.filter(move |&(role, rank)| self.is_missing(role, rank))
+    }
+
+    fn is_missing(&self, role: Role, rank: u32) -> bool {
+        let place = (role, rank);
+        let has_joined = self.members.get(&place).is_some_and(|member| member.joined);
+        let is_awaited = self.starts.get(&place).is_none_or(|starts| starts.awaited && !starts.left);
+        !has_joined && (is_awaited || !self.may_leave(role, rank))
     }
 
     /// Whether a member of this attempt ended as it should.
     pub(crate) fn has_left(&self, role: Role, rank: u32) -> bool {
-        self.members.get(&(role, rank)).is_some_and(|member| member.joined && !member.present && !member.lost)
+        self.members.get(&(role, rank)).is_some_and(Member::has_left)
     }
 
     /// The members that joined this attempt and have not left.

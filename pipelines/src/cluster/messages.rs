@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
 use super::members::Role;
-use crate::checkpoint::OriginCheckpoint;
+use crate::checkpoint::{OriginCheckpoint, WindowLog};
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +32,7 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// The body of `alive`: a process runs, joined or not; and of `plan`: it asks what it goes on from.
+/// The body of `alive`: a process runs, joined or not; of `plan`: it asks what it goes on from; and of `gone`: it ends before it joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProcessRequest {
@@ -50,8 +50,14 @@ pub(crate) struct ProcessRequest {
 pub(crate) enum PlanReply {
     /// The coordinator looks for the newest checkpoint: ask again.
     Wait,
-    /// Join this attempt with what this checkpoint has. `None`: the run begins at the start.
-    Plan { attempt: u64, checkpoint: Option<OriginCheckpoint> },
+    /// Join this attempt with what this checkpoint has. `None`: the run begins at the start. `manifest`: that of the checkpoint, as JSON, for
+    /// a trainer that may join when the run is under way: the checkpoint itself may be removed by then.
+    Plan {
+        attempt: u64,
+        checkpoint: Option<OriginCheckpoint>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        manifest: Option<String>,
+    },
     /// The run has failed: end with this.
     Failed(Failure),
     /// The run is over, and its model saved: end.
@@ -99,11 +105,22 @@ pub(crate) struct CannotStartRequest {
     pub(crate) damaged: bool,
 }
 
-/// The body of `heartbeat`, `leave`, `drain`, `without_checkpoint` and `over`.
+/// The body of `heartbeat`, `leaving`, `drain`, `without_checkpoint` and `over`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemberRequest {
     pub(crate) member: MemberId,
+}
+
+/// `leave`: a member ends as it should.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LeaveRequest {
+    pub(crate) member: MemberId,
+    /// Of a trainer that leaves before the end of a run with checkpoints: the batches that it has done in windows which the coordinator may
+    /// not count as done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) done: Vec<WindowLog>,
 }
 
 /// The reply to `heartbeat` and `status`.
@@ -123,7 +140,7 @@ pub struct RunStatus {
     pub silent: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,
-    /// (incarnation, address) of each trainer, by rank.
+    /// (incarnation, address) of each trainer, by rank. `None`: it has not joined, or has left and the run goes on without it.
     pub trainers: Vec<Option<(u64, String)>>,
     /// What is read. `None` until the first reader has listed it.
     pub data: Option<DataPlan>,

@@ -83,7 +83,11 @@ struct Sent {
 
 /// The newest report of each member, in the coordinator.
 #[derive(Default)]
-pub(super) struct MeterBook(BTreeMap<(Role, u32), Sent>);
+pub(super) struct MeterBook {
+    newest: BTreeMap<(Role, u32), Sent>,
+    /// The last reports of members that had ended their part when another process of their rank sent its first: what they did counts.
+    ended: Vec<Sent>,
+}
 
 impl MeterBook {
     /// Keeps the report of a member of the current attempt. Returns those of the other members, if it asks for them. `present`:
@@ -97,7 +101,7 @@ impl MeterBook {
             return Err(Fault::user(format!("the meters of {member} show times or counts that no run has")));
         }
         let place = (member.role, member.rank);
-        if self.0.len() >= MAX_MEMBERS && !self.0.contains_key(&place) {
+        if self.newest.len() >= MAX_MEMBERS && !self.newest.contains_key(&place) {
             return Err(Fault::user(format!("the meters of {MAX_MEMBERS} members are kept, {member} is one more")));
         }
         // A report that arrives late is out of date.
@@ -105,18 +109,26 @@ impl MeterBook {
             (known.member.attempt, known.member.incarnation) != (member.attempt, member.incarnation)
                 || known.report.wall <= report.wall
         };
-        if self.0.get(&place).is_none_or(newer) {
-            self.0.insert(place, Sent { member, report, last, slots });
+        if self.newest.get(&place).is_none_or(newer) {
+            let before = self.newest.insert(place, Sent { member, report, last, slots });
+            self.ended.retain(|sent| sent.member.attempt == member.attempt);
+            let has_ended = |sent: &Sent| {
+                sent.last && sent.member.attempt == member.attempt && sent.member.incarnation != member.incarnation
+            };
+            self.ended.extend(before.filter(has_ended).filter(|_| self.ended.len() < MAX_MEMBERS));
         }
         if !others {
             return Ok(MetersReply::default());
         }
-        let current = |place: &(Role, u32)| self.0.get(place).filter(|sent| sent.member.attempt == member.attempt);
+        let current = |place: &(Role, u32)| self.newest.get(place).filter(|sent| sent.member.attempt == member.attempt);
         let complete = |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last);
         let mut missing = present.iter().filter(|other| **other != place && !complete(other)).peekable();
         let more_to_come = missing.peek().is_some();
         let has_trainers = missing.all(|(role, _)| *role != Role::Trainer);
-        let reports = || self.0.keys().filter(|at| **at != place).filter_map(current);
+        let reports = || {
+            let newest = self.newest.keys().filter(|at| **at != place).filter_map(current);
+            newest.chain(self.ended.iter().filter(|sent| sent.member.attempt == member.attempt))
+        };
         // The counts are large, and meters are requested repeatedly until the run has ended.
         let wanted = last && has_trainers;
         let slots = wanted.then(|| SentSlots::together(reports().filter_map(|sent| sent.slots.as_ref()))).flatten();
@@ -245,6 +257,9 @@ impl MeterSender {
                     if !reply.more_to_come {
                         return;
                     }
+                } else if matches!(member.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
+                    // The coordinator has ended.
+                    return;
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -336,6 +351,23 @@ mod tests {
         let mut next = request(Role::Trainer, 0, 6);
         next.member.attempt = 8;
         assert!(book.record(next, &PLACES).unwrap().others.is_empty(), "the others have not joined this attempt");
+    }
+
+    /// A bug: what a trainer had done that left was missing in the report once another joined in its place.
+    #[test]
+    fn what_a_member_did_that_has_ended_its_part_counts_beside_its_successor() {
+        let mut book = MeterBook::default();
+        book.record(MetersRequest { last: true, ..request(Role::Trainer, 1, 5) }, &PLACES).unwrap();
+        for seconds in [1, 2] {
+            let mut again = request(Role::Trainer, 1, seconds);
+            again.member.incarnation = 2;
+            book.record(again, &PLACES).unwrap();
+        }
+        let all = book.record(request(Role::Trainer, 0, 6), &PLACES).unwrap();
+        assert_eq!(names(&all), [("trainer 1", 2), ("trainer 1", 5)]);
+        let mut next = request(Role::Trainer, 0, 6);
+        next.member.attempt = 8;
+        assert!(book.record(next, &PLACES).unwrap().others.is_empty(), "another attempt begins anew");
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //!
 //! Read in this order:
 //! 1. `messages.rs`, then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator. `coordinator.rs`
-//!    serves it.
+//!    serves it. `run_state/leaving.rs` with `departure.rs`: a trainer leaves, and the run goes on.
 //! 2. `member.rs` with `refusals.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
 //! 3. `batches/`: how batches get from readers to trainers.
 //! 4. `cuts/`: how a checkpoint is cut over several trainers.
@@ -59,6 +59,7 @@ mod clock_offset;
 mod coordinator;
 mod cuts;
 mod dense;
+pub(crate) mod departure;
 mod json;
 pub(crate) mod lease_client;
 mod leases;
@@ -90,6 +91,7 @@ pub use forebay_batches::RowCounts;
 pub use members::Role;
 pub(crate) use messages::job_digest;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
+pub use over_before::ended_before;
 pub use prediction_plan::PredictionPlan;
 pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;

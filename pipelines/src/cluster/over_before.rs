@@ -20,6 +20,17 @@ pub(super) fn run_over(why: impl Into<String>) -> Fault {
     Fault::external(why.into()).kind(FaultKind::RunOver)
 }
 
+/// How the run of a job has ended, for people, if the folder of its checkpoints says that it has, and not longer than
+/// `placement.timeout_seconds` ago: then nothing is left to do for a run that goes on from there. A folder that cannot be read says
+/// nothing. Blocks on the store.
+pub fn ended_before(job: &Job, context: &Context) -> Option<String> {
+    let run = finished(job, &job_digest(job), context).unwrap_or_else(|fault| {
+        tracing::debug!("it is not known whether the run has ended: {fault}");
+        None
+    });
+    run.map(|run| run.to_string())
+}
+
 /// Looks into the folder of the checkpoints.
 pub(super) struct OverBefore {
     /// `None`: the process may not go on from a checkpoint.
@@ -46,14 +57,9 @@ impl OverBefore {
             return Ok(());
         }
         let (job, context) = (job.clone(), context.clone());
-        let looks = move || finished(&job, &job_digest(&job), &context);
-        match tokio::task::spawn_blocking(looks).await {
-            Ok(Ok(None)) | Err(_) => Ok(()),
-            Ok(Ok(Some(run))) => Err(run_over(run.to_string())),
-            Ok(Err(fault)) => {
-                tracing::debug!("it is not known whether the run has ended: {fault}");
-                Ok(())
-            }
+        match tokio::task::spawn_blocking(move || ended_before(&job, &context)).await {
+            Ok(Some(run)) => Err(run_over(run)),
+            Ok(None) | Err(_) => Ok(()),
         }
     }
 }

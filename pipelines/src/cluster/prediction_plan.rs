@@ -53,7 +53,7 @@ impl PredictionPlan {
             manifest.check_job(folder)?;
             Ok(manifest)
         })?;
-        let job = Job::from_toml(&manifest.job.to_toml(), settings)?;
+        let job = manifest.job.adapted(settings)?;
         Self::new(&job, manifest.training.as_ref(), paths.into(), keep, readers)
     }
 

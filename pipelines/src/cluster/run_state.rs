@@ -7,6 +7,7 @@
 mod attempts;
 mod cutting;
 mod end_notices;
+mod leaving;
 mod silence;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use super::members::{self, Expected, Members, Role};
 use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
-use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, check_rows};
+use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, WindowLog, check_rows};
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
@@ -48,6 +49,8 @@ struct Settings {
     /// The run has checkpoints.
     checkpoints: bool,
     trainers: usize,
+    /// The run goes on without trainers that have left, all but the first.
+    trainers_may_leave: bool,
     /// Gradients are pushed as late as exact staleness says.
     exact: bool,
     /// Trainers take each step together.
@@ -66,6 +69,8 @@ pub(super) struct Origin {
     pub(super) batches: TrainedBatches,
     /// What was read.
     pub(super) data: Option<DataPlan>,
+    /// The manifest of the checkpoint, as JSON: see [`PlanReply::Plan`](super::messages::PlanReply::Plan).
+    pub(super) manifest: Option<String>,
 }
 
 /// The state of one run.
@@ -92,12 +97,16 @@ pub(super) struct RunState {
     ticked: Instant,
     /// When a window was last done.
     progressed: Instant,
+    /// Since when the attempt waits for nothing but trainers that the run can do without.
+    lacks_only_dispensable: Option<Instant>,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
     /// See [`RunStatus::silent`].
     silent: Vec<String>,
     absent_readers: AbsentReaders,
     cuts: Cuts,
+    /// What trainers that have left this attempt had done in windows that are not done.
+    done_by_left: Vec<WindowLog>,
     /// A member has asked for a drain, in this attempt or an earlier one.
     drain_asked: bool,
     /// See [`RunStatus::without_checkpoint`].
@@ -125,6 +134,7 @@ impl RunState {
             ordered: super::ordered(job),
             checkpoints: job.checkpoint.to.is_some(),
             trainers: placement.trainers,
+            trainers_may_leave: job.trainers_may_leave(),
             exact: job.train.staleness.exactly,
             in_step: job.round().is_some(),
             lease_timeout: Duration::from_secs_f64(placement.lease_seconds),
@@ -132,13 +142,13 @@ impl RunState {
         };
         Self {
             cuts: settings.cuts(),
+            members: Members::new(expected, now).trainers_may_leave(settings.trainers_may_leave),
             settings,
             attempt,
             // Not 0, which stands for none.
             start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
-            members: Members::new(expected, now),
             data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
@@ -146,9 +156,11 @@ impl RunState {
             started: now,
             ticked: now,
             progressed: now,
+            lacks_only_dispensable: None,
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
+            done_by_left: Vec::new(),
             drain_asked: false,
             without_checkpoint: false,
             end_notices: EndNotices::new(expected),
@@ -230,6 +242,10 @@ impl RunState {
         let (MemberId { rank, incarnation, .. }, number) = (request.member, request.number);
         self.heartbeat(request.member, now)?;
         self.check_reads(&request.member, "asks for a lease")?;
+        if self.members.has_left(request.member.role, rank) {
+            // The request was sent before, and nobody would read the windows.
+            return Ok(LeaseReply::Finished);
+        }
         match self.lease_replies.get(&rank) {
             Some((of, last, reply)) if *of == incarnation && number == *last => return Ok(reply.clone()),
             Some((of, last, _)) if *of == incarnation && number < *last => return Ok(LeaseReply::Wait),
@@ -346,18 +362,6 @@ impl RunState {
         Ok(())
     }
 
-    /// A member ends as it should.
-    pub(super) fn leave(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
-        self.heartbeat(member, now)?;
-        self.members.leave(member.role, member.rank, member.incarnation);
-        self.end_notices.mark_notified(member.role, member.rank);
-        if member.role == self.settings.reader_role {
-            self.return_leases_of(member.rank);
-        }
-        tracing::info!("{} {} left", member.role, member.rank);
-        Ok(())
-    }
-
     /// Readers begin no more windows. When those that they have begun are done, the run is finished. One with checkpoints goes on until its
     /// first trainer ends it with a last one, or says that this cannot be written. A run that begins anew before that ends at once. The
     /// request counts, too, if the member has not joined the newest attempt yet.
@@ -443,7 +447,7 @@ impl RunState {
     fn end_drained(&mut self) {
         let message = match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
             Some(OriginCheckpoint { number, .. }) => {
-                format!("stopped; checkpoint {number} has all rows that are trained on: --resume goes on")
+                format!("stopped; --resume goes on from checkpoint {number}, and trains on the rows after it again")
             }
             None => "stopped before the first checkpoint: the run has trained on no rows".to_owned(),
         };

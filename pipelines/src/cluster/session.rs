@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::TICK;
 use super::coordinator::Coordinator;
 use super::cuts;
+use super::departure::Departure;
 use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
 use super::members::Role;
@@ -26,7 +27,7 @@ use super::over_before::OverBefore;
 use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
-use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
+use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut, WindowLog};
 use crate::context::Context;
 
 /// The coordinator's default port.
@@ -70,6 +71,11 @@ impl ProcessConfig {
         let first = if job.placement.ps > 0 { Role::Ps } else { Role::Trainer };
         self.role == first && self.rank == 0
     }
+
+    /// Whether the run goes on without this trainer, if it is told to end.
+    pub fn leaves_alone(&self, job: &Job) -> bool {
+        self.role == Role::Trainer && self.rank > 0 && job.trainers_may_leave()
+    }
 }
 
 /// One start of a process, in all attempts of its run.
@@ -100,7 +106,7 @@ impl ClusterProcess {
     }
 
     /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault of
-    /// the kind [`FaultKind::Drained`]; a trainer that has joined asks the run to drain.
+    /// the kind [`FaultKind::Drained`]; a trainer that has joined and that the run cannot do without asks the run to drain.
     #[must_use]
     pub fn stopped_by(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { stop: Arc::new(stop), ..self }
@@ -148,6 +154,12 @@ async fn told_to_end(stop: &Stop, grace: Duration) {
     tokio::time::sleep(grace).await;
     while !stop() {
         tokio::time::sleep(TICK).await;
+    }
+}
+
+async fn ask_to_drain(member: Member) {
+    if let Err(fault) = member.drain().await {
+        tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
     }
 }
 
@@ -239,6 +251,9 @@ impl ClusterSession {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job, &over) => planned,
                 () = told_to_end(&cluster_process.stop, grace) => {
+                    if process.leaves_alone(job) {
+                        Member::gone(&peer, &this).await;
+                    }
                     Err(ended_before_the_run(format_args!("{role} {rank}")))
                 }
             }
@@ -266,22 +281,35 @@ impl ClusterSession {
     /// Waits until all members have joined, and logs the names of those that have not.
     ///
     /// # Errors
-    /// The run has failed, or has begun a new attempt. This process was told to end: a reader ends without the others, a trainer when the
-    /// run has drained.
+    /// The run has failed, or has begun a new attempt. This process was told to end: a reader, or a trainer that the run can do without, ends
+    /// without the others; another trainer when the run has drained.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
-        let told = async {
-            told_to_end(&self.stop, Duration::ZERO).await;
-            if self.member.id().role == Role::Trainer {
-                self.drain();
-                std::future::pending::<()>().await;
-            }
-        };
         self.io.block_on(async {
             tokio::select! {
-                started = self.member.wait_until_started() => started,
-                () = told => Err(ended_before_the_run(self.member.id())),
+                started = self.member.wait_until_started() => return started,
+                () = told_to_end(&self.stop, Duration::ZERO) => {}
             }
+            if self.member.id().role == Role::Trainer {
+                // Not given up halfway, unless the run fails: a process that has left may not train.
+                let leaves = tokio::select! {
+                    leaves = self.leaves_before_the_run() => leaves,
+                    Err(failed) = self.member.wait_until(|_| false) => return Err(failed),
+                };
+                if !leaves {
+                    self.drain();
+                    return self.member.wait_until_started().await;
+                }
+            }
+            Err(ended_before_the_run(self.member.id()))
         })
+    }
+
+    async fn leaves_before_the_run(&self) -> bool {
+        let leaves = matches!(self.member.leaving().await, Ok(true));
+        if leaves && let Err(fault) = self.member.leave(Vec::new()).await {
+            tracing::debug!(%fault, "the coordinator could not be told that this process has left");
+        }
+        leaves
     }
 
     /// A client of the shards in the ps processes.
@@ -388,12 +416,48 @@ impl ClusterSession {
 
     /// Asks all readers to take no more leases: the run is finished once the current ones are trained on. Returns at once.
     pub fn drain(&self) {
+        self.io.spawn(ask_to_drain(self.member.clone()));
+    }
+
+    /// Begins the departure of this trainer, if the run goes on without it. Else asks for a drain. Returns at once.
+    pub(crate) fn leave_or_drain(&self, departure: Departure) {
         let member = self.member.clone();
         self.io.spawn(async move {
-            if let Err(fault) = member.drain().await {
-                tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
+            match member.leaving().await {
+                Ok(true) => departure.begin(),
+                Ok(false) => ask_to_drain(member).await,
+                Err(fault) => {
+                    tracing::warn!(%fault, "the coordinator could not be asked whether this trainer may leave")
+                }
             }
         });
+    }
+
+    /// Leaves the run, which goes on: this trainer has done all that it has taken, `done` in windows that may be open. Returns the fault to
+    /// end with: of the kind [`FaultKind::Drained`], or why the run has failed or has begun a new attempt.
+    pub(crate) fn leave_early(&self, done: Vec<WindowLog>, departure: &Departure) -> Fault {
+        let fault = self.io.block_on(async {
+            let mut failed = pin!(self.member.wait_until(|_| false));
+            let left = tokio::select! {
+                biased;
+                Err(failed) = &mut failed => return failed,
+                left = self.member.leave(done) => left,
+            };
+            match left {
+                Ok(()) => {
+                    let name = self.name();
+                    let left = format!("{name} was told to end and has left the run, which goes on without it");
+                    Fault::external(left).kind(FaultKind::Drained)
+                }
+                // If the run has begun anew, a heartbeat says so.
+                Err(fault) => match tokio::time::timeout(SHUTDOWN_DEADLINE, failed).await {
+                    Ok(Err(failed)) => failed,
+                    _ => fault,
+                },
+            }
+        });
+        departure.close();
+        fault
     }
 
     /// Reports that the run cannot go on because of `fault`: all members end with it. Returns the fault that this process ends
@@ -437,7 +501,9 @@ impl ClusterSession {
             _ => false,
         };
         if !ended {
-            let left = self.io.block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
+            let left = self
+                .io
+                .block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave(Vec::new())).await });
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!("the coordinator could not be told that this process ends");
             }
@@ -468,7 +534,7 @@ impl ClusterSession {
         Ok(())
     }
 
-    fn end(mut self) {
+    pub(crate) fn end(mut self) {
         self.health.waiting("ending");
         self.io.block_on(async {
             if let Some(coordinator) = &self.coordinator {

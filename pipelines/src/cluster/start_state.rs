@@ -17,19 +17,19 @@ pub(crate) enum StartState {
 }
 
 impl StartState {
-    /// Opens the checkpoint, or without one the model at `train.from`. Readers load neither: they need not reach the model, and one
+    /// Opens the checkpoint, or without one the model at `train.from`. A manifest that is known, as JSON, is not read again. Readers load neither: they need not reach the model, and one
     /// that is started again may find that the run has made newer checkpoints and removed the one that it went on from.
     pub(super) fn find(
         job: &Job,
         role: Role,
-        checkpoint: Option<OriginCheckpoint>,
+        checkpoint: Option<(OriginCheckpoint, Option<String>)>,
         context: &Context,
     ) -> Result<Option<Self>, Fault> {
         if role == Role::Reader {
             return Ok(None);
         }
-        if let Some(at) = checkpoint {
-            let Found { folder, manifest, .. } = Found::open(job, at, context)?;
+        if let Some((at, manifest)) = checkpoint {
+            let Found { folder, manifest, .. } = Found::open(job, at, manifest.as_deref(), context)?;
             return Ok(Some(Self::Checkpoint(folder, Box::new(manifest))));
         }
         Ok(Predecessor::open(job, context)?.map(|model| Self::Model(Box::new(model))))
@@ -45,7 +45,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
         let (job, context) = (Job::from_toml("", &[to]).unwrap(), Context::default());
-        let find = |role| StartState::find(&job, role, Some(OriginCheckpoint::own(5)), &context);
+        let find = |role| StartState::find(&job, role, Some((OriginCheckpoint::own(5), None)), &context);
         assert!(find(Role::Reader).unwrap().is_none());
         for role in [Role::Ps, Role::Trainer] {
             let fault = find(role).err().unwrap().to_string();

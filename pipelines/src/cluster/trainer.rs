@@ -2,19 +2,21 @@
 
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_batches::RowCounts;
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
+use tokio::sync::watch;
 
 use super::acknowledge::Acknowledger;
 use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::cuts::CutLeader;
 use super::dense::PsDenseStore;
+use super::departure::{Departure, Input};
 use super::lease_client::LeaseClient;
-use super::messages::RunStatus;
+use super::messages::{RunPhase, RunStatus};
 use super::ordered;
 use super::session::{ClusterProcess, ClusterSession};
 use super::start_state::StartState;
@@ -28,6 +30,7 @@ use crate::participation::{BatchRecord, Membership, Participation};
 use crate::preflight;
 use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
+use crate::trainer_count::TrainerCount;
 use crate::training::Training;
 use crate::{sources, wiring};
 
@@ -59,8 +62,16 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     })?;
     match wire(job, process.config().rank, context, receive_queue, &session, found) {
         Ok(training) => Ok(training.session(session)),
+        Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => {
+            // It was told to end, and has left: the others go on.
+            Err(fault)
+        }
         Err(fault) => Err(session.cannot_start(fault)),
     }
+}
+
+fn has_failed(session: &ClusterSession) -> bool {
+    matches!(session.status().phase, RunPhase::Failed(_))
 }
 
 fn wire(
@@ -89,10 +100,12 @@ fn wire(
     resources.exact = ExactOrder::of(&resources.job, rank);
     resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
-    let batches: Arc<dyn BatchRecord> = match &receive_queue {
-        Some(receive_queue) => Arc::clone(receive_queue) as _,
-        None => Arc::new(leases.clone()),
+    let input = match &receive_queue {
+        Some(receive_queue) => Input::Queue(Arc::clone(receive_queue)),
+        None => Input::Leases(leases.clone()),
     };
+    let batches = input.record();
+    resources.departure = Departure::of(&resources.job, rank, input);
     let dense: Option<Arc<dyn DenseStore>> = match resources.job.placement.dense() {
         DenseAt::Trainer => None,
         DenseAt::Ps => {
@@ -107,9 +120,17 @@ fn wire(
     };
     let rounds_end = resources.job.round().map(|_| RoundsEnd::new(session.member.subscribe()));
     let mut membership = membership(&resources.job, &status.counts, batches, dense, rounds_end);
+    if resources.job.trainers_may_leave() {
+        session.io.spawn(count_trainers(session.member.subscribe(), membership.steps.1.clone()));
+    }
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
+            if resources.job.trainers_may_leave() {
+                // It may join a run that is under way, and others have taken steps since.
+                let before = manifest.position.batches.counts().batches;
+                membership.steps.0 += status.counts.batches.saturating_sub(before);
+            }
             Some((folder, *manifest))
         }
         Some(StartState::Model(predecessor)) => {
@@ -163,6 +184,16 @@ fn add_checkpoints(
     resources.add_checkpoints(folder, status.start, restored, BatchOrder::Any, shards, leader)
 }
 
+/// Keeps the number of trainers that take part, until the member's last clone is dropped.
+async fn count_trainers(mut status: watch::Receiver<RunStatus>, count: TrainerCount) {
+    loop {
+        count.set(status.borrow_and_update().trainers.iter().flatten().count() as u64);
+        if status.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
 fn membership(
     job: &Job,
     counts: &RowCounts,
@@ -171,8 +202,11 @@ fn membership(
     rounds_end: Option<RoundsEnd>,
 ) -> Membership {
     let (round, trainers) = (job.round(), job.placement.trainers as u64);
-    // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers.
-    let steps = if round.is_some() { (counts.batches / trainers, 1) } else { (counts.batches, trainers) };
+    // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers that take part.
+    let steps = match round {
+        Some(_) => (counts.batches / trainers, TrainerCount::default()),
+        None => (counts.batches, TrainerCount::new(trainers)),
+    };
     Membership { batches, dense, round, rounds_end, steps }
 }
 

@@ -52,7 +52,7 @@ impl ServingModel {
     fn load_from(folder: &OpenFolder, settings: &[String], context: &Context) -> Result<Self, Fault> {
         let manifest = Manifest::read_in(folder)?;
         manifest.check_job(folder)?;
-        let mut job = Job::from_toml(&manifest.job.to_toml(), settings)?;
+        let mut job = manifest.job.adapted(settings)?;
         let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
         check_stages(&job).map_err(needs)?;
         context.registry.check(&job).map_err(needs)?;

@@ -310,7 +310,7 @@ fn measure() {
 fn received() -> Receive<TrainBatch> {
     let queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, Credits { batches: 1000, bytes: 1 << 30 });
     let (replies, _) = mpsc::unbounded_channel();
-    let channel = queue.open("reader 0", replies);
+    let channel = queue.open("reader 0", replies).unwrap();
     for batch in through(Batcher::new(plan(32, true)), examples()) {
         let Lineage { split, row, .. } = batch.lineage;
         let (id, term, closes) = (BatchId::of(&batch), batch.window.term, batch.closes);

@@ -9,6 +9,7 @@ use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
 use crate::fault::model_fault;
 use crate::progress::Progress;
+use crate::trainer_count::TrainerCount;
 
 use super::train::Steps;
 
@@ -26,7 +27,7 @@ impl Download {
     }
 
     /// Counts steps from `before`, and raises the count by `trainers` with each step.
-    pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
+    pub(crate) fn after(mut self, (before, trainers): (u64, TrainerCount)) -> Self {
         self.steps = Steps::after(before, trainers);
         self
     }

@@ -1,4 +1,5 @@
-//! `receive`: takes each batch from this trainer's receive queue once, until the coordinator says that the run is finished.
+//! `receive`: takes each batch from this trainer's receive queue once, until the coordinator says that the run is finished, or the trainer
+//! leaves.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -117,6 +118,7 @@ impl<T: Receivable> Source for Receive<T> {
             }
             match phase {
                 RunPhase::Failed(failure) => return Err(failure.fault()),
+                _ if self.receive_queue.has_ended() => return Ok(None),
                 RunPhase::Finished | RunPhase::Over => return Ok(None),
                 _ => {}
             }

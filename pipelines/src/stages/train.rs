@@ -8,25 +8,21 @@ use forebay_models::{DenseModel, ModelError, StepOutput};
 use super::state_output::StateOutput;
 use crate::fault::model_fault;
 use crate::progress::Progress;
+use crate::trainer_count::TrainerCount;
 
 /// Makes the model, on the thread that will use it.
 pub type ModelMaker = Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send>;
 
-/// The step counter. Each step of this trainer raises it by `stride`: the trainers that count steps together.
+/// The step counter. Each step of this trainer raises it by the number of trainers that count steps together.
+#[derive(Default)]
 pub(super) struct Steps {
     taken: u64,
-    stride: u64,
-}
-
-impl Default for Steps {
-    fn default() -> Self {
-        Self { taken: 0, stride: 1 }
-    }
+    trainers: TrainerCount,
 }
 
 impl Steps {
-    pub(super) fn after(before: u64, trainers: u64) -> Self {
-        Self { taken: before, stride: trainers.max(1) }
+    pub(super) fn after(before: u64, trainers: TrainerCount) -> Self {
+        Self { taken: before, trainers }
     }
 
     /// Counts a step and makes its [`GradBatch`]. The gradients are moved out of `output`, which gets the buffer of the rows
@@ -37,7 +33,7 @@ impl Steps {
         output: &mut StepOutput,
         dense_grads: Option<Vec<f32>>,
     ) -> GradBatch {
-        self.taken += self.stride;
+        self.taken += self.trainers.get();
         GradBatch {
             id: BatchId::of(&batch.train),
             lineage: batch.train.lineage,
@@ -84,7 +80,7 @@ impl Train {
     }
 
     /// Counts steps from `before`, and raises the count by `trainers` with each step.
-    pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
+    pub(crate) fn after(mut self, (before, trainers): (u64, TrainerCount)) -> Self {
         self.steps = Steps::after(before, trainers);
         self
     }

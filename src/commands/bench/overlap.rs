@@ -3,7 +3,7 @@
 //! The store has a fixed latency per range and a limited bandwidth; a fake device takes a fixed time per batch without using the
 //! CPU. A pipeline that hides all IO takes as long as the slower of the two.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::Job;
@@ -47,7 +47,7 @@ impl Overlap {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let job = Job::from_toml("", &[])?;
         let start = Instant::now();
-        let read = self.pipeline(context, &job, Duration::ZERO, true)?;
+        let (read, _) = self.pipeline(context, &job, Duration::ZERO, true)?;
         let store = start.elapsed();
         let rows = read.ledger.delivered;
         let batches = rows.div_ceil(u64::from(self.batch_rows));
@@ -55,16 +55,17 @@ impl Overlap {
 
         let time = Duration::from_millis(self.device_ms);
         let start = Instant::now();
-        let overlapped = self.pipeline(context, &job, time, true)?;
+        let (overlapped, first) = self.pipeline(context, &job, time, true)?;
         let whole = start.elapsed();
         let start = Instant::now();
-        let lockstep = self.pipeline(context, &job, time, false)?;
+        let (lockstep, _) = self.pipeline(context, &job, time, false)?;
         let one_by_one = start.elapsed();
 
         let slowest = store.max(device);
         out::print(format_args!("{overlapped}\n\nwith overlap off, one batch at a time:\n{lockstep}\n"))?;
         out::print(format_args!("{rows} rows, {batches} batches of {}", self.batch_rows))?;
         out::print(format_args!("store, parse, batch, lookup alone   {:>8.3} s", store.as_secs_f64()))?;
+        out::print(format_args!("first rows of the pipeline          {:>8.3} s after its start", first.as_secs_f64()))?;
         out::print(format_args!("device alone                        {:>8.3} s", device.as_secs_f64()))?;
         out::print(format_args!(
             "pipeline                            {:>8.3} s   {:.3} of its slowest stage's speed",
@@ -79,7 +80,15 @@ impl Overlap {
         Ok(())
     }
 
-    fn pipeline(&self, context: &Context, job: &Job, device: Duration, overlap: bool) -> Result<Report, Fault> {
+    /// Runs the pipeline. Returns its report, and the time from its start until the source has its first rows.
+    fn pipeline(
+        &self,
+        context: &Context,
+        job: &Job,
+        device: Duration,
+        overlap: bool,
+    ) -> Result<(Report, Duration), Fault> {
+        let (start, first) = (Instant::now(), Arc::new(OnceLock::new()));
         let (inner, path) = context.stores.open(&self.data)?;
         let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
         let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
@@ -100,20 +109,22 @@ impl Overlap {
         let lookup = Lookup::for_training(&table, &Staleness::new(8));
         // Without overlap, the source reads on only while it has less than a batch of unfinished rows.
         let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), batch_rows);
-        let done = turn.clone();
+        let (done, has_rows) = (turn.clone(), Arc::clone(&first));
         let topology = Topology::new(if overlap { "overlapped" } else { "one by one" }).attach(&host);
         let source = move || InTurn {
             inner: ParquetSource::new(Input::in_store_at(&root, slow, path), options).columns(columns),
             turn,
             batch,
+            has_rows,
         };
-        feed_from(topology, &job, &registry, source)?
+        let report = feed_from(topology, &job, &registry, source)?
             .stage("lookup", Place::Shared, move || lookup)
             .link(job.pipeline.links.to_train())
             .stage("device", Place::Own, move || Device::taking(device, !overlap))
             .link(job.pipeline.links.to_push())
             .sink("done", Place::Shared, move || Done { turn: done })
-            .run()
+            .run()?;
+        Ok((report, first.get().map_or(Duration::ZERO, |at: &Instant| at.duration_since(start))))
     }
 }
 
@@ -125,6 +136,8 @@ struct InTurn {
     inner: ParquetSource,
     turn: Option<Turn>,
     batch: usize,
+    /// When the first rows came.
+    has_rows: Arc<OnceLock<Instant>>,
 }
 
 impl Source for InTurn {
@@ -144,6 +157,7 @@ impl Source for InTurn {
             wait.map_err(|e| Fault::internal("turns ended").because(e))?;
         }
         let rows = self.inner.next(cx).await?;
+        self.has_rows.get_or_init(Instant::now);
         if let (Some(turn), Some(rows)) = (&self.turn, &rows) {
             turn.send_modify(|under_way| *under_way += rows.rows());
         }

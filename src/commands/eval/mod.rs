@@ -7,7 +7,7 @@ use crate::pipelines::{Context, Evaluation, Job};
 use crate::{Fault, Model};
 use clap::Args;
 
-use super::{job_args, out_folder};
+use super::out_folder;
 use crate::logs::Logs;
 
 /// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
@@ -124,7 +124,7 @@ impl Eval {
 
     /// Applies the arguments to the job of a model.
     fn adapt(&self, job: &mut Job) -> Result<(), Fault> {
-        *job = job_args::adapted(job, &self.settings)?;
+        *job = job.adapted(&self.settings)?;
         if let Some(best) = &self.best {
             out_folder::check_without_bad_rows(best, &job.data.on_bad_row, out_folder::WRITE_TO)?;
         }

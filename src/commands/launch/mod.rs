@@ -39,7 +39,7 @@ use super::job_args::RunArgs;
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
-use crate::pipelines::cluster::StatusClient;
+use crate::pipelines::cluster::{StatusClient, ended_before};
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::report::ReportFiles;
@@ -81,6 +81,12 @@ impl Launch {
         stop.ends_with_checkpoint(job.checkpoint.to.is_some());
         // Faults that can be found now are found before any process starts.
         check_checkpoints(&job, self.run.resume, context)?;
+        if self.run.resume
+            && let Some(run) = ended_before(&job, context)
+        {
+            tracing::info!("{run}");
+            return Ok(Ended::Done);
+        }
         check_predecessor(&job, context)?;
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;

@@ -50,28 +50,80 @@ impl Watch {
 }
 
 fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, seen: &Mutex<Seen>, ended: &Receiver<()>) {
-    let (mut unanswered, mut unreached) = (None::<Instant>, None::<Instant>);
+    let mut silence = Silence::default();
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let asked = Instant::now();
-        let is_silent = |since: &mut Option<Instant>, most: Duration| {
-            let silence = since.get_or_insert(asked).elapsed();
-            let silent = if silence > most { vec![coordinator.to_owned()] } else { Vec::new() };
-            Seen { silent, progress: None }
+        let answer = client.status(DEADLINE);
+        let heard = match &answer {
+            Ok(Some(_)) => Heard::Answer,
+            Ok(None) => Heard::Nothing,
+            Err(_) => Heard::Unreached,
         };
-        let now = match client.status(DEADLINE) {
-            Ok(Some(status)) => {
-                (unanswered, unreached) = (None, None);
-                Seen { progress: Some((status.attempt, status.windows_done)), silent: status.silent }
-            }
-            Ok(None) => {
-                unreached = None;
-                is_silent(&mut unanswered, most_silence)
-            }
-            Err(_) => {
-                unanswered = None;
-                is_silent(&mut unreached, most_silence * 2)
-            }
+        let is_silent = silence.after(heard, asked, Instant::now(), most_silence);
+        let now = match answer {
+            Ok(Some(status)) => Seen { progress: Some((status.attempt, status.windows_done)), silent: status.silent },
+            _ => Seen { silent: if is_silent { vec![coordinator.to_owned()] } else { Vec::new() }, progress: None },
         };
         *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+}
+
+/// What came of a question.
+#[derive(Clone, Copy, PartialEq)]
+enum Heard {
+    Answer,
+    /// The coordinator takes the call and does not answer.
+    Nothing,
+    Unreached,
+}
+
+/// For how long the coordinator has not answered.
+#[derive(Default)]
+struct Silence {
+    /// When the first question was asked that it did not answer.
+    since: Option<Instant>,
+    /// Whether it has taken a call since then.
+    listens: bool,
+}
+
+impl Silence {
+    /// Whether the coordinator is silent after a question that was `asked` then, and heard `now`. Only an answer ends the silence: a
+    /// process that is stopped takes calls in one moment, and is not reached in another, when a connection that it does not serve has
+    /// ended.
+    fn after(&mut self, heard: Heard, asked: Instant, now: Instant, most_silence: Duration) -> bool {
+        if heard == Heard::Answer {
+            *self = Self::default();
+            return false;
+        }
+        self.listens |= heard == Heard::Nothing;
+        let most = if self.listens { most_silence } else { most_silence * 2 };
+        now.duration_since(*self.since.get_or_insert(asked)) > most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOST: Duration = Duration::from_secs(30);
+
+    /// After how many seconds a coordinator is silent that is asked each second, and of which `heard` is heard at a time.
+    fn silent_after(heard: impl Fn(u64) -> Heard) -> Option<u64> {
+        let (mut silence, begun) = (Silence::default(), Instant::now());
+        let at = |second| begun + Duration::from_secs(second);
+        (0..200).find(|&second| silence.after(heard(second), at(second), at(second + 1), MOST))
+    }
+
+    /// A bug: a coordinator that was stopped was never killed, because each kind of failure counted anew after one of the other kind.
+    #[test]
+    fn only_an_answer_ends_the_silence_of_a_coordinator() {
+        assert_eq!(silent_after(|_| Heard::Nothing), Some(30));
+        assert_eq!(silent_after(|_| Heard::Unreached), Some(60));
+        let stopped = |second| if second % 10 == 9 { Heard::Unreached } else { Heard::Nothing };
+        assert_eq!(silent_after(stopped), Some(30));
+        let late = |second| if second < 40 { Heard::Unreached } else { Heard::Nothing };
+        assert_eq!(silent_after(late), Some(40), "it listens, and the time in which it did not counts");
+        assert_eq!(silent_after(|second| if second % 29 == 28 { Heard::Answer } else { Heard::Nothing }), None);
+        assert_eq!(silent_after(|second| if second == 20 { Heard::Answer } else { Heard::Nothing }), Some(51));
     }
 }

@@ -91,7 +91,7 @@ impl Chain {
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) =
-            CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1, Progress::default());
+            CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), None, Progress::default());
         // In some tests the store fails from its first call on.
         let author = folder.author(7, start).unwrap_or(Author { run: 7, start, before: (0, 0) });
         let to = Checkpoints {

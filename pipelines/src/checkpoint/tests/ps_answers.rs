@@ -189,7 +189,7 @@ impl Run {
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) =
-            CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), 1, Progress::default());
+            CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), None, Progress::default());
         let (folder, config) = (folder.clone(), config(with_lifetime));
         let author = folder.author(7, 5).unwrap();
         let (leader, evaluations, types) = (None, None, RunTypes::default());

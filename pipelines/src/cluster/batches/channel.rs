@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::super::lease_client::LeaseClient;
 use super::super::member::Member;
-use super::super::messages::RunPhase;
+use super::super::messages::{RunPhase, RunStatus};
 use super::handler::{NAME, PING};
 use super::send_queue::SendQueue;
 
@@ -121,9 +121,13 @@ impl Channel {
         let what = format!("trainer {}", self.trainer);
         let retry = Retry::within(*timeout);
         loop {
+            // One that has left may join again, however late.
+            if self.wait_until_needed().await? {
+                return Ok(());
+            }
             let streams = match retry.run(&what, || self.open()).await {
                 Ok(Some(streams)) => streams,
-                Ok(None) => return Ok(()),
+                Ok(None) => continue,
                 // It has waited for `timeout`.
                 Err(fault) if fault.retryable && member.status().silent.contains(&what) => continue,
                 Err(fault) => return Err(fault),
@@ -143,16 +147,22 @@ impl Channel {
         }
     }
 
-    /// Opens the streams. `None`: the run needs no more batches.
+    /// Waits until the trainer has joined. Returns whether the run needs no more batches.
+    async fn wait_until_needed(&self) -> Result<bool, Fault> {
+        let is_over = |status: &RunStatus| matches!(status.phase, RunPhase::Finished | RunPhase::Over);
+        let is_there = |status: &RunStatus| status.trainers.get(self.trainer).is_some_and(Option::is_some);
+        let status = self.channels.member.wait_until(|status| is_over(status) || is_there(status)).await?;
+        Ok(is_over(&status))
+    }
+
+    /// Opens the streams. `None`: the run needs no more batches, or the trainer has left.
     async fn open(&self) -> Result<Option<Streams>, Fault> {
         let ReaderChannels { member, dialer, streams, .. } = &self.channels;
-        let status = member.wait_until(|status| status.trainers.get(self.trainer).is_some_and(Option::is_some)).await?;
+        let status = member.wait_until(|_| true).await?;
         if matches!(status.phase, RunPhase::Finished | RunPhase::Over) {
             return Ok(None);
         }
-        let Some((_, address)) = status.trainers.get(self.trainer).and_then(Clone::clone) else {
-            return Err(Fault::external(format!("trainer {} has no address yet", self.trainer)).retryable());
-        };
+        let Some((_, address)) = status.trainers.get(self.trainer).and_then(Clone::clone) else { return Ok(None) };
         let peer = dialer.peer(&address)?;
         let round_trip = measure_round_trip(&peer).await?;
         let number = streams.unwrap_or_else(|| streams_to_fill(round_trip));

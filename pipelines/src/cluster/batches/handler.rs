@@ -89,7 +89,7 @@ impl Handler for BatchHandler {
         }
         // Replies are small, and there are at most two for each credit: their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();
-        let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
+        let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies)?);
         let replying = async {
             outgoing.send(Message::metadata(Reply::Channel(channel.1).write())).await?;
             while let Some(reply) = to_send.recv().await {

@@ -304,6 +304,11 @@ impl LeaseProgress {
         self.state.until(|state| state.done.is_empty() && !state.reporting).await;
     }
 
+    /// Waits until every window that is done is reported, and no lease is held. Cancel safe.
+    pub(crate) async fn wait_until_given_back(&self) {
+        self.state.until(|state| state.leases.is_empty() && state.done.is_empty() && !state.reporting).await;
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.state.lock().leases.is_empty()

@@ -81,6 +81,10 @@ struct State {
     first_open: (u32, u64),
     channels: HashMap<u64, Channel>,
     opened: u64,
+    /// The trainer takes no more batches.
+    ended: bool,
+    /// It has left: there are no more channels.
+    closed: bool,
 }
 
 /// What this trainer knows about a window.
@@ -135,6 +139,8 @@ impl ReceiveQueue {
             first_open: (0, 0),
             channels: HashMap::new(),
             opened: 0,
+            ended: false,
+            closed: false,
         };
         Self { state: Mutex::new(state), credits, arrived: Notify::new() }
     }
@@ -144,15 +150,39 @@ impl ReceiveQueue {
     }
 
     /// Opens a channel and grants its credits. Returns the channel's number.
-    pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> u64 {
+    ///
+    /// # Errors
+    /// A retryable fault: the trainer has left.
+    pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> Result<u64, Fault> {
         let Credits { batches, bytes } = self.credits;
         let mut state = self.state();
+        if state.closed {
+            return Err(Fault::external("the trainer has left the run").retryable());
+        }
         state.opened += 1;
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
         let (reader, due) = (reader.to_owned(), Credits::default());
         state.channels.insert(number, Channel { reader, replies, batches, bytes, due, held: 0, urgent: 0 });
-        number
+        Ok(number)
+    }
+
+    /// The trainer takes no more batches. Those that it has taken are still reported as done.
+    pub(crate) fn end(&self) {
+        self.state().ended = true;
+        self.arrived.notify_one();
+    }
+
+    /// Whether the trainer takes no more batches.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    /// Ends all channels, and lets none be opened: readers send the batches that are not done to other trainers.
+    pub(crate) fn close_all(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        state.channels.clear();
     }
 
     /// Whether `reader` has this channel open.
@@ -227,9 +257,12 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Takes the next batch, if it is here. Its credit goes back to its channel.
+    /// Takes the next batch, if it is here and the trainer takes more. Its credit goes back to its channel.
     pub(crate) fn take(&self) -> Option<ReceivedBatch> {
         let mut state = self.state();
+        if state.ended {
+            return None;
+        }
         let queued = match state.order {
             Order::Any => loop {
                 let id = state.arrivals.pop_front()?;

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::super::member::Member;
 use super::super::messages::RunPhase;
+use super::kept_file::KeptFile;
 use super::messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
 use crate::checkpoint::{CutPlan, CutPoint, KeptWriter, Shards, SharedCut, TrainedBatches};
 use crate::model_folder::FileEntry;
@@ -130,28 +131,23 @@ pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Optio
     shared.gate.open();
 }
 
-/// Writes the kept gradients of this trainer while it stands still.
-async fn written(keeper: Option<KeptWriter>, checkpoint: u64, cut: u64) -> Result<Option<FileEntry>, Fault> {
-    let Some(keeper) = keeper else { return Ok(None) };
-    let writing = tokio::task::spawn_blocking(move || keeper.write(checkpoint, cut));
-    let panicked = |e| Fault::of_task("the thread that writes gradients panicked", e);
-    writing.await.map_err(panicked)?.map(Some)
-}
-
 async fn follow_orders(member: &Member, shared: &SharedCut, keeper: Option<KeptWriter>) -> Fault {
     let (mut follows, mut report, mut stopped_for) = (CutOrder::GoOn, None, None);
+    let mut kept_file = KeptFile::of(keeper);
     loop {
         let request = CutRequest { member: member.id(), follows, report: report.take() };
         let asked = request_until_failed(member, "cut", &request);
         let order = match follows {
-            // While its last batches are applied, the order may change.
+            // While its last batches are applied and the kept ones are written, the order may change: a cut that takes long is given up.
             CutOrder::Stop { cut, checkpoint, .. } if stopped_for != Some(cut) => tokio::select! {
                 order = asked => order,
-                () = shared.gate.until_quiet() => {
+                kept = async {
+                    shared.gate.until_quiet().await;
+                    kept_file.written(checkpoint, cut).await
+                } => {
                     stopped_for = Some(cut);
-                    let done = shared.log().windows();
-                    report = Some(match written(keeper.clone(), checkpoint, cut).await {
-                        Ok(kept) => CutReport::Stopped { cut, done, kept },
+                    report = Some(match kept {
+                        Ok(kept) => CutReport::Stopped { cut, done: shared.log().windows(), kept },
                         Err(fault) => {
                             tracing::warn!("this trainer takes no part in checkpoint {checkpoint}: {fault}");
                             CutReport::Failed { cut }
@@ -170,7 +166,14 @@ async fn follow_orders(member: &Member, shared: &SharedCut, keeper: Option<KeptW
             continue;
         }
         match order {
-            CutOrder::GoOn => shared.gate.open(),
+            CutOrder::GoOn => {
+                if let Some(late) = kept_file.under_way() {
+                    tracing::warn!(
+                        "this trainer goes on without its part of checkpoint {late}, which the store has not taken in time"
+                    );
+                }
+                shared.gate.open();
+            }
             CutOrder::Hold { cut } => report = Some(CutReport::Held { cut, looked_up: shared.gate.close() }),
             CutOrder::Stop { after: None, .. } => drop(shared.gate.close()),
             CutOrder::Stop { after: Some(most), .. } => shared.gate.close_after(most),

@@ -14,12 +14,17 @@
 //! Without steps in common, each trainer stops where it is. With them, a trainer that has looked up fewer batches than another
 //! goes on to that number: a step is in the cut with the batches of all trainers or of none.
 //!
+//! A trainer that has left takes no part: what it has done is known. One that joins while a cut is open may not stand still, so that cut is
+//! given up.
+//!
 //! A cut that takes too long is given up, so that no trainer waits for another that is gone. The leader hears of that before
 //! it uses the cut: its "go on" is refused.
 
 mod client;
+mod kept_file;
 mod messages;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
@@ -82,17 +87,25 @@ impl Cuts {
         self.open.as_ref().is_none_or(|open| open.number != number)
     }
 
-    /// What each trainer has done, if the cut of this number is open and all have stopped.
-    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&TrainerStopped>> {
+    /// What each trainer has done, if the cut of this number is open and all have stopped. `absent` trainers take no part: they have left,
+    /// and the caller knows what they have done, or they have not joined.
+    pub(super) fn stopped(&self, number: u64, absent: &BTreeSet<u32>) -> Option<Vec<&TrainerStopped>> {
         let open = self.open.as_ref().filter(|open| open.number == number)?;
-        open.stopped.iter().map(Option::as_ref).collect()
+        open.is_whole(absent).then(|| open.stopped.iter().flatten().collect())
     }
 
-    /// The leader lets the trainers go on. Returns whether all stood still until now.
-    pub(super) fn go_on(&mut self, number: u64) -> bool {
+    /// A trainer joins that may not stand still: gives up the open cut, if there is one.
+    pub(super) fn give_up(&mut self) {
+        if let Some(open) = self.open.take() {
+            self.last = Some((open.number, false));
+        }
+    }
+
+    /// The leader lets the trainers go on. Returns whether all but those that are `absent` stood still until now.
+    pub(super) fn go_on(&mut self, number: u64, absent: &BTreeSet<u32>) -> bool {
         match &self.open {
             Some(open) if open.number == number => {
-                let whole = open.stopped.iter().all(Option::is_some);
+                let whole = open.is_whole(absent);
                 (self.open, self.last) = (None, Some((number, whole)));
                 if whole {
                     self.timeout = FIRST_TIMEOUT.min(self.max_timeout);
@@ -144,12 +157,24 @@ impl Cuts {
         Ok(())
     }
 
-    /// Gives up a cut that takes too long. If it gives one up, returns the ranks that have not stopped.
-    pub(super) fn tick(&mut self, now: Instant) -> Option<Vec<u32>> {
+    /// Gives up a cut that takes too long. If it gives one up, returns the ranks that have not stopped and are not `absent`.
+    pub(super) fn tick(&mut self, absent: &BTreeSet<u32>, now: Instant) -> Option<Vec<u32>> {
         let open = self.open.take_if(|open| now.duration_since(open.begun) > self.timeout)?;
         self.last = Some((open.number, false));
         self.timeout = (self.timeout * 2).min(self.max_timeout);
-        Some((0..).zip(&open.stopped).filter(|(_, stopped)| stopped.is_none()).map(|(rank, _)| rank).collect())
+        Some(open.waits_for(absent).collect())
+    }
+}
+
+impl OpenCut {
+    /// The ranks that have not stopped.
+    fn waits_for(&self, absent: &BTreeSet<u32>) -> impl Iterator<Item = u32> {
+        let late = (0..).zip(&self.stopped).filter(move |(rank, stopped)| stopped.is_none() && !absent.contains(rank));
+        late.map(|(rank, _)| rank)
+    }
+
+    fn is_whole(&self, absent: &BTreeSet<u32>) -> bool {
+        self.waits_for(absent).next().is_none()
     }
 }
 

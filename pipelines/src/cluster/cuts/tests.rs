@@ -4,6 +4,9 @@ use super::*;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// All trainers take part.
+const NONE: BTreeSet<u32> = BTreeSet::new();
+
 /// A trainer as the state machine sees it: its gate, and the orders that it follows.
 #[derive(Default)]
 struct Trainer {
@@ -102,24 +105,24 @@ proptest! {
                         number += 1;
                         cuts.stop(number, 1, now);
                     }
-                    None => stopped = cuts.stopped(number).is_some().then(|| looked_up(&trainers)),
+                    None => stopped = cuts.stopped(number, &NONE).is_some().then(|| looked_up(&trainers)),
                     Some(then) => {
-                        if cuts.go_on(number) {
+                        if cuts.go_on(number, &NONE) {
                             whole += 1;
                             prop_assert_eq!(looked_up(&trainers), then, "a trainer went on");
                             prop_assert!(trainers.iter().all(|trainer| trainer.applied == trainer.looked_up));
                             prop_assert!(!in_step || then.iter().all(|n| *n == then[0]), "{:?}", then);
-                            prop_assert!(cuts.go_on(number), "a request that is sent again");
+                            prop_assert!(cuts.go_on(number, &NONE), "a request that is sent again");
                         }
                     }
                 },
                 Event::Seconds(seconds) => {
                     now += Duration::from_secs(seconds);
-                    cuts.tick(now);
+                    cuts.tick(&NONE, now);
                 }
             }
         }
-        cuts.tick(now + 2 * MINUTE);
+        cuts.tick(&NONE, now + 2 * MINUTE);
         for (at, trainer) in trainers.iter_mut().enumerate() {
             asks(trainer, at, &mut cuts);
             prop_assert_eq!(trainer.most, None, "a gate stays closed");
@@ -142,10 +145,10 @@ fn a_cut_is_taken_before_the_step_that_no_trainer_has_passed() {
     cuts.report(1, held(7, 4)).unwrap();
     assert_eq!(cuts.order(1), CutOrder::Stop { cut: 7, after: Some(5), checkpoint: 1 });
     cuts.report(1, stopped(7)).unwrap();
-    assert!(cuts.stopped(7).is_none());
+    assert!(cuts.stopped(7, &NONE).is_none());
     cuts.report(0, stopped(7)).unwrap();
-    assert!(cuts.stopped(7).is_some() && cuts.stopped(8).is_none());
-    assert!(cuts.go_on(7) && cuts.go_on(7) && !cuts.go_on(8));
+    assert!(cuts.stopped(7, &NONE).is_some() && cuts.stopped(8, &NONE).is_none());
+    assert!(cuts.go_on(7, &NONE) && cuts.go_on(7, &NONE) && !cuts.go_on(8, &NONE));
     cuts.stop(7, 1, now);
     assert_eq!(cuts.order(1), CutOrder::GoOn, "a late request of a cut that is over");
     assert!(cuts.report(2, stopped(7)).unwrap_err().to_string().contains("trainer 2"));
@@ -156,11 +159,35 @@ fn a_cut_that_takes_too_long_is_given_up_and_the_next_may_take_longer() {
     let (mut cuts, now) = (Cuts::new(2, false, MINUTE), Instant::now());
     cuts.stop(1, 1, now);
     cuts.report(1, CutReport::Stopped { cut: 1, done: Vec::new(), kept: None }).unwrap();
-    assert_eq!(cuts.tick(now + FIRST_TIMEOUT), None);
-    assert_eq!(cuts.tick(now + FIRST_TIMEOUT + Duration::from_secs(1)), Some(vec![0]));
-    assert!(cuts.is_given_up(1) && !cuts.go_on(1));
+    assert_eq!(cuts.tick(&NONE, now + FIRST_TIMEOUT), None);
+    assert_eq!(cuts.tick(&NONE, now + FIRST_TIMEOUT + Duration::from_secs(1)), Some(vec![0]));
+    assert!(cuts.is_given_up(1) && !cuts.go_on(1, &NONE));
     assert_eq!(cuts.order(0), CutOrder::GoOn);
     cuts.stop(2, 1, now);
-    assert_eq!(cuts.tick(now + FIRST_TIMEOUT + Duration::from_secs(1)), None);
-    assert_eq!(cuts.tick(now + 3 * FIRST_TIMEOUT), Some(vec![0, 1]));
+    assert_eq!(cuts.tick(&NONE, now + FIRST_TIMEOUT + Duration::from_secs(1)), None);
+    assert_eq!(cuts.tick(&NONE, now + 3 * FIRST_TIMEOUT), Some(vec![0, 1]));
+}
+
+#[test]
+fn a_cut_waits_for_no_trainer_that_has_left_and_is_given_up_if_one_joins_while_it_is_open() {
+    let (mut cuts, now, absent) = (Cuts::new(3, false, MINUTE), Instant::now(), [1].into());
+    let stops = |cuts: &mut Cuts, cut, rank| {
+        cuts.report(rank, CutReport::Stopped { cut, done: Vec::new(), kept: None }).unwrap();
+    };
+    cuts.stop(1, 1, now);
+    stops(&mut cuts, 1, 0);
+    assert!(cuts.stopped(1, &absent).is_none(), "trainer 2 goes on");
+    stops(&mut cuts, 1, 2);
+    assert!(cuts.stopped(1, &NONE).is_none());
+    assert_eq!(cuts.stopped(1, &absent).map(|stopped| stopped.len()), Some(2));
+    assert!(cuts.go_on(1, &absent));
+    // One that has stopped before it leaves counts like the others.
+    cuts.stop(2, 1, now);
+    (0..3).for_each(|rank| stops(&mut cuts, 2, rank));
+    assert_eq!(cuts.stopped(2, &absent).map(|stopped| stopped.len()), Some(3));
+    cuts.give_up();
+    assert!(cuts.is_given_up(2) && !cuts.go_on(2, &absent));
+    cuts.stop(3, 1, now);
+    stops(&mut cuts, 3, 0);
+    assert_eq!(cuts.tick(&absent, now + 2 * MINUTE), Some(vec![2]));
 }

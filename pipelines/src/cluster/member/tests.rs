@@ -206,7 +206,7 @@ fn a_process_with_a_damaged_part_asks_again_if_the_coordinator_was_away() {
     let damaged = Fault::user("its part is damaged").kind(FaultKind::Damaged);
     let (fault, reply) = cannot_start_while_the_coordinator_is_away(8, damaged);
     assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
-    assert_eq!(reply, PlanReply::Plan { attempt: 8, checkpoint: None });
+    assert_eq!(reply, PlanReply::Plan { attempt: 8, checkpoint: None, manifest: None });
 }
 
 #[test]

@@ -15,11 +15,13 @@ pub(super) struct Starts {
     pub(super) heard: Instant,
     /// The newest process has left.
     pub(super) left: bool,
+    /// False if nothing was heard of it for too long: the run does not wait for it, if it can do without.
+    pub(super) awaited: bool,
 }
 
 impl Starts {
     pub(super) fn new(now: Instant) -> Self {
-        Self { nonces: VecDeque::new(), heard: now, left: false }
+        Self { nonces: VecDeque::new(), heard: now, left: false, awaited: true }
     }
 
     /// A process gives a sign of life. If the process was replaced, this says nothing about its successor.
@@ -38,6 +40,7 @@ impl Starts {
     pub(super) fn was_heard(&mut self, nonce: u64, at: Instant) {
         if self.newest() == Some(nonce) {
             self.heard = self.heard.max(at);
+            self.awaited = true;
         }
     }
 

@@ -99,3 +99,56 @@ fn silent_readers_are_lost_once_and_come_back() {
     assert!(members.newly_lost(Role::Reader, silence, late + silence).is_empty());
     assert_eq!(members.newly_lost(Role::Reader, silence, late + silence * 2), [3]);
 }
+
+#[test]
+fn the_run_does_without_trainers_that_have_left_but_not_without_the_first() {
+    let (expected, now) = (Expected { ps: 1, trainers: 3, readers: 0 }, Instant::now());
+    let mut members = Members::new(expected, now).trainers_may_leave(true);
+    let join = |members: &mut Members, rank, nonce| {
+        members.join(Role::Trainer, rank, Some("b:1".into()), nonce, now).unwrap().incarnation
+    };
+    members.join(Role::Ps, 0, Some("a:1".into()), 9, now).unwrap();
+    let incarnations = [0, 1, 2].map(|rank| join(&mut members, rank, 10 + u64::from(rank)));
+    for rank in [0, 1] {
+        members.leave(Role::Trainer, rank, incarnations[rank as usize]);
+    }
+    // A heartbeat that was sent before comes late.
+    members.heartbeat(Role::Trainer, 1, incarnations[1], now).unwrap();
+    assert!(members.has_left(Role::Trainer, 1));
+    let there: Vec<bool> = members.addresses(Role::Trainer).iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, false, true], "the first trainer stays until its successor comes");
+    assert_eq!(members.absent_trainers(), [0, 1].into());
+    members.begin_attempt();
+    assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 2"]);
+    assert_eq!(members.gone().collect::<Vec<_>>(), [(Role::Trainer, 1)]);
+    // Its successor is waited for, until that ends, too.
+    members.hears_of(Role::Trainer, 1, 77, now);
+    assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 1", "trainer 2"]);
+    assert!(!members.ends_before_it_joins(Role::Trainer, 1, 11), "a late request of its predecessor");
+    assert!(members.ends_before_it_joins(Role::Trainer, 1, 77));
+    assert!(!members.ends_before_it_joins(Role::Trainer, 0, 10));
+    assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 2"]);
+    // Steps that all trainers take together need all of them.
+    let mut members = Members::new(expected, now);
+    let incarnation = join(&mut members, 1, 11);
+    members.leave(Role::Trainer, 1, incarnation);
+    assert!(members.addresses(Role::Trainer)[1].is_some());
+    members.begin_attempt();
+    assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 1", "trainer 2"]);
+}
+
+#[test]
+fn a_member_leaves_until_it_has_left_or_is_silent() {
+    let expected = Expected { ps: 1, trainers: 2, readers: 0 };
+    let (mut members, now, silence) = (Members::new(expected, Instant::now()), Instant::now(), Duration::from_secs(5));
+    let Joined { incarnation, .. } = members.join(Role::Trainer, 1, None, 1, now).unwrap();
+    let is_leaving =
+        |members: &Members, seconds| members.is_leaving(Role::Trainer, 1, silence, now + Duration::from_secs(seconds));
+    assert!(!is_leaving(&members, 0));
+    members.begins_to_leave(Role::Trainer, 1, incarnation + 1);
+    assert!(!is_leaving(&members, 0), "another start of it");
+    members.begins_to_leave(Role::Trainer, 1, incarnation);
+    assert!(is_leaving(&members, 5) && !is_leaving(&members, 6));
+    members.leave(Role::Trainer, 1, incarnation);
+    assert!(!is_leaving(&members, 0));
+}

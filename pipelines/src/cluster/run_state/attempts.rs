@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
 
-use super::super::members::Role;
+use super::super::members::{self, Role};
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, ProcessRequest, RunPhase,
 };
@@ -34,14 +34,21 @@ impl RunState {
         let &ProcessRequest { role, rank, nonce, .. } = request;
         self.alive(request, now)?;
         let is_restart = self.members.is_restart(role, rank, nonce);
-        if is_restart && let Some(lost) = self.lost_with(role, rank) {
+        // The predecessor does the rest of its work.
+        let is_early = is_restart && self.members.is_leaving(role, rank, self.settings.lease_timeout, now);
+        if is_restart
+            && !is_early
+            && let Some(lost) = self.lost_with(role, rank)
+        {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
         }
         if let Some(failure) = self.failure_for(role, rank) {
             return Ok(PlanReply::Failed(failure));
         }
-        if is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished {
-            // The process has nothing to do, unless the run begins anew.
+        let is_late = is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished;
+        let waits = is_late || is_early || self.has_no_work_for(role, rank);
+        if waits && self.phase != RunPhase::Over {
+            // The process has nothing to do yet; if the run does not begin anew, perhaps never.
             self.end_notices.add_waiting(role, rank);
             return Ok(PlanReply::Wait);
         }
@@ -51,7 +58,11 @@ impl RunState {
         }
         self.end_notices.mark_asked(role, rank);
         Ok(match &self.origin {
-            Some(origin) => PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint },
+            Some(origin) => {
+                // A trainer that joins late may find that the checkpoint was removed.
+                let manifest = origin.manifest.as_ref().filter(|_| self.members.may_leave(role, rank)).cloned();
+                PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint, manifest }
+            }
             None => PlanReply::Wait,
         })
     }
@@ -159,6 +170,10 @@ impl RunState {
         if let Some(failure) = self.failure_for(role, rank) {
             return Ok(JoinReply::Failed(failure));
         }
+        if self.has_no_work_for(role, rank) && !self.members.has_left(role, rank) {
+            // The run has begun to drain since it asked.
+            return Ok(JoinReply::AttemptIsOver);
+        }
         let joined = self.members.join(role, rank, address, nonce, now)?;
         self.end_notices.mark_joined(role, rank);
         let incarnation = joined.incarnation;
@@ -169,12 +184,25 @@ impl RunState {
         if role == self.settings.reader_role {
             self.return_leases_of(rank);
         }
+        if role == Role::Trainer {
+            // It did not stop for an open cut.
+            self.cuts.give_up();
+        }
         tracing::info!(incarnation, "{role} {rank} joined");
+        self.begin_if_all_joined(now);
+        Ok(JoinReply::Joined(id))
+    }
+
+    /// Begins the run if it waits for no more members.
+    pub(super) fn begin_if_all_joined(&mut self, now: Instant) {
         if self.phase == RunPhase::Gathering && self.members.missing().is_empty() {
             self.phase = RunPhase::Running;
-            tracing::info!("all members joined after {:.1} s", now.duration_since(self.started).as_secs_f64());
+            let absent: Vec<String> =
+                self.members.absent_trainers().into_iter().map(|rank| members::name((Role::Trainer, rank))).collect();
+            let but = if absent.is_empty() { String::new() } else { format!(" but {}", absent.join(", ")) };
+            let waited = now.duration_since(self.started).as_secs_f64();
+            tracing::info!("all members{but} joined after {waited:.1} s");
         }
-        Ok(JoinReply::Joined(id))
     }
 
     /// Refuses a process of another job, and a reader where trainers read.
@@ -206,6 +234,8 @@ impl RunState {
             Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
             // Every row is trained on, and the first trainer saves the model.
             Role::Trainer if rank > 0 && self.phase == RunPhase::Finished && self.has_pushed_all(role, rank) => None,
+            // It has said what it has done.
+            Role::Trainer if self.members.may_leave(role, rank) && self.members.has_left(role, rank) => None,
             Role::Trainer if self.settings.checkpoints => {
                 Some("and what it knew of the rows that are trained on is lost")
             }
@@ -226,12 +256,15 @@ impl RunState {
         self.origin = (!self.settings.checkpoints).then(Origin::default);
         self.end_notices.begin_attempt(self.members.present());
         self.members.begin_attempt();
+        self.members.gone().for_each(|(role, rank)| self.end_notices.mark_notified(role, rank));
+        self.done_by_left.clear();
         self.leases = None;
         self.lease_replies.clear();
         self.without_checkpoint = false;
         self.cuts = self.settings.cuts();
         self.phase = RunPhase::Gathering;
         self.started = now;
+        self.lacks_only_dispensable = None;
         self.last_logged = (now, Vec::new());
         self.end_if_drained();
     }

@@ -72,13 +72,18 @@ impl RunState {
             return Ok(LeadReply::RunEnds);
         }
         match step {
-            LeadStep::GoOn if self.cuts.go_on(cut) => Ok(LeadReply::Whole),
+            LeadStep::GoOn if self.cuts.go_on(cut, &self.members.absent_trainers()) => Ok(LeadReply::Whole),
             LeadStep::GoOn => given_up("they stood still for too long"),
-            LeadStep::Stop if self.cuts.is_given_up(cut) => given_up("not all stopped in time"),
+            LeadStep::Stop if self.cuts.is_given_up(cut) => given_up(match self.settings.exact {
+                true => "one did not stop in time, or the store did not take the gradients that it keeps",
+                false => "not all stopped in time",
+            }),
             LeadStep::Stop => {
-                let Some(stopped) = self.cuts.stopped(cut) else { return Ok(LeadReply::Wait) };
+                let absent = self.members.absent_trainers();
+                let Some(stopped) = self.cuts.stopped(cut, &absent) else { return Ok(LeadReply::Wait) };
                 let kept = stopped.iter().filter_map(|(_, kept)| kept.clone()).collect();
-                let logs: Vec<&[WindowLog]> = stopped.iter().map(|(log, _)| log.as_slice()).collect();
+                let logs = stopped.iter().map(|(log, _)| log.as_slice()).chain([self.done_by_left.as_slice()]);
+                let logs: Vec<&[WindowLog]> = logs.collect();
                 let batches = self.trained(&logs).map(Box::new);
                 let batches = batches.ok_or_else(|| Fault::internal("a cut was led before any lease was given"))?;
                 Ok(LeadReply::Stopped { batches, kept })
@@ -86,7 +91,8 @@ impl RunState {
         }
     }
 
-    /// What is trained on: windows that are done, what was done before the attempt, and what the trainers have done.
+    /// What is trained on: windows that are done, what was done before the attempt, and what the trainers have done, also those that have
+    /// left.
     fn trained(&self, logs: &[&[WindowLog]]) -> Option<TrainedBatches> {
         let leases = self.leases.as_ref()?;
         let mut batches = TrainedBatches::of_windows(leases.done_windows(), leases.counts());
@@ -98,7 +104,7 @@ impl RunState {
     }
 
     pub(super) fn check_cut(&mut self, now: Instant) {
-        if let Some(late) = self.cuts.tick(now) {
+        if let Some(late) = self.cuts.tick(&self.members.absent_trainers(), now) {
             let late: Vec<String> = late.iter().map(|rank| format!("trainer {rank}")).collect();
             tracing::warn!("a checkpoint is given up: {} did not stop in time", late.join(", "));
         }

@@ -39,6 +39,7 @@ impl EndNotices {
 
     pub(super) fn mark_asked(&mut self, role: Role, rank: u32) {
         self.asked.insert((role, rank));
+        self.waiting.remove(&(role, rank));
         self.notified.remove(&(role, rank));
     }
 
@@ -64,6 +65,13 @@ impl EndNotices {
     /// A process receives the end of the run, or ends before it.
     pub(super) fn mark_notified(&mut self, role: Role, rank: u32) {
         self.notified.insert((role, rank));
+    }
+
+    /// A process has ended before it has joined.
+    pub(super) fn mark_gone(&mut self, role: Role, rank: u32) {
+        self.asked.remove(&(role, rank));
+        self.waiting.remove(&(role, rank));
+        self.mark_notified(role, rank);
     }
 
     /// How long to wait for the processes that do not know of the failure. `joined`: the processes that have joined.

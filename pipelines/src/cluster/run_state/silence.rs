@@ -51,9 +51,16 @@ impl RunState {
         if self.phase != RunPhase::Gathering {
             return;
         }
+        self.begin_without_silent_trainers(now);
+        if self.phase != RunPhase::Gathering {
+            return;
+        }
         let (missing, timeout) = (self.members.missing(), self.settings.timeout);
         let waited = now.duration_since(self.started);
-        let lost = self.members.missing_and_silent(timeout, now);
+        let mut lost = self.members.missing_and_silent(timeout, now);
+        if self.members.lacks_only_dispensable() {
+            lost.clear();
+        }
         if waited > timeout && !lost.is_empty() {
             let message = format!(
                 "{} did not join within {:.0} s (placement.timeout_seconds): see the logs of these processes, and check \
@@ -130,7 +137,8 @@ struct Silent {
 }
 
 impl Silent {
-    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: it makes none without all trainers.
+    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: it makes none without the
+    /// trainers that have joined.
     fn waited(&self, checkpoints: bool) -> Duration {
         self.idle.filter(|_| !checkpoints).unwrap_or(self.member.silence)
     }

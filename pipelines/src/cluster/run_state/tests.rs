@@ -88,7 +88,7 @@ fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_ba
     job.checkpoint.to = Some("checkpoints".into());
     let mut run = RunState::new(&job, 7, now);
     let trainers = run_that_has_finished(&mut run, &job, now);
-    run.leave(trainers[1], now).unwrap();
+    run.leave(trainers[1], Vec::new(), now).unwrap();
     let again = ProcessRequest { nonce: 99, ..process(&job, Role::Trainer, 1) };
     assert_eq!(run.plan(&again, now).unwrap(), PlanReply::Wait);
     run.over(trainers[0], now).unwrap();
@@ -150,7 +150,7 @@ fn a_member_may_say_only_what_its_role_allows() {
     assert!(refused.contains("reader 0 asked to drain the run, expected a ps or a trainer"), "{refused}");
     assert_eq!(run.status(), before);
     run.drain(ps, now).unwrap();
-    run.leave(reader, now).unwrap();
+    run.leave(reader, Vec::new(), now).unwrap();
     run.tick(now);
     assert_eq!(run.status().phase, RunPhase::Finished);
     for member in [ps, trainers[1], reader] {
@@ -310,7 +310,7 @@ fn a_run_that_has_finished_does_not_fail_for_a_trainer_that_it_no_longer_needs()
 fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
     let (job, mut run, begun) = begun(1, 1, 1);
     let reader = join(&mut run, &job, Role::Reader, 0, begun);
-    run.leave(reader, begun).unwrap();
+    run.leave(reader, Vec::new(), begun).unwrap();
     let others = |run: &mut RunState, now| {
         for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0)] {
             run.alive(&process(&job, role, rank), now).unwrap();
@@ -482,7 +482,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     asks(&mut run, Role::Reader, 1 + 10 * Role::Reader as u64);
     let trainer = join(&mut run, &job, Role::Trainer, 0, now);
     let reader = join(&mut run, &job, Role::Reader, 0, now);
-    run.leave(reader, now).unwrap();
+    run.leave(reader, Vec::new(), now).unwrap();
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert_eq!(run.notify_timeout(), Duration::ZERO);
@@ -491,7 +491,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     asks(&mut run, Role::Reader, 1);
     let trainer = join(&mut run, &job, Role::Trainer, 0, now);
     let reader = join(&mut run, &job, Role::Reader, 0, now);
-    run.leave(reader, now).unwrap();
+    run.leave(reader, Vec::new(), now).unwrap();
     asks(&mut run, Role::Reader, 2);
     let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
@@ -509,7 +509,7 @@ fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_ove
     let reader = join(&mut run, &job, Role::Reader, 0, now);
     let late = ProcessRequest { role: Role::Reader, rank: 1, job: job_digest(&job), nonce: 77 };
     run.plan(&late, now).unwrap();
-    run.leave(reader, now).unwrap();
+    run.leave(reader, Vec::new(), now).unwrap();
     run.phase = RunPhase::Finished;
     run.over(trainer, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO, "reader 1 knows of no end");

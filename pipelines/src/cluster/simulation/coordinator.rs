@@ -41,7 +41,7 @@ impl World {
         let origin = match newest {
             Some((number, batches)) => {
                 self.counted.resumes += 1;
-                Origin { checkpoint: Some(OriginCheckpoint::own(number)), batches, data: Some(data) }
+                Origin { checkpoint: Some(OriginCheckpoint::own(number)), batches, data: Some(data), manifest: None }
             }
             None => Origin::default(),
         };
@@ -98,7 +98,8 @@ impl World {
             }
             Request::Drain(member) => done(state.drain(member, instant)),
             Request::WithoutCheckpoint(member) => done(state.drain_without_checkpoint(member, instant)),
-            Request::Leave(member) => done(state.leave(member, instant)),
+            Request::Leaving(member) => state.leaving(member, instant).map_or_else(refused, Answer::Leaving),
+            Request::Leave(member, log) => done(state.leave(member, log, instant)),
             Request::Fail(fail) => done(state.fail(fail, instant)),
             Request::Cut(cut) => state.cut(cut.member, cut.report, instant).map_or_else(refused, Answer::Cut),
             Request::LeadCut(lead) => state.lead_cut(lead, instant).map_or_else(refused, Answer::Lead),

@@ -1,6 +1,6 @@
-//! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves; a trainer or a ps
-//! has the run drain. A run that has ended as drained is started again with `--resume`, as a user does. In some runs the store takes no
-//! last checkpoint: they are over, with the model of what was trained on.
+//! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves, and so does a trainer
+//! that the run can do without (`leaving.rs`); another trainer or a ps has the run drain. A run that has ended as drained is started again
+//! with `--resume`, as a user does. In some runs the store takes no last checkpoint: they are over, with the model of what was trained on.
 
 use forebay_base::mix64;
 
@@ -45,7 +45,8 @@ impl World {
         self.log(&format!("{} is told to end", self.name(pid)));
         self.counted.told += 1;
         self.processes[pid].told = true;
-        if self.processes[pid].place.0 != Role::Reader {
+        let place = self.processes[pid].place;
+        if place.0 != Role::Reader && !self.is_dispensable(place) {
             self.told_at.get_or_insert(self.now);
         }
     }
@@ -53,6 +54,7 @@ impl World {
     /// What a process does that was told to end. Returns whether it does nothing else.
     pub(super) fn follows_termination(&mut self, pid: Pid, member: MemberId) -> bool {
         let (now, phase) = (self.now, self.processes[pid].phase());
+        let is_dispensable = self.is_dispensable((member.role, member.rank));
         let process = &mut self.processes[pid];
         if let Some((_, until)) = process.leaves {
             if until <= now {
@@ -67,11 +69,15 @@ impl World {
             Role::Reader => {
                 let done = matches!(&process.part, Part::Reader(reader) if reader.done);
                 if done {
-                    let call = self.call(pid, (Role::Ps, 0), Request::Leave(member));
+                    let call = self.call(pid, (Role::Ps, 0), Request::Leave(member, Vec::new()));
                     self.processes[pid].leaves = Some((call, now + SHUTDOWN_DEADLINE));
                     self.has_left(pid);
                 }
                 done
+            }
+            Role::Trainer if is_dispensable => {
+                self.departs(pid, member);
+                false
             }
             // A trainer asks once its pipeline runs.
             Role::Ps | Role::Trainer => {

@@ -103,6 +103,7 @@ impl World {
     }
 
     pub(super) fn fault(&mut self) {
+        self.a_trainer_leaves();
         let places = self.places();
         let place = places[self.random.below(places.len() as u64) as usize];
         let restart = self.now + 100 + self.random.below(2500);

@@ -7,6 +7,7 @@ use super::super::members::Role;
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, RunPhase, job_digest,
 };
+use super::leaving::SimDeparture;
 use super::network::{Answer, OnStream, Pid, Place, Request};
 use super::process::{Part, Process};
 use super::ps::SimPs;
@@ -28,7 +29,7 @@ impl World {
                 self.hears_the_end(pid)
             }
             Answer::Plan(PlanReply::Wait) => process.asked = false,
-            Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
+            Answer::Plan(PlanReply::Plan { attempt, checkpoint, .. }) => {
                 if checkpoint.is_some_and(|at| self.is_damaged(at.number, (role, rank))) {
                     self.counted.damaged += 1;
                     let failure = Failure::new(Domain::User, "its part is damaged");
@@ -54,6 +55,10 @@ impl World {
                     time => self.processes[pid].loads = Some((self.now + time, join)),
                 }
             }
+            Answer::Leaving(leaves) => self.may_leave(pid, leaves),
+            Answer::Done if matches!(process.departure, SimDeparture::Leaves(asked) if asked == call) => {
+                self.trainer_has_left(pid);
+            }
             Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
             Answer::Join(JoinReply::Joined(member)) => {
                 self.check_no_twin(pid, member)?;
@@ -73,9 +78,7 @@ impl World {
             }
             Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid),
             Answer::Refused(why)
-                if why.contains(": stopped")
-                    || why.contains("stopped before")
-                    || why.contains("stopped; checkpoint") =>
+                if why.contains(": stopped") || why.contains("stopped before") || why.contains("stopped; --resume") =>
             {
                 self.hears_the_end(pid);
             }

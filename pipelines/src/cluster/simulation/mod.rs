@@ -8,7 +8,7 @@
 //! itself (`source.rs`), the other stages of a reader (`reader.rs`, `lookups.rs`) and of a trainer (`trainer.rs`, `trainer_input.rs`,
 //! `trainer_end.rs`, `cuts.rs`, `ahead.rs`), the server of a ps (`ps.rs`), the server of the coordinator (`coordinator.rs`), the network
 //! (`network.rs`, `transport.rs`), and the supervisor that starts dead processes again and tells processes to end (`faults.rs`,
-//! `drains.rs`).
+//! `drains.rs`, `leaving.rs`).
 //!
 //! docs/reliability.md lists the faults that were planted in these state machines, and how many seeds found each.
 
@@ -18,6 +18,7 @@ mod cuts;
 mod drains;
 mod faults;
 mod job;
+mod leaving;
 mod lookups;
 mod member;
 mod network;

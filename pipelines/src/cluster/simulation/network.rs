@@ -14,6 +14,7 @@ use super::super::messages::{
     ProcessRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
+use crate::checkpoint::WindowLog;
 
 /// A role and a rank.
 pub(super) type Place = (Role, u32);
@@ -54,7 +55,8 @@ pub(super) enum Request {
     Over(MemberId),
     Drain(MemberId),
     WithoutCheckpoint(MemberId),
-    Leave(MemberId),
+    Leaving(MemberId),
+    Leave(MemberId, Vec<WindowLog>),
     Fail(FailRequest),
     Cut(Box<CutRequest>),
     LeadCut(LeadCutRequest),
@@ -83,6 +85,8 @@ pub(super) enum Answer {
     Lease(LeaseReply),
     Cut(CutOrder),
     Lead(LeadReply),
+    /// Whether a trainer leaves while the run goes on.
+    Leaving(bool),
     Contents(Contents),
     Rows(Vec<f32>),
     Done,

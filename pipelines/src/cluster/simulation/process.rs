@@ -4,6 +4,7 @@
 use super::super::members::Role;
 use super::super::messages::{JoinRequest, MemberId, ProcessRequest, RunPhase, RunStatus};
 use super::super::run_state::RunState;
+use super::leaving::SimDeparture;
 use super::network::{Pid, Place, Request};
 use super::ps::SimPs;
 use super::reader::SimReader;
@@ -51,6 +52,8 @@ pub(super) struct Process {
     pub(super) drains: bool,
     /// A reader that was told to end leaves at this call, or ends at this time.
     pub(super) leaves: Option<(u64, u64)>,
+    /// How a trainer that the run can do without leaves.
+    pub(super) departure: SimDeparture,
     /// When the coordinator's run has ended as drained.
     pub(super) drained_at: Option<u64>,
     pub(super) part: Part,
@@ -87,6 +90,7 @@ impl Process {
             told: false,
             drains: false,
             leaves: None,
+            departure: SimDeparture::No,
             drained_at: None,
             part: Part::None,
         }
@@ -122,6 +126,7 @@ impl World {
         let process = &mut self.processes[pid];
         (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
         (process.heartbeat, process.drains, process.cannot_start) = ((0, None), false, None);
+        process.departure = SimDeparture::No;
         process.loads = None;
     }
 

@@ -56,7 +56,8 @@ impl SimTrainer {
     fn next(&mut self, world: &World, status: &RunStatus) -> Option<Header> {
         let Some(source) = &mut self.source else {
             let taken = self.receive_queue.take();
-            self.source_ended = taken.is_none() && matches!(status.phase, RunPhase::Finished | RunPhase::Over);
+            let is_over = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
+            self.source_ended = taken.is_none() && (is_over || self.receive_queue.has_ended());
             return taken.map(|taken| taken.header);
         };
         let Some(made) = source.next(world) else {
@@ -97,8 +98,10 @@ impl SimTrainer {
         match body {
             OnStream::Open { attempt, reader } if member.is_some_and(|member| member.attempt == attempt) => {
                 let (replies, received) = unbounded_channel();
-                let channel = self.receive_queue.open(&reader, replies);
-                self.streams.insert(stream, (channel, received));
+                match self.receive_queue.open(&reader, replies) {
+                    Ok(channel) => drop(self.streams.insert(stream, (channel, received))),
+                    Err(_) => world.break_stream(stream),
+                }
             }
             OnStream::Batch(header) => {
                 let Some((channel, _)) = self.streams.get(&stream) else { return Ok(()) };

@@ -223,3 +223,21 @@ fn a_batch_that_is_done_before_it_is_sent_does_not_count_as_before_itself() {
     progress.batch_done(id(6, 0));
     assert_eq!((progress.done_before(id(6, 0)), progress.done_before(id(6, 1))), (0, 1));
 }
+
+#[test]
+fn a_trainer_that_leaves_waits_until_all_is_reported_and_given_back() {
+    let progress = LeaseProgress::default();
+    let given_back = |progress: &LeaseProgress| progress.wait_until_given_back().now_or_never().is_some();
+    assert!(given_back(&progress));
+    progress.add(&lease(4..7, 0));
+    assert!(progress.batch_sent(id(4, 0), 0, 10, end(1, 10, 0)));
+    progress.close();
+    assert!(!given_back(&progress));
+    progress.batch_done(id(4, 0));
+    assert!(!given_back(&progress), "nothing is reported");
+    let report = progress.take_report();
+    assert!(report.gives_back && report.done == done(4, &[(10, 0, 1)]));
+    assert!(!given_back(&progress), "the report is on its way");
+    progress.reported();
+    assert!(given_back(&progress));
+}

@@ -33,7 +33,7 @@ struct Reader {
 impl Reader {
     fn new(receive_queue: &ReceiveQueue, name: &str) -> Self {
         let (sender, replies) = unbounded_channel();
-        Self { channel: receive_queue.open(name, sender), replies }
+        Self { channel: receive_queue.open(name, sender).unwrap(), replies }
     }
 
     fn put(&self, receive_queue: &ReceiveQueue, header: Header) -> Result<(), Fault> {
@@ -290,4 +290,29 @@ fn windows_that_are_done_take_no_memory_and_their_batches_are_answered_at_once()
         assert_eq!(reader.heard(), [Reply::Done(id(101, 0)), ONE_CREDIT]);
         assert_eq!(taken(&receive_queue), []);
     }
+}
+
+#[test]
+fn a_trainer_that_leaves_takes_no_more_and_still_reports_what_it_has_taken() {
+    let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+    let mut reader = Reader::new(&receive_queue, "reader 0");
+    let id = |index| id(0, index);
+    for index in 0..2 {
+        reader.put(&receive_queue, header(id(index))).unwrap();
+    }
+    assert_eq!(receive_queue.take().map(|queued| queued.header.id), Some(id(0)));
+    receive_queue.end();
+    assert!(receive_queue.has_ended() && receive_queue.take().is_none());
+    reader.heard();
+    receive_queue.batch_done(id(0));
+    assert_eq!(reader.heard(), [Reply::Done(id(0))]);
+    // A stream broke meanwhile: the reader asks for what it has not heard.
+    let mut again = Reader::new(&receive_queue, "reader 0");
+    again.heard();
+    again.put(&receive_queue, header(id(0))).unwrap();
+    assert!(again.heard().contains(&Reply::Done(id(0))));
+    receive_queue.close_all();
+    assert!(reader.replies.is_closed() && again.replies.is_closed(), "the readers send the rest to others");
+    let (sender, _replies) = unbounded_channel();
+    assert!(receive_queue.open("reader 0", sender).unwrap_err().retryable);
 }
