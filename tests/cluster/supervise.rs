@@ -158,6 +158,21 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
     });
 }
 
+/// A bug: `launch` waited for ever, because its connection to a process that is stopped ends after ten seconds, and it began to count anew.
+#[test]
+fn a_coordinator_that_hangs_for_longer_than_its_connections_last_is_killed() {
+    in_time(|_| {
+        let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=12"];
+        let settings = job(ROWS, &settings);
+        let mut run = start(&settings, &[]);
+        run.until_said("launch", "all members joined");
+        child(&mut run, "ps 0").signal(Signal::STOP);
+        let log = run.end_well(&["launch"]).remove(0);
+        check_said(&log, "ps 0 hangs: no sign of life for 12s");
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{log}");
+    });
+}
+
 /// A bug: the coordinator had never heard of the process, and the others waited for it until `placement.timeout_seconds`.
 #[test]
 fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
