@@ -44,8 +44,7 @@ pub struct Placement {
     pub compress: Option<Compression>,
     /// Rows of a lease, rounded to whole windows. At least 1.
     pub lease_rows: usize,
-    /// Seconds after the last heartbeat of a reader until its leases go to another reader, of any process until `launch` kills it, and of a
-    /// trainer until a run that goes on from a checkpoint begins without it. Above 0 and at most 1e9.
+    /// Seconds after the last heartbeat of a reader until its leases go to another reader. Above 0 and at most 1e9.
     pub lease_seconds: f64,
     /// Seconds to wait for a peer that does not answer, at the start and later. Above 0 and at most 1e9.
     pub timeout_seconds: f64,

@@ -170,7 +170,8 @@ impl RunState {
         if let Some(failure) = self.failure_for(role, rank) {
             return Ok(JoinReply::Failed(failure));
         }
-        if self.has_no_work_for(role, rank) && !self.members.has_left(role, rank) {
+        let is_new = !self.members.has_left(role, rank) || self.members.is_restart(role, rank, nonce);
+        if is_new && self.has_no_work_for(role, rank) {
             // The run has begun to drain since it asked.
             return Ok(JoinReply::AttemptIsOver);
         }

@@ -81,8 +81,7 @@ impl RunState {
     }
 
     /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of them.
-    /// They are late, or had left before this process of the coordinator was started, which it cannot know. A run that goes on from a
-    /// checkpoint waits for `placement.lease_seconds`; another one, which may have just been started, for `placement.timeout_seconds`.
+    /// They are late, or had left before this process of the coordinator was started, which it cannot know.
     pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
         let lacks_others = !self.members.lacks_only_dispensable();
         let since = *self.lacks_only_dispensable.get_or_insert(now);
@@ -90,16 +89,14 @@ impl RunState {
             self.lacks_only_dispensable = None;
             return;
         }
-        let (silence, field) = match self.origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some()) {
-            true => (self.settings.lease_timeout, "lease_seconds"),
-            false => (self.settings.timeout, "timeout_seconds"),
-        };
+        let silence = self.settings.lease_timeout;
         if now.duration_since(since) <= silence {
             return;
         }
         for (role, rank) in self.members.do_without_silent(silence, now) {
             tracing::warn!(
-                "nothing was heard of {role} {rank} for {silence:?} (placement.{field}): the run goes on without it, and it may join later"
+                "nothing was heard of {role} {rank} for {silence:?} (placement.lease_seconds): the run goes on without it, and it may join \
+                 later"
             );
             self.end_notices.mark_gone(role, rank);
         }
