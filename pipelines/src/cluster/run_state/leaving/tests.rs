@@ -327,7 +327,8 @@ fn an_attempt_begins_without_trainers_that_nothing_is_heard_of() {
 #[test]
 fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
     let mut run = Run::new(1, true, false);
-    let ([first, second, _], _) = run.begin();
+    let ([first, second, _], reader) = run.begin();
+    run.lease(reader, 1);
     run.leave(second, Vec::new());
     let again = run.process(Role::Trainer, 1);
     assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
