@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Whether meters count. A program that is compiled with `--cfg forebay_unmetered` counts and records nothing and reads no clock for it: what
-/// it takes less is what the meters cost (`benches/overhead.py`).
+/// Whether meters count. A program that is compiled with `--cfg forebay_unmetered` counts and records nothing, and reads no clock for it:
+/// what it takes less is what the meters cost (`benches/overhead.py`).
 pub(crate) const METERED: bool = cfg!(not(forebay_unmetered));
 
 /// The time, for a meter. `None` if meters do not count.
