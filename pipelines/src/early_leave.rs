@@ -5,9 +5,9 @@ use forebay_actors::{Control, FaultKind, Outcome, Report};
 use crate::cluster::departure::Departure;
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunPhase};
+use crate::failed_training::{FailedTraining, stopped};
 use crate::resources::Resources;
 use crate::slots_seen::SlotsSeen;
-use crate::training::{FailedTraining, stopped};
 
 /// A trainer whose pipeline has ended because it leaves.
 pub(crate) struct EarlyLeave {

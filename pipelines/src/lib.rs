@@ -43,6 +43,7 @@ mod evaluations;
 mod exact_order;
 mod expected_types;
 mod export;
+mod failed_training;
 mod fault;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -100,6 +101,7 @@ pub use dense_memory::DenseMemory;
 pub use drained::DrainedTraining;
 pub use evaluations::{CheckpointEvaluations, EvaluatedCheckpoint, EvaluationHistory, EvaluationPoint};
 pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
+pub use failed_training::FailedTraining;
 pub use forebay_batches::{self as flow, ColumnType, Staleness, Ticket};
 pub use forebay_job::{
     self as job, Clip, Columns, Comparison, DenseColumn, DenseStatistics, Job, LabelColumn, Labels, Positive,
@@ -128,6 +130,6 @@ pub use serving::{BadScore, Followed, Follower, RequestRows, ScoreExchange, Scor
 pub use slots_seen::SlotReport;
 pub use stages::PredictedRows;
 pub use statistics::{ColumnStatistics, column_statistics};
-pub use training::{FailedTraining, RunPosition, RunningTraining, Trained, Training};
+pub use training::{RunPosition, RunningTraining, Trained, Training};
 pub use training_summary::TrainingSummary;
 pub use wiring::{Compute, feed, feed_from};

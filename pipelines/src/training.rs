@@ -3,18 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track, Verdict};
+use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track};
 use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, DrainWithout, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
-use crate::cluster::{ClusterSession, ProcessTimeline, RunStatus, job_digest};
+use crate::cluster::{ClusterSession, RunStatus, job_digest};
 use crate::dense_memory::DenseMemory;
-use crate::drained::DrainedTraining;
 use crate::early_leave::EarlyLeave;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
+use crate::failed_training::{FailedTraining, stopped};
 use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
 use crate::progress::Snapshot;
@@ -217,23 +217,6 @@ impl Trained {
             None => Ok(()),
         }
     }
-}
-
-/// A run that failed.
-#[derive(Debug)]
-pub struct FailedTraining {
-    /// The root cause.
-    pub fault: Fault,
-    /// The report at the time of the fault. In a cluster, the meters of other processes are the last that were known.
-    pub report: RunReport,
-    /// The timeline of this process.
-    pub timeline: ProcessTimeline,
-    /// The job.
-    pub job: Job,
-    /// Rows, steps, running logloss and AUC at the time of the fault.
-    pub progress: Snapshot,
-    /// What the report says, if the run was drained to a checkpoint, and [`RunningTraining::report_if_drained`] asked for it.
-    pub drained: Option<DrainedTraining>,
 }
 
 impl RunningTraining {
@@ -496,16 +479,6 @@ fn left_out(ledger: &LedgerReport) -> u64 {
 fn rows_done_of_all(now: &Snapshot, ledger: &LedgerReport, samples: bool) -> Option<u64> {
     let reads_again = now.rows_before > 0 && now.rows == now.rows_before;
     (!(samples && reads_again)).then(|| now.rows + left_out(ledger))
-}
-
-/// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline. A run that
-/// was drained to a checkpoint has not failed.
-pub(crate) fn stopped(fault: &Fault, report: &Report) -> Verdict {
-    match &report.verdict {
-        _ if fault.kind == FaultKind::Drained => Verdict::Drained,
-        Verdict::Finished | Verdict::Drained => Verdict::failed(fault),
-        verdict => verdict.clone(),
-    }
 }
 
 #[cfg(test)]
