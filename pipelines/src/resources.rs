@@ -34,6 +34,7 @@ use crate::run_types::{RowTypes, RunTypes};
 use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
 use crate::sources;
+use crate::trainer_count::TrainerCount;
 use crate::training_summary::TrainingSummary;
 
 /// The table, the model and the counters of one training run.
@@ -195,7 +196,12 @@ impl Resources {
             types.tell_lists(&mut self.job.columns);
         }
         self.types_before = row_types;
-        let (trainers, progress) = (several.then(|| self.participation.steps().1), self.progress.clone());
+        // In step, each trainer counts the steps of all as its own, but only its own rows.
+        let trainers = several.then(|| match self.job.round() {
+            Some(trainers) => TrainerCount::new(u64::from(trainers)),
+            None => self.participation.steps().1,
+        });
+        let progress = self.progress.clone();
         let (cut_point, cuts) = CutPoint::new(position, order, shards, trainers, progress);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));

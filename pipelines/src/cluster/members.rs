@@ -333,7 +333,12 @@ impl Members {
         };
         let is_there = |rank, member: &Member| member.joined && !(member.has_left() && self.may_leave(role, rank));
         let member = |rank| self.members.get(&(role, rank)).filter(|member| is_there(rank, member));
-        (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, m.address.clone()?)))).collect()
+        // A trainer that reads for itself takes part, and listens at no address: its text is empty.
+        let address = |member: &Member| match role {
+            Role::Trainer => Some(member.address.clone().unwrap_or_default()),
+            _ => member.address.clone(),
+        };
+        (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, address(m)?)))).collect()
     }
 
     /// Whether every ps and trainer has joined.

@@ -152,3 +152,13 @@ fn a_member_leaves_until_it_has_left_or_is_silent() {
     members.leave(Role::Trainer, 1, incarnation);
     assert!(!is_leaving(&members, 0));
 }
+
+/// A bug: the others counted steps and rows as if it were not there.
+#[test]
+fn a_trainer_that_reads_for_itself_takes_part_without_an_address() {
+    let now = Instant::now();
+    let mut members = Members::new(Expected { ps: 1, trainers: 2, readers: 0 }, now);
+    members.join(Role::Trainer, 1, None, 7, now).unwrap();
+    let there: Vec<bool> = members.addresses(Role::Trainer).iter().map(Option::is_some).collect();
+    assert_eq!(there, [false, true]);
+}
