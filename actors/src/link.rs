@@ -133,10 +133,17 @@ pub(crate) struct LinkMeter {
 }
 
 impl LinkMeter {
-    /// Counts a batch that was sent; a call has no rows.
-    pub(crate) fn sent(&self, rows: usize, bytes: usize) {
+    /// Counts a call that was sent.
+    pub(crate) fn called(&self) {
         if METERED {
             self.items.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// Counts a batch that was sent.
+    pub(crate) fn sent(&self, rows: usize, bytes: usize) {
+        self.called();
+        if METERED {
             self.rows.fetch_add(rows as u64, Relaxed);
             self.bytes.fetch_add(bytes as u64, Relaxed);
         }

@@ -90,7 +90,7 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         self.link.send(permit, Ask::Call { call, reply }).map_err(|_| self.ended())?;
-        self.link.room.meter.sent(0, 0);
+        self.link.room.meter.called();
         Ok(PendingReply { answer, cx: self.cx.clone() })
     }
 

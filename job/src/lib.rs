@@ -41,6 +41,7 @@ use forebay_connectors::OnBadRow;
 use forebay_ps::MAX_SHARDS;
 use serde::{Deserialize, Serialize};
 
+pub use adapted::is_of_weights;
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use columns::{
     Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, SlotCross, SlotKind, Transform, UnixUnit,

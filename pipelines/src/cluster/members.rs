@@ -325,6 +325,7 @@ impl Members {
     }
 
     /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on without.
+    /// The address of a trainer that reads by itself is empty: no process connects to it.
     pub(crate) fn addresses(&self, role: Role) -> Vec<Option<(u64, String)>> {
         let places = match role {
             Role::Ps => self.expected.ps,
@@ -333,12 +334,8 @@ impl Members {
         };
         let is_there = |rank, member: &Member| member.joined && !(member.has_left() && self.may_leave(role, rank));
         let member = |rank| self.members.get(&(role, rank)).filter(|member| is_there(rank, member));
-        // A trainer that reads for itself takes part, and listens at no address: its text is empty.
-        let address = |member: &Member| match role {
-            Role::Trainer => Some(member.address.clone().unwrap_or_default()),
-            _ => member.address.clone(),
-        };
-        (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, address(m)?)))).collect()
+        let address = |member: &Member| (member.incarnation, member.address.clone().unwrap_or_default());
+        (0..places).map(|rank| member(rank).map(address)).collect()
     }
 
     /// Whether every ps and trainer has joined.

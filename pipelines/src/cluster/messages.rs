@@ -141,6 +141,7 @@ pub struct RunStatus {
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,
     /// (incarnation, address) of each trainer, by rank. `None`: it has not joined, or has left and the run goes on without it.
+    /// The address of a trainer that reads by itself is empty.
     pub trainers: Vec<Option<(u64, String)>>,
     /// What is read. `None` until the first reader has listed it.
     pub data: Option<DataPlan>,

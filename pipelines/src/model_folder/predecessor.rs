@@ -2,7 +2,7 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::{Folder, OpenFolder, is_in};
-use forebay_job::{Job, RunEnd};
+use forebay_job::{Job, RunEnd, is_of_weights};
 use forebay_ps::{TableClient, TableConfig};
 
 use super::replaced::{ModelIdentity, read_one};
@@ -45,13 +45,9 @@ pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
 /// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
 /// same, too.
 fn is_bound(name: &str, state: bool) -> bool {
-    // The weights follow the share of label 1 among the rows that were trained on, and scores are corrected for one share of all rows.
-    let of_rows = name == "data.negatives";
-    let of_model = of_rows || name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
-    let of_model = of_model || name.starts_with("tables.") && name.ends_with(".embedding_dim");
     let is_table = name.starts_with("table.") || name.starts_with("tables.");
     let of_state = name.starts_with("train.optimizer") || is_table && name != "table.shards";
-    of_model || state && of_state
+    is_of_weights(name) || name.starts_with("columns.") || state && of_state
 }
 
 impl Predecessor {

@@ -107,7 +107,8 @@ mod tests {
 
     const MOST: Duration = Duration::from_secs(30);
 
-    /// After how many seconds a coordinator is silent that is asked each second, and of which `heard` is heard at a time.
+    /// `launch` asks the coordinator once a second, and `heard` says what comes of the question of a second. Returns the first second at
+    /// which the coordinator counts as silent.
     fn silent_after(heard: impl Fn(u64) -> Heard) -> Option<u64> {
         let (mut silence, begun) = (Silence::default(), Instant::now());
         let at = |second| begun + Duration::from_secs(second);

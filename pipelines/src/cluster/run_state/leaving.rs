@@ -83,12 +83,11 @@ impl RunState {
     /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of them.
     /// They are late, or had left before this process of the coordinator was started, which it cannot know.
     pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
-        let lacks_others = !self.members.lacks_only_dispensable();
-        let since = *self.lacks_only_dispensable.get_or_insert(now);
-        if lacks_others {
+        if !self.members.lacks_only_dispensable() {
             self.lacks_only_dispensable = None;
             return;
         }
+        let since = *self.lacks_only_dispensable.get_or_insert(now);
         let silence = self.settings.lease_timeout;
         if now.duration_since(since) <= silence {
             return;
