@@ -256,6 +256,68 @@ fn a_value_that_is_never_positive_is_told_where_others_are() {
 }
 
 #[test]
+fn weights_that_are_all_zero_are_told_once_with_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |last: &str| {
+        let lines = "1,0.5,7,0\n0,0.5,8,0\n".repeat(20);
+        fs::write(&path, format!("label,x,c,w\n{lines}{last}")).unwrap();
+        common::exits(0, train(path.to_str().unwrap(), &["columns.weight=w", "train.batch_rows=16"]), &[])
+    };
+    let (words, text) = ("columns.weight: all 40 rows have weight 0 (column `w`)", train(""));
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(!train("1,0.5,7,0.25\n").contains("have weight 0"));
+}
+
+#[test]
+fn large_dense_features_are_told_once_with_their_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let lines: String = (0..60).map(|i| format!("{},{},7\n", i % 2, if i % 3 == 0 { "1e30" } else { "2" })).collect();
+    fs::write(&path, format!("label,x,c\n{lines}")).unwrap();
+    let data = path.to_str().unwrap();
+    let sgd = "train.optimizer={ kind = \"sgd\", lr = 1e-12 }";
+    let (_, text) = train(data, &[sgd, "train.batch_rows=16", "data.read_rows=20", "data.epochs=2"]);
+    let words = "columns.dense: in a batch of 20 rows read, dense features are beyond 1e6";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(text.contains("`x` (7 values, the largest 1e30)") && text.contains("clip or scale"), "{text}");
+    let log = "columns.dense=[{ column = 'x', transform = 'log1p' }]";
+    let text = common::exits(0, train(data, &[log]), &[]);
+    assert!(!text.contains("beyond 1e6"), "{text}");
+}
+
+/// A bug: `data inspect` looked at the first bytes of a file, and a training only at its name.
+#[test]
+fn a_training_and_its_model_read_files_whose_first_bytes_tell_their_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let json: String = (0..40).map(|i| format!("{{\"label\": {}, \"x\": 0.5, \"c\": 7}}\n", i % 2)).collect();
+    fs::write(at("part-0"), &json).unwrap();
+    fs::write(at("rows.txt"), &json).unwrap();
+    parquet(Path::new(&at("part-1")), &[&[0, 1, 0, 1]]);
+    let output = format!("output.model={}", at("model"));
+    common::exits(0, train(&at("part-0"), &[&output]), &["trained on 40 rows"]);
+    for (data, rows) in [("rows.txt", "40 rows"), ("part-1", "4 rows")] {
+        common::exits(0, run(&["eval", "--model", &at("model"), "--data", &at(data)]), &[rows]);
+    }
+    common::exits(0, train(&at("part-1"), &[&output]), &["trained on 4 rows"]);
+    // A job that says another format says what to write.
+    fs::write(at("rows.csv"), "label,x,c\n1,0.5,7\n0,0.5,8\n").unwrap();
+    for format in ["parquet", "criteo"] {
+        let setting = format!("data.format={format}");
+        refused(&at("rows.csv"), &[&setting], &["rows.csv` is CSV by its name", "set data.format to \"csv\""]);
+    }
+    common::exits(0, train(&at("rows.csv"), &["data.format=csv"]), &["trained on 2 rows"]);
+}
+
+#[test]
+fn a_run_that_would_write_no_checkpoint_is_refused() {
+    for setting in ["checkpoint.rows=1000", "checkpoint.every=30s"] {
+        refused("nowhere.parquet", &[setting], &["but checkpoint.to is not set", "set checkpoint.to to a folder"]);
+    }
+}
+
+#[test]
 fn what_is_named_twice_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.parquet");

@@ -37,6 +37,8 @@ pub enum FaultKind {
     OtherFormat,
     /// A value is not of the type of its column.
     OtherType,
+    /// A file lacks a column.
+    MissingColumn,
     /// A file that Forebay wrote is not what its manifest says.
     Damaged,
     /// A file is not there.

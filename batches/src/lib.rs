@@ -16,6 +16,7 @@ mod dedup;
 mod flow;
 mod key_sample;
 mod labels_seen;
+mod large_values;
 mod nullable;
 mod parse;
 mod staleness;
@@ -29,5 +30,6 @@ pub use flow::{
 };
 pub use key_sample::KeySample;
 pub use labels_seen::{LabelsSeen, warn_of_equal_labels};
+pub use large_values::LargeValues;
 pub use parse::{Parse, check_columns, missing_keys};
 pub use staleness::{InOrder, MOST_UNDER_WAY, Staleness, Ticket};

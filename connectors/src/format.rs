@@ -39,6 +39,17 @@ impl Format {
         matches!(self, Self::Parquet | Self::Arrow)
     }
 
+    /// Its name in a job: the value of `data.format`.
+    pub fn setting(self) -> &'static str {
+        match self {
+            Self::Parquet => "parquet",
+            Self::Criteo => "criteo",
+            Self::Csv => "csv",
+            Self::JsonLines => "json_lines",
+            Self::Arrow => "arrow",
+        }
+    }
+
     /// The format that the extension of a file name stands for, for instance `.parquet`, `.csv`, `.jsonl` or `.csv.gz`. `None` for `.txt`,
     /// for `.gz` alone, for an unknown extension and for no extension.
     pub fn from_extension(name: &str) -> Option<Self> {

@@ -22,7 +22,7 @@
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
 //! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
 //!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the
-//!    sources. `format`, `file_source`: the source of files in a format.
+//!    sources. `format`, `format_of`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!
@@ -35,6 +35,7 @@ mod disks;
 mod file;
 mod file_source;
 mod format;
+mod format_of;
 mod hdfs;
 mod identity;
 mod lease;
@@ -77,6 +78,7 @@ pub use csv::{CsvOptions, CsvSource, number_among, other_delimiter};
 pub use file::DataFile;
 pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, Integers, ValueKind};
+pub use format_of::format_of;
 pub use input::Input;
 pub use json_lines::JsonLinesSource;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases, PlanCheck};

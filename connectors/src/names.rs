@@ -12,6 +12,11 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
+/// ``no column `x` ``: what every message about a column that a file lacks says, so that [`FileSource`](crate::FileSource) finds the column.
+pub(crate) fn no_column(column: &str) -> String {
+    format!("no column `{column}`")
+}
+
 /// `, did you mean `day`?`, or nothing if no name is near.
 pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     forebay_base::nearest(wrong, names).map_or_else(String::new, |name| format!(", did you mean `{name}`?"))

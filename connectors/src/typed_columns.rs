@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 use crate::column_types::{converted, shown, wider};
 use crate::file::DataFile;
-use crate::names::{did_you_mean, listed};
+use crate::names::{did_you_mean, listed, no_column};
 use crate::partition_columns::{Constant, PartitionColumns};
 
 /// Where a column of a batch comes from.
@@ -102,8 +102,9 @@ fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> 
     });
     if let Some((of, _)) = of_struct {
         return Fault::user(format!(
-            "`{}` has no column `{column}`: `{of}` is a struct, whose fields are not read: write the field as a column of its own",
-            file.name
+            "`{}` has {}: `{of}` is a struct, whose fields are not read: write the field as a column of its own",
+            file.name,
+            no_column(column)
         ));
     }
     let there: Vec<&str> = there.iter().map(|field| field.name().as_str()).collect();
@@ -111,11 +112,13 @@ fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> 
     let near = did_you_mean(column, there.iter().chain(&folders).copied());
     let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
     Fault::user(format!(
-        "`{}` has no column `{column}`{near}: expected {}; it has {}{above}",
+        "`{}` has {}{near}: expected {}; it has {}{above}",
         file.name,
+        no_column(column),
         listed(wanted.iter().map(String::as_str)),
         listed(there),
     ))
+    .kind(FaultKind::MissingColumn)
 }
 
 impl FoundColumns {

@@ -56,6 +56,28 @@ impl CheckpointOptions {
     }
 }
 
+impl CheckpointOptions {
+    /// Refuses fields that say when and how checkpoints are written if none is: without [`to`](Self::to).
+    pub(super) fn check_folder(&self) -> Result<(), Fault> {
+        let Self { to, from: _, every, rows, keep, full_every } = self;
+        if to.is_some() {
+            return Ok(());
+        }
+        let default = Self::default();
+        let rows = rows.map(|rows| ("rows", rows.to_string()));
+        let every = (*every != default.every).then(|| ("every", every.to_string()));
+        let keep = (*keep != default.keep).then(|| ("keep", keep.to_string()));
+        let full_every = (*full_every != default.full_every).then(|| ("full_every", full_every.to_string()));
+        match rows.or(every).or(keep).or(full_every) {
+            None => Ok(()),
+            Some((field, value)) => Err(Fault::user(format!(
+                "checkpoint.{field} is {value}, but checkpoint.to is not set, so that no checkpoint would be written: set checkpoint.to to a \
+                 folder, or leave {field} out"
+            ))),
+        }
+    }
+}
+
 /// A time between two events, such as "10min".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval(pub Duration);
@@ -95,13 +117,75 @@ impl Serialize for Interval {
 
 impl<'de> Deserialize<'de> for Interval {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+        struct Time;
+        impl de::Visitor<'_> for Time {
+            type Value = Interval;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a time, such as \"10min\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Interval, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_i64<E: de::Error>(self, number: i64) -> Result<Interval, E> {
+                Err(without_unit(number))
+            }
+
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Interval, E> {
+                Err(without_unit(number))
+            }
+
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Interval, E> {
+                Err(without_unit(number))
+            }
+        }
+        deserializer.deserialize_any(Time)
     }
+}
+
+fn without_unit<E: de::Error>(number: impl std::fmt::Display) -> E {
+    E::custom(format!("the time {number} has no unit, expected for instance \"{number}s\" or \"{number}min\""))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Job;
+
+    #[test]
+    fn a_number_without_a_unit_is_refused_with_its_units() {
+        for (text, words) in [
+            ("[checkpoint]\nevery = 10", "the time 10 has no unit, expected for instance \"10s\" or \"10min\""),
+            ("[output]\nretry_for = 1.5", "the time 1.5 has no unit, expected for instance \"1.5s\""),
+            ("[checkpoint]\nevery = true", "found true, expected a time, such as \"10min\""),
+        ] {
+            let said = Job::from_toml(text, &[]).unwrap_err().to_string();
+            assert!(said.contains("line 2") && said.contains(words), "{said}");
+        }
+        let said = Job::with_settings("", &["checkpoint.every=10"]).unwrap_err().to_string();
+        assert!(said.contains("the time 10 has no unit") && said.contains("checkpoint.every"), "{said}");
+    }
+
+    /// A bug: such a run wrote no checkpoint, and said nothing.
+    #[test]
+    fn fields_of_checkpoints_without_a_folder_for_them_are_refused() {
+        let job = |setting: &str, to: &str| Job::with_settings("", &[setting, to]).unwrap();
+        for (setting, words) in [
+            ("checkpoint.rows=1000", "checkpoint.rows is 1000, but checkpoint.to is not set"),
+            ("checkpoint.every=1min", "checkpoint.every is 1min, but checkpoint.to is not set"),
+            ("checkpoint.keep=1", "checkpoint.keep is 1, but checkpoint.to is not set"),
+            ("checkpoint.full_every=1", "checkpoint.full_every is 1, but checkpoint.to is not set"),
+        ] {
+            let without = job(setting, "seed=1");
+            let said = without.check().unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("set checkpoint.to to a folder, or leave"), "{said}");
+            without.check_saved().unwrap();
+            job(setting, "checkpoint.to=checkpoints").check().unwrap();
+        }
+        job("checkpoint.every=10min", "checkpoint.from=earlier").check().unwrap();
+    }
 
     #[test]
     fn times_parse_with_their_units() {

@@ -30,11 +30,11 @@ pub struct DataOptions {
     /// `train` or `eval`. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The format of the files. Default: by the endings of their names ([data.md](data.md#formats)): Criteo text for `.txt`, `.tsv`, `.gz`
-    /// and `.zst`, Parquet for unknown endings.
+    /// The format of the files. Default: by the endings of their names ([data.md](data.md#formats)), and for `.txt`, `.tsv`, `.gz`, `.zst`
+    /// and unknown endings by their first bytes; other text is Criteo text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// The format of the files of `eval`. Default: by the endings of their names; `format` for unknown endings.
+    /// The format of the files of `eval`. Default: by the endings of their names or by their first bytes; other text has `format`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_format: Option<Format>,
     /// The form of CSV files.

@@ -16,6 +16,7 @@ mod kind_fields;
 mod knob;
 mod label_column;
 mod look_ahead;
+mod meant_field;
 mod model;
 mod model_spec;
 mod network;
@@ -32,6 +33,7 @@ mod steps;
 mod string_or_table;
 mod table;
 mod tables;
+mod template;
 mod towers;
 mod train;
 mod two_towers;
@@ -111,6 +113,7 @@ impl Job {
         self.check_paths()?;
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;
+        self.checkpoint.check_folder()?;
         self.check_limits()?;
         self.check_saved()?;
         self.check_sizes(&self.model_spec()?)?;
@@ -201,7 +204,7 @@ impl Job {
     }
 
     /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read,
-    /// the same column twice, and larger numbers.
+    /// fields of `[checkpoint]` without a folder, the same column twice, and larger numbers.
     ///
     /// # Errors
     /// As [`check`](Self::check).

@@ -9,7 +9,9 @@ use toml::{Table, Value};
 
 use super::Job;
 use super::formats::{ReadJob, WrittenJob};
+use super::meant_field::meant;
 use super::plain_words::plain_words;
+use super::template::template;
 
 /// The longest job file that is read.
 const MOST_BYTES: u64 = 16 << 20;
@@ -95,17 +97,6 @@ fn on_lines(value: &Value) -> String {
     }
 }
 
-/// The lines of the job with every field, each with the names of its section.
-fn template() -> impl Iterator<Item = (Vec<&'static str>, &'static str)> {
-    let mut section = Vec::new();
-    include_str!("template.toml").lines().map(move |line| {
-        if let Some(path) = line.strip_prefix('[') {
-            section = path.trim_end_matches(']').split('.').collect();
-        }
-        (section.clone(), line)
-    })
-}
-
 /// Fails if a list stands where a job has a table: serde would take its values for those of the fields, in their order.
 fn check_tables(table: &Table) -> Result<(), Fault> {
     for (section, line) in template() {
@@ -151,7 +142,7 @@ fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
 /// The parser's error as a user fault, with the nearest valid name if a field or a value is unknown.
 fn explain(error: &toml::de::Error) -> Fault {
     let text = error.to_string().replacen(error.message(), &plain_words(error.message()), 1);
-    let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
+    let near = meant(error.message()).map(|name| format!("\ndid you mean {name}?")).unwrap_or_default();
     Fault::user(format!("{}{near}", around_the_error(text.trim_end())))
 }
 
@@ -176,16 +167,6 @@ fn around_the_error(text: &str) -> String {
     let cut_marks = format!("{margin} | {under}{}", shown(marks));
     (lines[at], lines[at + 1]) = (cut_source, cut_marks);
     lines.join("\n")
-}
-
-/// The name nearest to `a` in "unknown field `a`, expected one of `b`, `c`".
-fn nearest(message: &str) -> Option<&str> {
-    if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
-        return None;
-    }
-    let mut names = message.split('`').skip(1).step_by(2);
-    let unknown = names.next()?;
-    forebay_base::nearest(unknown, names)
 }
 
 #[cfg(test)]

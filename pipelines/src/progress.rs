@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use forebay_actors::BarrierNumber;
+use forebay_actors::{BarrierNumber, commas};
 use forebay_batches::{LabelsSeen, TrainBatch};
 use forebay_models::{LabelRows, StepOutput, label_column, loss_sum};
 use serde::Serialize;
@@ -25,6 +25,8 @@ struct State {
     at_barriers: Option<BTreeMap<BarrierNumber, RunningMetrics>>,
     device: Duration,
     labels: LabelsSeen,
+    /// The rows with weights, and whether one of these weights is above 0.
+    weights: (u64, bool),
     /// `None`: slots are not counted.
     slots: Option<SlotsSeen>,
 }
@@ -64,6 +66,7 @@ impl Default for Progress {
             at_barriers: None,
             device: Duration::ZERO,
             labels: LabelsSeen::default(),
+            weights: (0, false),
             slots: None,
         })))
     }
@@ -114,6 +117,20 @@ impl Progress {
         self.state().labels.clone()
     }
 
+    /// The number of rows trained on in this process, if they have weights and all of these are 0.
+    fn rows_without_weight(&self) -> Option<u64> {
+        let (rows, positive) = self.state().weights;
+        (rows > 0 && !positive).then_some(rows)
+    }
+
+    /// Logs that no row trained on in this process had a weight above 0, if the column `weight` has the weights of rows.
+    pub(crate) fn warn_of_weights(&self, weight: Option<&str>) {
+        if let (Some(column), Some(rows)) = (weight, self.rows_without_weight()) {
+            let rows = if rows == 1 { "the only row has".to_owned() } else { format!("all {} rows have", commas(rows)) };
+            tracing::warn!("columns.weight: {rows} weight 0 (column `{column}`), so the model learned nothing");
+        }
+    }
+
     /// From now on counts the slots of each batch.
     pub(crate) fn count_slots(&self, slots: SlotsSeen) {
         self.state().slots = Some(slots);
@@ -134,6 +151,11 @@ impl Progress {
         let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
         if let Some(slots) = self.slots() {
             slots.add(batch);
+        }
+        if let Some(weights) = weights {
+            let of_run = &mut self.state().weights;
+            of_run.0 += weights.len() as u64;
+            of_run.1 = of_run.1 || weights.iter().any(|weight| *weight > 0.0);
         }
         let seen = self.labels();
         if count == 1 {
@@ -192,6 +214,23 @@ mod tests {
         let next = Progress::default();
         next.goes_on_from(progress.metrics());
         assert_eq!((next.snapshot().rows, next.snapshot().rows_before), (702, 702));
+    }
+
+    #[test]
+    fn weights_are_all_zero_until_one_is_not() {
+        let progress = Progress::default();
+        let step = |weights: Vec<f32>| {
+            let rows = weights.len();
+            let output = StepOutput { logits: vec![0.0; rows], ..StepOutput::default() };
+            progress.step(&output, &TrainBatch { rows, labels: vec![1.0; rows], weights, ..TrainBatch::default() });
+        };
+        assert_eq!(progress.rows_without_weight(), None, "no row, no warning");
+        step(vec![0.0; 3]);
+        step(vec![0.0; 2]);
+        assert_eq!(progress.rows_without_weight(), Some(5));
+        step(vec![0.0, 0.5]);
+        step(vec![0.0]);
+        assert_eq!(progress.rows_without_weight(), None);
     }
 
     /// A bug: labels were taken as one after the other, and they are row by row.

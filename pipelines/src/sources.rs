@@ -9,8 +9,9 @@ use forebay_batches::check_columns;
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{
     FileColumn, FileFormat, FileSource, Format, Input, Integers, Leases, OnBadRow, PlanCheck, ReadOptions, ValueKind,
+    format_of,
 };
-use forebay_job::{Job, Paths, Transform};
+use forebay_job::{Columns, Job, Paths, Slot, Transform};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
@@ -153,11 +154,12 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
     let in_files = file_columns(job, format.format, with_groups(job), Shown::Groups)?;
     let told = format.format;
+    let hint = column_hint(job);
     let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
     on_own_thread("opening files", || {
         block_on(async {
-            let mut source = FileSource::new(input, options, format, in_files.clone());
+            let mut source = FileSource::new(input, options, format, in_files.clone()).hinting(hint);
             let cx = StageCx::detached("check");
             source.open(&cx).await?;
             let rows = match source.schema() {
@@ -173,7 +175,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     })
 }
 
-/// Fails if there are no files at `paths`, or their names tell no format. Does not open them. Blocks on the store.
+/// Fails if there are no files at `paths`, or if they are of several formats. Blocks on the store.
 pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
     if job.data.source.is_some() {
         return Ok(());
@@ -243,10 +245,11 @@ fn read(
         (None, None) => return Err(Fault::internal("files are read without a path")),
     };
     let (input, format) = input(job, context, paths)?;
+    let hint = column_hint(job);
     let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
     let mut read = read_from(move || {
-        let source = FileSource::new(input, options, format, columns);
+        let source = FileSource::new(input, options, format, columns).hinting(hint);
         match granted {
             Granted::All => source,
             Granted::AllOf(check) => source.checking(check),
@@ -255,6 +258,29 @@ fn read(
     });
     read.format = told;
     Ok(read)
+}
+
+/// What to do about a column that only some files have, if it may be missing. A label may not, and neither may a slot whose values have
+/// weights. A column that is no feature must be in `columns.extra`, so that `columns.optional` may name it.
+fn column_hint(job: &Job) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
+    let Columns { label, weight, slots, extra, optional, .. } = &job.columns;
+    let needed = label.iter().map(|label| &label.column).chain(weight);
+    let weighted = slots.iter().filter(|slot| slot.weights.is_some()).flat_map(Slot::columns);
+    let needed: HashSet<String> = needed.chain(weighted).cloned().collect();
+    let known: HashSet<String> = job.columns.names().into_iter().collect();
+    let (extra, optional) = (extra.clone(), optional.clone());
+    move |column| {
+        let with = |names: &[String]| {
+            let names: Vec<String> = names.iter().map(String::as_str).chain([column]).map(|name| format!("{name:?}")).collect();
+            names.join(", ")
+        };
+        let also = match known.contains(column) {
+            _ if needed.contains(column) => return None,
+            true => String::new(),
+            false => format!("--set 'columns.extra=[{}]' ", with(&extra)),
+        };
+        Some(format!("if only some files or rows have it, add {also}--set 'columns.optional=[{}]'", with(&optional)))
+    }
 }
 
 /// Fails if the bad rows of the job would be written among the rows of `input`.
@@ -274,7 +300,7 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
     }
     let format = match job.data.format {
         Some(format) => format,
-        None => Format::of_files(&on_own_thread("opening files", || block_on(input.list()))?, job.data.eval_format)?,
+        None => on_own_thread("opening files", || block_on(format_of(&input, job.data.eval_format)))?,
     };
     Ok((input, FileFormat { format, csv: job.data.csv.clone(), on_bad_row: job.data.on_bad_row.clone() }))
 }

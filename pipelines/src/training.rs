@@ -408,6 +408,7 @@ impl RunningTraining {
         let training = resources.summary();
         if result.is_ok() {
             resources.progress.labels().warn(&resources.job.columns.label);
+            resources.progress.warn_of_weights(resources.job.columns.weight.as_deref());
         }
         let result = match (result, &last_of_drained) {
             (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(

@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_batches::wire::columns::Layout;
 use forebay_batches::{
-    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness, TrainBatch,
+    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, LargeValues, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness, TrainBatch,
     missing_keys,
 };
 use forebay_connectors::Rows;
@@ -275,13 +275,16 @@ fn batches(
     let single = job.single_slots();
     // A stage behind `parse` may need the keys of all rows.
     let late = job.pipeline.after_parse.is_empty();
+    let large = LargeValues::default();
     let parse = move |_replica| {
         let expected = expected.clone();
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
         let parse = parse.checking_types(move |schema| expected.check(schema)).hashing_late(late);
         match &purpose {
-            Purpose::Training(_, labels) => parse.checking_key_spaces().noting(labels.clone()),
+            Purpose::Training(_, labels) => {
+                parse.checking_key_spaces().noting(labels.clone()).warning_of(large.clone())
+            }
             Purpose::Evaluation(columns, _) => parse.for_evaluation(columns.clone()),
             Purpose::Prediction(keep, _) => parse.for_prediction(keep.clone()),
         }

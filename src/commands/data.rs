@@ -5,11 +5,11 @@ use crate::actors::{FaultKind, Source, StageCx, commas, left_out_lines};
 use crate::connectors::convert::{
     Encoding, ParquetOptions, TextOptions, Written, block_on, infer_columns, to_criteo_text, to_parquet,
 };
-use crate::connectors::inspect::{InspectOptions, format_of, inspect};
+use crate::connectors::inspect::{InspectOptions, inspect};
 use crate::connectors::{
     ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
     JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
-    number_among, other_delimiter,
+    format_of, number_among, other_delimiter,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
@@ -91,7 +91,7 @@ impl InputForm {
         let format = match (self.format.map(FileFormat::from).or(of_job), self.delimiter) {
             (Some(format), _) => format,
             (None, Some(_)) => FileFormat::of_files(&block_on(input.list())?, Some(FileFormat::Csv))?,
-            (None, None) => block_on(format_of(input))?,
+            (None, None) => block_on(format_of(input, None))?,
         };
         if self.delimiter.is_some() && format != FileFormat::Csv {
             return Err(Fault::user(format!(
@@ -377,6 +377,12 @@ impl Convert {
                 written.map_err(|fault| match job {
                     None if fault.kind == FaultKind::OtherType => Fault::user(format!(
                         "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
+                    )),
+                    Some(_) if fault.kind == FaultKind::MissingColumn => Fault::user(format!(
+                        "{fault}; if only some files or rows have it, add it to columns.optional of the job"
+                    )),
+                    None if fault.kind == FaultKind::MissingColumn => Fault::user(format!(
+                        "{fault}; if only some files have it, give --job with a job that has it in columns.optional"
                     )),
                     _ => fault,
                 })

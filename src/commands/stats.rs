@@ -117,13 +117,33 @@ fn with_section(old: &str, section: &str) -> String {
             kept.push('\n');
         }
     }
-    format!("{}\n\n{section}", kept.trim_end())
+    let new = format!("{}\n\n{section}", kept.trim_end());
+    if has_crlf(old) { new.replace('\n', "\r\n") } else { new }
+}
+
+/// Whether the first line of a file ends as in Windows.
+fn has_crlf(text: &str) -> bool {
+    text.split_once('\n').is_some_and(|(first, _)| first.ends_with('\r'))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pipelines::DenseStatistics;
+
+    /// A bug: all lines of a file of Windows got other ends.
+    #[test]
+    fn the_line_ends_of_the_file_stay() {
+        let section = "[columns.statistics]\nage = { mean = 1.0, std = 1.0, min = 0.0, max = 2.0 }\n";
+        for job in ["seed = 5\r\n[train]\r\nbatch_rows = 7\r\n", "seed = 5\r\n"] {
+            let new = with_section(job, section);
+            assert_eq!(new.matches("\r\n").count(), new.matches('\n').count(), "{new:?}");
+            assert!(new.starts_with(job.trim_end()) && !new.contains("\r\r"), "{new:?}");
+            assert_eq!(with_section(&new, section), new);
+            assert_eq!(Job::from_toml(&new, &[]).unwrap().seed, 5);
+        }
+        assert!(!with_section("seed = 5\n", section).contains('\r'));
+    }
 
     #[test]
     fn a_section_replaces_the_older_one_and_leaves_the_rest_of_the_file() {

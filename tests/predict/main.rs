@@ -267,6 +267,59 @@ fn columns_with_commas_and_spaces_in_their_names_are_kept() {
     }
 }
 
+/// The settings in single quotes that an error advises.
+fn advised(said: &str) -> Vec<&str> {
+    let (_, advice) = said.split_once("if only some files or rows have it, add ").expect(said);
+    advice.split("--set '").skip(1).flat_map(|rest| ["--set", rest.split('\'').next().unwrap()]).collect()
+}
+
+/// A bug: the error led to `columns.optional`, which refuses a column that is not in `columns.extra`, too.
+#[test]
+fn a_kept_column_of_only_some_files_is_kept_with_the_settings_that_the_error_advises() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    for format in ["csv", "jsonl", "parquet"] {
+        let (data, out) = (dir.path().join(format), dir.path().join("out"));
+        fs::create_dir(&data).unwrap();
+        for (name, lead) in [("a", true), ("b", false)] {
+            let path = data.join(format!("{name}.{format}"));
+            match (format, lead) {
+                ("csv", true) => fs::write(path, "x,c,list,lead\n1,1,1,9\n").unwrap(),
+                ("csv", false) => fs::write(path, "x,c,list\n2,1,1\n").unwrap(),
+                ("parquet", _) => {
+                    let of = |value: i32| Arc::new(Int32Array::from(vec![value])) as ArrayRef;
+                    let c: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+                    let mut columns = vec![("x", Arc::new(Float32Array::from(vec![1.0])) as ArrayRef), ("c", c)];
+                    columns.push(("list", of(1)));
+                    columns.extend(lead.then(|| ("lead", of(9))));
+                    write(&path, columns);
+                }
+                // No file has the key in its first lines.
+                _ => {
+                    let first = "{\"x\": 1, \"c\": \"1\", \"list\": [1]}\n".repeat(3000);
+                    let last = if lead { "{\"x\": 1, \"c\": \"1\", \"list\": [1], \"lead\": 9}\n" } else { "" };
+                    fs::write(path, format!("{first}{last}")).unwrap();
+                }
+            }
+        }
+        for readers in [&[][..], &["--readers", "1"]] {
+            let keep = [&["--keep", "lead,x"], readers].concat();
+            let arguments = [&arguments(&model, &data, &out)[..], &keep].concat();
+            let said = common::exits(2, common::run(&arguments), &["no column `lead`", "columns.extra"]);
+            let (rows, _) = predict(&model, &data, &[&keep[..], &advised(&said)].concat());
+            assert_eq!(rows["lead"].len() - rows["lead"].null_count(), 1, "{format}: {said}");
+        }
+    }
+    // A feature need not be in `columns.extra`. What the job says stays.
+    fs::write(dir.path().join("csv/b.csv"), "c,list\n1,1\n").unwrap();
+    let out = dir.path().join("out");
+    let data = dir.path().join("csv");
+    let first = ["--keep", "lead", "--set", "columns.extra=[\"lead\"]", "--set", "columns.optional=[\"lead\"]"];
+    let said = common::exits(2, common::run(&[&arguments(&model, &data, &out)[..], &first].concat()), &["`x`"]);
+    assert_eq!(advised(&said), ["--set", "columns.optional=[\"lead\", \"x\"]"]);
+    assert_eq!(predict(&model, &data, &[&first[..4], &advised(&said)].concat()).0.num_rows(), 2);
+}
+
 /// A bug: hexadecimal digits became the integer that they stand for, and large integers the nearest number.
 #[test]
 fn kept_columns_of_text_are_what_the_file_says() {

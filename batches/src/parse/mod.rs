@@ -30,6 +30,7 @@ use forebay_ps::{SlotHasher, in_group};
 use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows};
 use crate::labels_seen::LabelsSeen;
+use crate::large_values::{LargeValues, large_inputs};
 use bad_rows::{BadRows, Reject};
 use column::BatchColumns;
 use cross::CrossParser;
@@ -64,6 +65,8 @@ pub struct Parse {
     /// For each label, which of its positive values occurred.
     positives: Vec<u64>,
     labels: LabelsSeen,
+    /// `Some` in a training only.
+    large: Option<LargeValues>,
 }
 
 impl Parse {
@@ -85,6 +88,7 @@ impl Parse {
             single: Vec::new(),
             positives: vec![0; columns.label.len()],
             labels: LabelsSeen::default(),
+            large: None,
         }
     }
 
@@ -161,6 +165,12 @@ impl Parse {
         Self { labels, ..self }
     }
 
+    /// Warns once about dense features with very large values.
+    #[must_use]
+    pub fn warning_of(self, large: LargeValues) -> Self {
+        Self { large: Some(large), ..self }
+    }
+
     /// Refuses rows whose schema `check` refuses. It is called when the schema changes.
     #[must_use]
     pub fn checking_types(self, check: impl Fn(&Schema) -> Result<(), Fault> + Send + Sync + 'static) -> Self {
@@ -184,10 +194,17 @@ impl Parse {
             _ => Vec::new(),
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
+        let looks = self.large.as_ref().filter(|large| large.looks());
+        let mut large = Vec::new();
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             let at = spec.at_column().map(|name| there.column(name)).transpose()?;
+            let from = dense.len();
             parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
+            if looks.is_some() {
+                large.extend(large_inputs(&spec.column, &dense[from..]));
+            }
         }
+        looks.inspect(|looks| looks.warn(&large, n));
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             let of_slot = |name: &String| slot_column(&there, name, &self.columns);

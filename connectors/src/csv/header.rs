@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::{StreamExt, TryStreamExt};
 
 use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed};
+use crate::names::{did_you_mean, listed, no_column};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
+use crate::text::bad_row::shown;
 use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
@@ -119,11 +120,30 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
     let fields = split_line(line, options)
         .map_err(|reason| Fault::user(format!("`{name}`, line 1: the header cannot be read: {}", reason.text())))?;
     let names = fields.into_iter().map(|field| String::from_utf8(field).map(|name| name.trim().to_owned()));
-    let names: Vec<String> = names
-        .collect::<Result<_, _>>()
-        .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is not CSV")))?;
+    let names: Vec<String> = names.collect::<Result<_, _>>().map_err(|_| not_utf8(name, line))?;
     let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
     Ok(Some((names, ((text.len() - end) / lines).max(1) as u64)))
+}
+
+/// The fault of a header with a byte that is not UTF-8: where it is, and how to convert the file.
+fn not_utf8(name: &str, line: &[u8]) -> Fault {
+    let utf16 = line.starts_with(b"\xff\xfe") || line.starts_with(b"\xfe\xff");
+    let valid = std::str::from_utf8(line).map_or_else(|e| e.valid_up_to(), str::len);
+    // Control characters other than tabs are those of binary files.
+    if !utf16 && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {
+        return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"));
+    }
+    let byte = line.get(valid).copied().unwrap_or_default();
+    // A few letters of the name that the byte is in.
+    let around = &line[valid.saturating_sub(12)..line.len().min(valid + 12)];
+    let from = if utf16 { "UTF-16" } else { "LATIN1" };
+    Fault::user(format!(
+        "`{name}`, line 1: the header is not UTF-8: its byte {valid} is 0x{byte:02x}, in {}: convert the file, for instance with `iconv -f {from} \
+         -t UTF-8 {name} > utf8.csv`{}",
+        shown(around),
+        if utf16 { "" } else { " if it is Latin-1 (ISO 8859-1)" }
+    ))
+    .kind(FaultKind::BadData)
 }
 
 fn layout(
@@ -202,5 +222,7 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
         None => no_header(all).to_owned(),
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
-    Fault::user(format!("`{}` has no column `{column}`{near}: its header has {}{hint}", file.name, listed(shown)))
+    let what = no_column(column);
+    Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}", file.name, listed(shown)))
+        .kind(FaultKind::MissingColumn)
 }

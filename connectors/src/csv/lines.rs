@@ -6,7 +6,7 @@ use forebay_actors::{Fault, counted};
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
-use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
 
@@ -144,8 +144,9 @@ impl LineParser for CsvParser {
             let column = Some((field, names[field].clone()));
             BadRow { column, ..BadRow::new(reason, found, expected) }
         };
-        let value =
-            || shown(split_line(line, &options).ok().and_then(|f| f.get(field).cloned()).as_deref().unwrap_or(line));
+        let raw =
+            || split_line(line, &options).ok().and_then(|f| f.get(field).cloned()).unwrap_or_else(|| line.to_owned());
+        let value = || shown(&raw());
         match reason {
             Reason::TooFewFields | Reason::TooManyFields => {
                 let found = split_line(line, &options).map_or(0, |fields| fields.len());
@@ -161,11 +162,11 @@ impl LineParser for CsvParser {
                 "a delimiter behind the quote that ends the field; a quote in a field is written twice",
             ),
             Reason::NotANumber => bad(value(), "nothing or a number"),
-            Reason::NotAnInteger => bad(value(), "nothing or an integer of 64 bits"),
+            Reason::NotAnInteger => bad(value(), &format!("nothing or {}", integer_expected(&raw()))),
             Reason::LosesDigits => bad(value(), &kept_as_text(&names[field])),
             Reason::Rounded => bad(value(), EXACT),
             Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
-            _ => bad(value(), "text in UTF-8"),
+            _ => bad(value(), "text in UTF-8 (`iconv -f LATIN1 -t UTF-8` converts Latin-1)"),
         }
     }
 }

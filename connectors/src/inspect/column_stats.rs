@@ -30,6 +30,8 @@ pub(super) struct ColumnStats {
     integers: Option<(i128, i128)>,
     /// Sum of the values of a numeric column.
     pub(super) sum: f64,
+    /// Values that are infinite in 32 bits.
+    pub(super) infinite: u64,
     /// How often which values of a numeric column occur.
     pub(super) bins: Bins,
     /// Whether its numbers are days or microseconds since 1970.
@@ -65,6 +67,7 @@ impl ColumnStats {
             range: None,
             integers: None,
             sum: 0.0,
+            infinite: 0,
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: texts != Texts::Typed,
@@ -218,8 +221,13 @@ impl ColumnStats {
         };
         match number {
             Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => self.range_of(number),
-            _ => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
+            _ => self.are_texts(),
         }
+    }
+
+    /// The column is one of text after all.
+    fn are_texts(&mut self) {
+        (self.texts_are_numbers, self.range, self.infinite, self.bins) = (false, None, 0, Bins::default());
     }
 
     /// Counts blanks and NaN after all arrays: as values in a column of text, as missing values in a column of numbers.
@@ -227,7 +235,7 @@ impl ColumnStats {
         let numbers = self.texts_are_numbers && self.range.is_some();
         // With truths, NaN is a text like any other: then the column has no numbers.
         if numbers && self.truths == Some(true) && !self.nans.is_empty() {
-            (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default());
+            self.are_texts();
         }
         let numbers = self.texts_are_numbers && self.range.is_some();
         for (hash, count) in std::mem::take(&mut self.nans) {
@@ -296,6 +304,7 @@ impl ColumnStats {
 
     fn range_of(&mut self, value: f64) {
         self.sum += value;
+        self.infinite += u64::from((value as f32).is_infinite());
         self.bins.add(value);
         let (low, high) = self.range.unwrap_or((value, value));
         self.range = Some((low.min(value), high.max(value)));

@@ -7,6 +7,7 @@ mod column_stats;
 mod distinct;
 mod histogram;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -21,8 +22,9 @@ use crate::criteo::CriteoSource;
 use crate::csv::{CsvOptions, CsvSource};
 use crate::file::DataFile;
 use crate::format::Format;
+use crate::format_of::format_of;
 use crate::input::Input;
-use crate::json_lines::JsonLinesSource;
+use crate::json_lines::{JsonLinesSource, LateKeys};
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::partition_columns::folder_columns;
@@ -43,7 +45,13 @@ pub struct Inspection {
     /// Rows that can be used.
     pub rows: u64,
     /// Rows that cannot, by reason.
-    pub rejected: std::collections::BTreeMap<String, u64>,
+    pub rejected: BTreeMap<String, u64>,
+    /// Of JSON lines: rows with values of keys that no file has in its first lines, and that are not among the columns for this reason.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub rows_with_late_keys: u64,
+    /// These keys (at most 1,000), and the rows that have each.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub late_keys: BTreeMap<String, u64>,
     /// Bytes of all files.
     pub bytes: u64,
     /// Columns in the file's order, and behind them the folders `column=value`, except for Criteo text.
@@ -71,9 +79,17 @@ pub struct ColumnReport {
     /// Both as text, of dates and timestamps, of integers that a floating-point number rounds, and if one of them is infinite.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range: Option<[String; 2]>,
+    /// Values that are infinite as the 32-bit numbers of dense features: infinite ones, and those beyond 3.4e38, such as `1e400` in text.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub infinite: u64,
     /// How often which values occur, of columns that have a `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
+}
+
+/// For `skip_serializing_if`.
+fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What an inspection must know about files if their names do not say it.
@@ -85,35 +101,13 @@ pub struct InspectOptions {
     pub csv: CsvOptions,
 }
 
-/// The format of an input, by the names of its files, or else by the first bytes of the first file. Awaits a listing, and these bytes.
-///
-/// # Errors
-/// A user fault if the names tell several formats; a fault of the store.
-pub async fn format_of(input: &Input) -> Result<Format, Fault> {
-    let files = input.list().await?;
-    let default = match files.first() {
-        Some(first) => begins_as(first).await?.unwrap_or(Format::Criteo),
-        None => Format::Criteo,
-    };
-    Format::of_files(&files, Some(default))
-}
-
-async fn begins_as(file: &DataFile) -> Result<Option<Format>, Fault> {
-    let head = file.read(0..file.size.min(6)).await?;
-    Ok(match &head[..] {
-        [b'P', b'A', b'R', b'1', ..] => Some(Format::Parquet),
-        b"ARROW1" => Some(Format::Arrow),
-        _ => None,
-    })
-}
-
 /// Reads all of a file, folder or glob. Rows that cannot be used are counted.
 pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result<Inspection, Fault> {
     let input = input.into();
     let files = input.list().await?;
     let format = match options.format {
         Some(format) => format,
-        None => format_of(&input).await?,
+        None => format_of(&input, None).await?,
     };
     let (path, bytes) = (input.to_string(), files.iter().map(|f| f.size).sum());
     let format_name = match format {
@@ -159,9 +153,12 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
         Format::JsonLines => {
-            let mut source = JsonLinesSource::json_lines(input, read).with_folders().on_bad_row(OnBadRow::Skip);
+            let late_keys = LateKeys::default();
+            let source = JsonLinesSource::json_lines(input, read).with_folders().counting_late_keys(&late_keys);
+            let mut source = source.on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
+            (report.rows_with_late_keys, report.late_keys) = late_keys.counts();
         }
     }
     report.rejected = cx.ledger().snapshot().rejected;
@@ -211,6 +208,7 @@ async fn stats<S: Source<Out = Rows>>(
         min: stats.range.map(|r| r.0),
         max: stats.range.map(|r| r.1),
         range: stats.moments(field.data_type()).or_else(|| stats.exact()),
+        infinite: stats.infinite,
         histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
@@ -244,6 +242,7 @@ impl fmt::Display for Inspection {
         for (reason, rows) in &self.rejected {
             writeln!(f, "rows that cannot be used: {rows}, {reason}")?;
         }
+        self.write_late_keys(f)?;
         if let Some(rate) = self.positive_rate {
             writeln!(f, "positive rate {:.4}", rate)?;
         }
@@ -268,6 +267,35 @@ impl fmt::Display for Inspection {
             );
             writeln!(f, "{}", line.trim_end())?;
         }
+        for ColumnReport { name, infinite, .. } in self.columns.iter().filter(|column| column.infinite > 0) {
+            writeln!(
+                f,
+                "{name}: {} or beyond 3.4e38; in a dense feature such a value makes a bad row, unless `clip` or a logarithm makes it finite",
+                counted(*infinite, "infinite value")
+            )?;
+        }
         Ok(())
+    }
+}
+
+/// Late keys that the text names.
+const LATE_KEYS_SHOWN: usize = 5;
+
+impl Inspection {
+    /// Says which keys are not shown, and how they are read.
+    fn write_late_keys(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut keys: Vec<(&String, &u64)> = self.late_keys.iter().collect();
+        keys.sort_by_key(|(_, rows)| std::cmp::Reverse(*rows));
+        let Some((most, _)) = keys.first() else { return Ok(()) };
+        let shown: Vec<String> = keys.iter().take(LATE_KEYS_SHOWN).map(|(key, rows)| format!("`{key}` ({rows})")).collect();
+        let more = keys.len() - shown.len();
+        writeln!(
+            f,
+            "rows with keys that are not shown, because no file has them in its first 64 KiB: {}: {}{}; a job reads such a key if \
+             columns.optional names it, too, and `forebay data convert --text {most}` writes it",
+            commas(self.rows_with_late_keys),
+            shown.join(", "),
+            if more > 0 { format!(" and {} more", commas(more as u64)) } else { String::new() }
+        )
     }
 }

@@ -1,8 +1,12 @@
 //! JSON lines as a format of text.
 
+use std::collections::HashSet;
+use std::sync::Arc;
+
 use forebay_actors::Fault;
 
 use super::head::{JsonHead, read_heads};
+use super::late_keys::{LateKeys, NewKeys};
 use super::lines::JsonParser;
 use crate::file::DataFile;
 use crate::format::FileColumn;
@@ -15,6 +19,8 @@ use crate::text::{LineFormat, TextSource};
 pub struct JsonLines {
     columns: Option<Vec<FileColumn>>,
     new_keys_are_bad: bool,
+    /// Counts the rows with keys that no file has in its first lines.
+    late_keys: Option<LateKeys>,
     /// Without `columns`: whether the folders above the first file are columns, too.
     folders: bool,
 }
@@ -54,6 +60,15 @@ impl JsonLinesSource {
     }
 }
 
+impl JsonLinesSource {
+    /// Counts the rows with a value of a key that no file has in its first lines.
+    #[must_use]
+    pub(crate) fn counting_late_keys(self, late_keys: &LateKeys) -> Self {
+        let format = JsonLines { late_keys: Some(late_keys.clone()), ..self.format().clone() };
+        self.with_format(format)
+    }
+}
+
 impl LineFormat for JsonLines {
     type Head = JsonHead;
     type Parser = JsonParser;
@@ -62,7 +77,12 @@ impl LineFormat for JsonLines {
     const HEADER: bool = false;
 
     async fn heads(&self, files: &[DataFile]) -> Result<Vec<JsonHead>, Fault> {
-        read_heads(files, self.columns.as_deref(), self.folders, self.new_keys_are_bad).await
+        let new_keys = |known: HashSet<String>| match &self.late_keys {
+            _ if self.new_keys_are_bad => NewKeys::Bad(Arc::new(known)),
+            Some(late_keys) => NewKeys::Counted(Arc::new(known), late_keys.clone()),
+            None => NewKeys::Skipped,
+        };
+        read_heads(files, self.columns.as_deref(), self.folders, new_keys).await
     }
 
     fn row_bytes(&self, heads: &[JsonHead]) -> u64 {
@@ -74,7 +94,7 @@ impl LineFormat for JsonLines {
     }
 
     fn identity(&self) -> String {
-        let Self { columns, new_keys_are_bad, folders: _ } = self;
+        let Self { columns, new_keys_are_bad, late_keys: _, folders: _ } = self;
         format!("JsonLines {{ columns: {columns:?}, new_keys_are_bad: {new_keys_are_bad:?} }}")
     }
 }

@@ -9,10 +9,11 @@ use forebay_actors::{Fault, FaultKind};
 use futures::{StreamExt, TryStreamExt};
 
 use super::column::column_type;
+use super::late_keys::NewKeys;
 use super::object::{each_value, elements};
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed};
+use crate::names::{did_you_mean, listed, no_column};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::column::field;
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
@@ -32,8 +33,8 @@ pub(super) struct Layout {
     pub(super) schema: SchemaRef,
     /// Bytes of a line, about, by the first lines of the file.
     pub(super) line_bytes: u64,
-    /// All names in the first lines of all files, if another name makes a bad row.
-    pub(super) names: Option<Arc<HashSet<String>>>,
+    /// What becomes of keys that no file has in its first lines.
+    pub(super) new_keys: NewKeys,
 }
 
 /// Where a column comes from.
@@ -80,7 +81,7 @@ pub(super) async fn read_heads(
     files: &[DataFile],
     wanted: Option<&[FileColumn]>,
     also_folders: bool,
-    new_keys_are_bad: bool,
+    new_keys: impl FnOnce(HashSet<String>) -> NewKeys,
 ) -> Result<Vec<JsonHead>, Fault> {
     let heads: Vec<Head> = futures::stream::iter(files)
         .map(|file| async move {
@@ -121,7 +122,7 @@ pub(super) async fn read_heads(
     }) {
         return Err(missing(&column.name, &names, files));
     }
-    let known = new_keys_are_bad.then(|| Arc::new(names.keys().map(|&name| name.to_owned()).collect::<HashSet<_>>()));
+    let new_keys = new_keys(names.keys().map(|&name| name.to_owned()).collect());
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
         for FileColumn { name, kind, integers, list, paired_column, .. } in &wanted {
@@ -141,7 +142,7 @@ pub(super) async fn read_heads(
             origins.push(origin);
         }
         let schema = Arc::new(Schema::new(fields));
-        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes, names: known.clone() }))
+        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes, new_keys: new_keys.clone() }))
     });
     Ok(layouts.collect())
 }
@@ -204,10 +205,11 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));
     Fault::user(format!(
-        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; add a \
-         column that is rare to columns.optional",
+        "{} in the first lines of `{first}` and the files beside it{near}: their objects have {}",
+        no_column(column),
         listed(shown)
     ))
+    .kind(FaultKind::MissingColumn)
 }
 
 #[cfg(test)]

@@ -8,9 +8,10 @@ use forebay_actors::Fault;
 
 use super::column::JsonColumn;
 use super::head::{JsonHead, Origin};
+use super::late_keys::NewKeys;
 use super::object::each_value;
 use crate::format::ValueKind;
-use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
 use crate::text::head::BYTE_ORDER_MARK;
@@ -20,6 +21,8 @@ pub struct JsonParser {
     head: JsonHead,
     /// The place of each column that is a key of objects.
     places: HashMap<String, usize>,
+    /// The keys of the current line that no file has in its first lines, if they are counted.
+    late: RefCell<Vec<String>>,
     /// One for each column of a batch; `None` for those of folders.
     columns: Vec<Option<JsonColumn>>,
     rows: usize,
@@ -46,7 +49,15 @@ impl JsonParser {
         let places = columns.filter(|(_, (origin, _))| matches!(origin, Origin::Key { .. }));
         let places = places.map(|(place, (_, field))| (field.name().clone(), place)).collect();
         let capacity = capacity.max(1);
-        let mut parser = Self { head: head.clone(), places, columns: Vec::new(), rows: 0, text_bytes: 0, capacity };
+        let mut parser = Self {
+            head: head.clone(),
+            places,
+            late: RefCell::default(),
+            columns: Vec::new(),
+            rows: 0,
+            text_bytes: 0,
+            capacity,
+        };
         parser.columns = parser.empty_columns();
         parser
     }
@@ -62,20 +73,28 @@ impl JsonParser {
     /// Takes a line. After a defect, columns may have a value too much.
     fn line(&mut self, line: &[u8]) -> Result<(), Defect> {
         let (places, columns, rows) = (&self.places, &mut self.columns, self.rows);
-        let known = self.head.0.names.as_deref();
+        let new_keys = &self.head.0.new_keys;
         let new_key = RefCell::new(String::new());
         let place = |key: &str| {
             places.get(key).copied().or_else(|| {
-                let is_new = known.is_some_and(|known| !known.contains(key));
-                is_new.then(|| {
+                new_keys.is_new(key).then(|| {
                     key.clone_into(&mut new_key.borrow_mut());
                     NEW_KEY
                 })
             })
         };
+        let late = &self.late;
+        late.borrow_mut().clear();
         let value = |place: usize, raw: &str| {
             if place == NEW_KEY {
-                return if raw == "null" { Ok(()) } else { Err(Defect::NewKey(new_key.take())) };
+                return match (raw, new_keys) {
+                    ("null", _) => Ok(()),
+                    (_, NewKeys::Counted(..)) => {
+                        late.borrow_mut().push(new_key.take());
+                        Ok(())
+                    }
+                    _ => Err(Defect::NewKey(new_key.take())),
+                };
             }
             let Some(column) = columns[place].as_mut() else { return Ok(()) };
             let pushed = if column.rows() > rows { Err(Reason::Twice) } else { column.push(raw) };
@@ -106,6 +125,9 @@ impl LineParser for JsonParser {
         }
         match self.line(&text[at..end]) {
             Ok(()) => {
+                if let NewKeys::Counted(_, late_keys) = &self.head.0.new_keys {
+                    late_keys.add_row(self.late.get_mut());
+                }
                 self.rows += 1;
                 self.text_bytes = self.columns.iter().flatten().map(JsonColumn::text_bytes).sum();
                 Some(end + 1)
@@ -164,12 +186,14 @@ impl LineParser for JsonParser {
         };
         let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
         let value = match self.head.0.origins.get(place) {
-            Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number",
+            Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number".to_owned(),
             Some(Origin::Key { kind: ValueKind::Integer | ValueKind::IntegerText, .. }) => {
-                "null or an integer of 64 bits"
+                format!("null or {}", integer_expected(raw.trim_matches('"').as_bytes()))
             }
-            Some(Origin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => "null or up to 16 hex digits",
-            _ => "null or text",
+            Some(Origin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => {
+                "null or up to 16 hex digits".to_owned()
+            }
+            _ => "null or text".to_owned(),
         };
         let name = self.head.0.schema.field(place).name();
         let expected = match (reason, list) {
@@ -180,7 +204,7 @@ impl LineParser for JsonParser {
                 format!("{value}, as in the first lines of the files: objects within objects are not read")
             }
             (_, true) => format!("{value}, or a list of these"),
-            (_, false) => value.to_owned(),
+            (_, false) => value,
         };
         BadRow::new(reason, format!("{} in `{name}`", shown(raw.as_bytes())), &expected)
     }

@@ -10,6 +10,7 @@ use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
 use super::bad_rows_file::BadRowsFile;
+use super::number::{parse_wrapping, trimmed};
 use crate::staged;
 
 /// Longest line that is taken for one, in bytes, its end excluded.
@@ -212,6 +213,17 @@ pub(crate) fn kept_as_text(column: &str) -> String {
 /// What is expected of a number that is written again.
 pub(crate) const EXACT: &str = "an integer that a 64-bit number of the column's type holds, because the column is kept: leave it out of \
     --keep, or write the rows as Parquet";
+
+/// What is expected of an integer; of one above `i64::MAX`, which a key may be and a value that is written again may not, what to do.
+pub(crate) fn integer_expected(found: &[u8]) -> &'static str {
+    match parse_wrapping(trimmed(found)) {
+        Some(_) => {
+            "an integer of 64 bits with a sign, at most 9223372036854775807 (if the column is kept, leave it out of --keep, or write the rows \
+             as Parquet, which has unsigned integers)"
+        }
+        None => "an integer of 64 bits",
+    }
+}
 
 /// One rejected line and where it stood.
 #[derive(Clone, Debug)]

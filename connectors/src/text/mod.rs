@@ -1,13 +1,13 @@
 //! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
 //!
-//! Read in this order: `bad_rows_file`, `bad_row`, `number`, `column` (values into columns), `cut` (byte ranges), `format` (what a format
+//! Read in this order: `bad_rows_file`, `number`, `bad_row`, `column` (values into columns), `cut` (byte ranges), `format` (what a format
 //! says), `lines` (a split into batches), `decompress`, `head` (the first lines of a file), `windows`, `source`.
 
 pub(crate) mod bad_row;
 mod bad_rows_file;
 pub(crate) mod column;
 pub(crate) mod cut;
-mod decompress;
+pub(crate) mod decompress;
 pub(crate) mod format;
 pub(crate) mod head;
 mod lines;

@@ -6,7 +6,9 @@ use std::path::Path;
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use forebay_connectors::inspect::{InspectOptions, inspect};
-use forebay_connectors::{CsvOptions, CsvSource, FileColumn, Integers, OnBadRow, ReadOptions, ValueKind};
+use forebay_connectors::{
+    CsvOptions, CsvSource, FileColumn, Integers, JsonLinesSource, OnBadRow, ReadOptions, ValueKind,
+};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -201,6 +203,15 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     assert!(said.contains("`1` twice, as columns 1 and 2: the first line has numbers, expected a header"), "{said}");
     fs::write(&path, b"PAR1\xff\xfe\n").unwrap();
     assert!(why_refused(typed(&path)).await.contains("not UTF-8"));
+    fs::write(&path, b"PAR1\x15\x04\xff\n").unwrap();
+    assert!(why_refused(typed(&path)).await.contains("so the file is not CSV"));
+    fs::write(&path, b"n,i,h,stra\xdfe,t\n1,2,3,4,5\n").unwrap();
+    let said = why_refused(typed(&path)).await;
+    let words = "byte 10 is 0xdf, in `n,i,h,stra\\xdfe,t`: convert the file, for instance with `iconv -f LATIN1 -t UTF-8 ";
+    assert!(said.contains(words) && said.contains("a.csv > utf8.csv`"), "{said}");
+    let utf16: Vec<u8> = "\u{feff}n,i,h,t\n1,2,3,4\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(&path, utf16).unwrap();
+    assert!(why_refused(typed(&path)).await.contains("iconv -f UTF-16 -t UTF-8"));
     fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();
     assert!(why_refused(typed(&dir.path().join("b.csv.gz"))).await.contains("cannot decompress"));
     for delimiter in ['"', '\n', 'é'] {
@@ -223,6 +234,14 @@ async fn an_id_of_64_bits_without_a_sign_wraps_if_it_is_a_key_and_is_a_bad_row_o
     for integers in [Integers::Signed, Integers::AsWritten] {
         let said = why_refused(of(integers)).await;
         assert!(said.contains("line 2") && said.contains("`18446744073709551615`"), "{said}");
+        assert!(said.contains("at most 9223372036854775807") && said.contains("leave it out of --keep"), "{said}");
+    }
+    let json = dir.path().join("a.jsonl");
+    for value in ["18446744073709551615", "\"18446744073709551615\""] {
+        fs::write(&json, format!("{{\"i\": {value}}}\n")).unwrap();
+        let columns = [FileColumn::new("i", ValueKind::Integer)];
+        let said = why_refused(JsonLinesSource::json_lines(&json, options()).columns(columns)).await;
+        assert!(said.contains("null or an integer") && said.contains("leave it out of --keep"), "{said}");
     }
     fs::write(&path, "i\n12\n012\n").unwrap();
     assert_eq!(all(of(Integers::Signed)).await.num_rows(), 2);

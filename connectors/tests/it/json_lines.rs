@@ -142,6 +142,50 @@ async fn without_columns_nested_values_are_left_out_and_a_late_key_is_a_bad_row_
     assert_eq!((rows.num_rows(), cx.ledger().snapshot().rejected["a key that the first lines lack"]), (8002, 1));
 }
 
+/// A bug: the keys that the first lines lack were left out without a word.
+#[tokio::test]
+async fn an_inspection_counts_the_rows_with_keys_that_the_first_lines_lack() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    let first = "{\"n\": 2}\n".repeat(8000);
+    let late = "{\"n\": 3, \"late\": null}\n{\"n\": 4, \"late\": 5}\n{\"late\": 6, \"o\": {\"x\": 7}}\n{\"n\": \n";
+    fs::write(&path, format!("{first}{late}")).unwrap();
+    let found = inspect(path.to_str().unwrap(), InspectOptions::default()).await.unwrap();
+    assert_eq!((found.rows, found.rejected.values().sum::<u64>(), found.columns.len()), (8003, 1, 1));
+    assert_eq!(found.rows_with_late_keys, 2);
+    assert_eq!(json!(found.late_keys), json!({ "late": 2, "o": 1 }));
+    let said = found.to_string();
+    for words in ["first 64 KiB: 2: `late` (2), `o` (1);", "columns.optional", "data convert --text late"] {
+        assert!(said.contains(words), "no {words:?} in: {said}");
+    }
+    let keys: String = (0..1200).map(|i| format!("{{\"n\": 1, \"k{i}\": 1}}\n")).collect();
+    fs::write(&path, format!("{first}{keys}")).unwrap();
+    let found = inspect(path.to_str().unwrap(), InspectOptions::default()).await.unwrap();
+    assert_eq!((found.rows_with_late_keys, found.late_keys.len()), (1200, 1000));
+    assert!(found.to_string().contains(" and 995 more;"), "{found}");
+    fs::write(&path, first).unwrap();
+    let found = inspect(path.to_str().unwrap(), InspectOptions::default()).await.unwrap();
+    assert!(!found.to_string().contains("not shown") && found.late_keys.is_empty(), "{found}");
+}
+
+/// A bug: `inf` stood there, and nothing said that a training refuses the row.
+#[tokio::test]
+async fn an_inspection_counts_values_that_are_infinite_as_dense_features() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("a.jsonl", "{\"x\": 1e400, \"t\": \"1e400\"}\n{\"x\": -1e39, \"t\": \"a\"}\n{\"x\": 3e38}\n"),
+        ("a.csv", "x,t\n1e400,1e400\n-1e39,a\n3e38,\n"),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        let found = inspect(path.to_str().unwrap(), InspectOptions::default()).await.unwrap();
+        let of = |name: &str| found.columns.iter().find(|column| column.name == name).unwrap();
+        assert_eq!((of("x").infinite, of("t").infinite), (2, 0), "{found}");
+        let words = "x: 2 infinite values or beyond 3.4e38; in a dense feature such a value makes a bad row";
+        assert!(found.to_string().contains(words), "{found}");
+    }
+}
+
 #[tokio::test]
 async fn a_file_without_a_usable_row_says_why_and_where() {
     let dir = tempfile::tempdir().unwrap();
@@ -221,7 +265,7 @@ async fn a_name_that_no_file_has_is_refused_with_the_nearest_one() {
     fs::write(dir.path().join("a.jsonl"), "{\"n\": 1, \"i\": 2, \"H\": 3}\n").unwrap();
     fs::write(dir.path().join("b.jsonl"), "{\"t\": \"x\"}\n").unwrap();
     let said = why_refused(typed(dir.path())).await;
-    for words in ["no `h` in the first lines of", "did you mean `H`?", "H, i, n, t", "optional"] {
+    for words in ["no column `h` in the first lines of", "did you mean `H`?", "H, i, n, t"] {
         assert!(said.contains(words), "{words}: {said}");
     }
     let columns = COLUMNS.map(|(name, kind)| FileColumn::new(name, kind).optional(name == "h"));

@@ -6,6 +6,7 @@ mod conformance;
 mod convert;
 mod criteo;
 mod csv;
+mod formats;
 mod json_lines;
 mod leases;
 mod parquet;

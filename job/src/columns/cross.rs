@@ -1,8 +1,12 @@
 //! A cross: a slot whose values are the combinations of the values of other slots.
 
+use std::fmt;
+
 use forebay_actors::{Fault, counted};
 use forebay_base::nearest;
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Columns;
 use super::slot::check_buckets;
@@ -20,6 +24,49 @@ pub struct SlotCross {
     /// The table of `[tables]` that has its rows, for instance `wide`. Default: `[table]`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<String>,
+}
+
+/// A list of crosses. A list in the place of a cross is refused with the table that it should be; the derived code would take its values
+/// for those of the fields, in their order.
+pub(super) fn cross_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SlotCross>, D::Error> {
+    struct Entry(SlotCross);
+    struct Cross;
+
+    fn refuse<E: de::Error>(found: &str, columns: &[String]) -> E {
+        E::custom(format!("found {found}, expected a table of its columns, such as {{ columns = {columns:?} }}"))
+    }
+
+    impl<'de> Visitor<'de> for Cross {
+        type Value = SlotCross;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a table of its columns, such as { columns = [\"a\", \"b\"] }")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SlotCross, A::Error> {
+            SlotCross::deserialize(MapAccessDeserializer::new(map))
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<SlotCross, A::Error> {
+            let mut columns: Vec<String> = Vec::new();
+            while let Some(column) = list.next_element()? {
+                columns.push(column);
+            }
+            Err(refuse(&format!("the list {columns:?}"), &columns))
+        }
+
+        fn visit_str<E: de::Error>(self, column: &str) -> Result<SlotCross, E> {
+            Err(refuse(&format!("the text {column:?}"), &[column.to_owned(), "another".to_owned()]))
+        }
+    }
+
+    impl<'de> Deserialize<'de> for Entry {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Cross).map(Entry)
+        }
+    }
+
+    Ok(Vec::<Entry>::deserialize(deserializer)?.into_iter().map(|entry| entry.0).collect())
 }
 
 impl SlotCross {
@@ -63,6 +110,20 @@ impl SlotCross {
 #[cfg(test)]
 mod tests {
     use crate::Columns;
+
+    #[test]
+    fn a_list_in_the_place_of_a_cross_is_refused_with_the_table_that_it_should_be() {
+        for (crosses, words) in [
+            ("[['site', 'user']]", "found the list [\"site\", \"user\"], expected a table of its columns, such as { columns = [\"site\", \"user\"] }"),
+            ("[[['site'], 10]]", "expected text"),
+            ("['site']", "found the text \"site\", expected a table of its columns, such as { columns = [\"site\","),
+            ("[7]", "expected a table of its columns, such as { columns ="),
+            ("[{ column = ['a', 'b'] }]", "did you mean `columns`?"),
+        ] {
+            let said = crate::Job::from_toml(&format!("columns.crosses = {crosses}"), &[]).unwrap_err().to_string();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+    }
 
     #[test]
     fn crosses_combine_two_or_three_slots_that_are_there_once() {
