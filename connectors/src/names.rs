@@ -12,7 +12,7 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-/// ``no column `x` ``: what every message about a column that a file lacks says, so that [`FileSource`](crate::FileSource) finds the column.
+/// ``no column `x` ``: every message about a column that a file lacks has it, so that [`FileSource`](crate::FileSource) finds the column.
 pub(crate) fn no_column(column: &str) -> String {
     format!("no column `{column}`")
 }

@@ -63,7 +63,8 @@ fn in_section(names: &[&str]) -> bool {
 
 /// The paths of all fields and sections.
 fn fields() -> Vec<Vec<&'static str>> {
-    let path = |(section, line): (Vec<&'static str>, &'static str)| match line.trim_start_matches('#').split_once(" =") {
+    let path = |(section, line): (Vec<&'static str>, &'static str)| match line.trim_start_matches('#').split_once(" =")
+    {
         _ if line.starts_with('[') => Some(section),
         Some((key, _)) if !key.contains(' ') => Some([section, vec![key]].concat()),
         _ => None,
@@ -103,7 +104,9 @@ mod tests {
 
     #[test]
     fn a_name_in_a_table_of_a_list_or_in_an_optimizer_is_not_looked_for_elsewhere() {
-        for text in ["[train]\noptimizer = { kind = 'adam', epochs = 3 }", "columns.slots = [{ column = 'x', staleness = 1 }]"] {
+        for text in
+            ["[train]\noptimizer = { kind = 'adam', epochs = 3 }", "columns.slots = [{ column = 'x', staleness = 1 }]"]
+        {
             let said = Job::from_toml(text, &[]).unwrap_err().to_string();
             assert!(said.contains("unknown field") && !said.contains("did you mean"), "{said}");
         }

@@ -126,7 +126,8 @@ impl Progress {
     /// Logs that no row trained on in this process had a weight above 0, if the column `weight` has the weights of rows.
     pub(crate) fn warn_of_weights(&self, weight: Option<&str>) {
         if let (Some(column), Some(rows)) = (weight, self.rows_without_weight()) {
-            let rows = if rows == 1 { "the only row has".to_owned() } else { format!("all {} rows have", commas(rows)) };
+            let rows =
+                if rows == 1 { "the only row has".to_owned() } else { format!("all {} rows have", commas(rows)) };
             tracing::warn!("columns.weight: {rows} weight 0 (column `{column}`), so the model learned nothing");
         }
     }
@@ -153,9 +154,9 @@ impl Progress {
             slots.add(batch);
         }
         if let Some(weights) = weights {
-            let of_run = &mut self.state().weights;
-            of_run.0 += weights.len() as u64;
-            of_run.1 = of_run.1 || weights.iter().any(|weight| *weight > 0.0);
+            let mut state = self.state();
+            let (rows, positive) = state.weights;
+            state.weights = (rows + weights.len() as u64, positive || weights.iter().any(|weight| *weight > 0.0));
         }
         let seen = self.labels();
         if count == 1 {

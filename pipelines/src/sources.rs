@@ -154,7 +154,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
     let in_files = file_columns(job, format.format, with_groups(job), Shown::Groups)?;
     let told = format.format;
-    let hint = column_hint(job);
+    let hint = column_hint(job, false);
     let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
     on_own_thread("opening files", || {
@@ -245,7 +245,7 @@ fn read(
         (None, None) => return Err(Fault::internal("files are read without a path")),
     };
     let (input, format) = input(job, context, paths)?;
-    let hint = column_hint(job);
+    let hint = column_hint(job, matches!(shown, Shown::Kept(_)));
     let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
     let mut read = read_from(move || {
@@ -260,18 +260,19 @@ fn read(
     Ok(read)
 }
 
-/// What to do about a column that only some files have, if it may be missing. A label may not, and neither may a slot whose values have
-/// weights. A column that is no feature must be in `columns.extra`, so that `columns.optional` may name it.
-fn column_hint(job: &Job) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
+/// What to do about a column that only some files have, if it may be missing. A label may be missing in a prediction only, and a slot whose
+/// values have weights never. A column that is no feature must be in `columns.extra`, so that `columns.optional` may name it.
+fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
     let Columns { label, weight, slots, extra, optional, .. } = &job.columns;
-    let needed = label.iter().map(|label| &label.column).chain(weight);
+    let needed = label.iter().map(|label| &label.column).chain(weight).filter(|_| !predicts);
     let weighted = slots.iter().filter(|slot| slot.weights.is_some()).flat_map(Slot::columns);
     let needed: HashSet<String> = needed.chain(weighted).cloned().collect();
     let known: HashSet<String> = job.columns.names().into_iter().collect();
     let (extra, optional) = (extra.clone(), optional.clone());
     move |column| {
         let with = |names: &[String]| {
-            let names: Vec<String> = names.iter().map(String::as_str).chain([column]).map(|name| format!("{name:?}")).collect();
+            let names: Vec<String> =
+                names.iter().map(String::as_str).chain([column]).map(|name| format!("{name:?}")).collect();
             names.join(", ")
         };
         let also = match known.contains(column) {

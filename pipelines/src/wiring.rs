@@ -9,8 +9,8 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_batches::wire::columns::Layout;
 use forebay_batches::{
-    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, LargeValues, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness, TrainBatch,
-    missing_keys,
+    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, LargeValues, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness,
+    TrainBatch, missing_keys,
 };
 use forebay_connectors::Rows;
 use forebay_job::{BatchStage, Job, LookupAt, ModelKind, TowerLoss, Transfers};

@@ -204,7 +204,9 @@ impl Parse {
                 large.extend(large_inputs(&spec.column, &dense[from..]));
             }
         }
-        looks.inspect(|looks| looks.warn(&large, n));
+        if let Some(looks) = looks {
+            looks.warn(&large, n);
+        }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             let of_slot = |name: &String| slot_column(&there, name, &self.columns);

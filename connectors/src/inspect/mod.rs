@@ -287,7 +287,8 @@ impl Inspection {
         let mut keys: Vec<(&String, &u64)> = self.late_keys.iter().collect();
         keys.sort_by_key(|(_, rows)| std::cmp::Reverse(*rows));
         let Some((most, _)) = keys.first() else { return Ok(()) };
-        let shown: Vec<String> = keys.iter().take(LATE_KEYS_SHOWN).map(|(key, rows)| format!("`{key}` ({rows})")).collect();
+        let shown: Vec<String> =
+            keys.iter().take(LATE_KEYS_SHOWN).map(|(key, rows)| format!("`{key}` ({rows})")).collect();
         let more = keys.len() - shown.len();
         writeln!(
             f,

@@ -1,4 +1,5 @@
-//! Keys that no file has in its first lines, and what becomes of them: a source that finds its columns in the first lines does not know them.
+//! Keys that no file has in its first lines, and what becomes of them. A source that finds its columns in the first lines does not know
+//! these keys.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -207,7 +207,8 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     assert!(why_refused(typed(&path)).await.contains("so the file is not CSV"));
     fs::write(&path, b"n,i,h,stra\xdfe,t\n1,2,3,4,5\n").unwrap();
     let said = why_refused(typed(&path)).await;
-    let words = "byte 10 is 0xdf, in `n,i,h,stra\\xdfe,t`: convert the file, for instance with `iconv -f LATIN1 -t UTF-8 ";
+    let words =
+        "byte 10 is 0xdf, in `n,i,h,stra\\xdfe,t`: convert the file, for instance with `iconv -f LATIN1 -t UTF-8 ";
     assert!(said.contains(words) && said.contains("a.csv > utf8.csv`"), "{said}");
     let utf16: Vec<u8> = "\u{feff}n,i,h,t\n1,2,3,4\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     fs::write(&path, utf16).unwrap();

@@ -53,10 +53,20 @@ fn source(path: &Path, format: Format) -> FileSource {
 async fn a_file_that_is_read_in_another_format_is_refused_with_the_setting_to_write() {
     let dir = tempfile::tempdir().unwrap();
     for (name, text, read_as, words) in [
-        ("a.csv", "label,C1\n1,a\n", Format::Parquet, "a.csv` is CSV by its name, but is read as Parquet: set data.format to \"csv\""),
+        (
+            "a.csv",
+            "label,C1\n1,a\n",
+            Format::Parquet,
+            "a.csv` is CSV by its name, but is read as Parquet: set data.format to \"csv\"",
+        ),
         ("a.csv", "label,C1\n1,a\n", Format::Criteo, "is CSV by its name, but is read as Criteo text"),
         ("a.csv", "label,C1\n1,a\n", Format::JsonLines, "is CSV by its name, but is read as JSON lines"),
-        ("a.jsonl", JSON, Format::Parquet, "is JSON lines by its first bytes, but is read as Parquet: set data.format to \"json_lines\""),
+        (
+            "a.jsonl",
+            JSON,
+            Format::Parquet,
+            "is JSON lines by its first bytes, but is read as Parquet: set data.format to \"json_lines\"",
+        ),
         ("a.txt", JSON, Format::Criteo, "is JSON lines by its first bytes, but is read as Criteo text"),
         ("a.txt", JSON, Format::Csv, "is JSON lines by its first bytes, but is read as CSV"),
         ("a.csv", "PAR1\u{15}\u{4}", Format::Csv, "a.csv` is Parquet by its first bytes, but is read as CSV"),

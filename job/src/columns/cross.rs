@@ -114,7 +114,10 @@ mod tests {
     #[test]
     fn a_list_in_the_place_of_a_cross_is_refused_with_the_table_that_it_should_be() {
         for (crosses, words) in [
-            ("[['site', 'user']]", "found the list [\"site\", \"user\"], expected a table of its columns, such as { columns = [\"site\", \"user\"] }"),
+            (
+                "[['site', 'user']]",
+                "found the list [\"site\", \"user\"], expected a table of its columns, such as { columns = [\"site\", \"user\"] }",
+            ),
             ("[[['site'], 10]]", "expected text"),
             ("['site']", "found the text \"site\", expected a table of its columns, such as { columns = [\"site\","),
             ("[7]", "expected a table of its columns, such as { columns ="),
