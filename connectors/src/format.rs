@@ -81,8 +81,8 @@ impl Format {
         match files.iter().find(|file| of(file) != format) {
             None => Ok(format),
             Some(other) => Err(Fault::user(format!(
-                "`{}` is {format} by its name, but `{}` is {}: files that are read together have one format; name a glob \
-                 such as `*.parquet`, or set data.format if all of them have the same",
+                "`{}` is {format}, but `{}` is {}, by their names or their first bytes: files that are read together have one format; name a \
+                 glob such as `*.parquet`, or set data.format if all of them have the same",
                 first.name,
                 other.name,
                 of(other)

@@ -40,6 +40,9 @@ pub(crate) enum Begins {
 
 /// What the first bytes of a file are, unpacked if its name says that it is packed.
 pub(crate) async fn begins_as(file: &DataFile) -> Result<Begins, Fault> {
+    if file.size == 0 {
+        return Ok(Begins::Otherwise);
+    }
     let head = match TextCompression::of(&file.name) {
         TextCompression::Plain => file.read(0..file.size.min(64)).await?.to_vec(),
         // A damaged file has no known beginning; the source says what is wrong with it.
