@@ -93,7 +93,7 @@ mod tests {
             ("[table]\nkeep = 1", "`evaluation.keep` or `checkpoint.keep`"),
             // The nearest name of the section, as before.
             ("[train]\nbatch_row = 8", "`batch_rows`"),
-            ("[columns]\nslots = [{ column = 'x', buket = 3 }]", "`buckets`"),
+            ("[columns]\nslots = [{ column = 'x', bucket = 3 }]", "`buckets`"),
         ] {
             let said = Job::from_toml(text, &[]).unwrap_err().to_string();
             assert!(said.ends_with(&format!("did you mean {meant}?")), "{text}: {said}");
