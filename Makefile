@@ -64,7 +64,7 @@ hdfs-down: ## stop the Hadoop cluster and keep its files
 lint: setup ## fmt, clippy, doc, deny, packages: what CI checks besides the tests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features torch,s3,otel -- -D warnings
-	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,otel
 	cargo deny check bans licenses sources
 	cargo package --workspace --no-verify --allow-dirty
