@@ -145,6 +145,8 @@ pub struct ClusterSession {
     pub(super) coordinator: Option<Coordinator>,
     health: Health,
     stop: Stop,
+    /// The run goes on without this process, if it can.
+    leaves_alone: bool,
 }
 
 /// Returns once the process is told to end, not before `grace` is over.
@@ -274,7 +276,8 @@ impl ClusterSession {
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
         let stop = Arc::clone(&cluster_process.stop);
-        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop })
+        let leaves_alone = process.leaves_alone(job);
+        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop, leaves_alone })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.

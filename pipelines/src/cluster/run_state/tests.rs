@@ -630,3 +630,22 @@ fn a_coordinator_that_finds_its_run_finished_waits_only_for_processes_that_have_
     assert_eq!(run.plan(&reader, now).unwrap(), PlanReply::Over);
     assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
+
+/// A bug: a trainer that joined a run under way, and lost a disk before its first batch, ended the run.
+#[test]
+fn a_trainer_that_leaves_before_its_first_batch_is_replaced_without_a_new_attempt() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    (job.checkpoint.to, job.train.staleness) = (Some("checkpoints".into()), StalenessRule::at_most(1));
+    let mut run = RunState::new(&job, 7, now);
+    run.set_origin(7, Origin::default());
+    for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)] {
+        join(&mut run, &job, role, rank, now);
+    }
+    let late = join(&mut run, &job, Role::Trainer, 1, now);
+    assert_eq!(run.status().phase, RunPhase::Running);
+    run.leave(late, Vec::new(), now).unwrap();
+    let again = ProcessRequest { nonce: 99, ..process(&job, Role::Trainer, 1) };
+    assert!(matches!(run.plan(&again, now).unwrap(), PlanReply::Plan { attempt: 7, .. }));
+    assert_eq!((run.status().attempt, run.status().phase), (7, RunPhase::Running));
+}

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind};
+use forebay_actors::{Domain, Fault, FaultKind};
 
 use super::super::TICK;
 use super::super::departure::Departure;
@@ -57,13 +57,33 @@ impl ClusterSession {
         })
     }
 
-    /// Reports that this process has joined and cannot load what the attempt goes on from because of `fault`. Returns the fault to end
-    /// with, as [`fail`](Self::fail).
+    /// Reports that this process has joined, has trained on nothing, and cannot start because of `fault`. A trainer that the run can do
+    /// without leaves after a fault of a disk or a network: a later process of its rank may join. Returns the fault to end with, as
+    /// [`fail`](Self::fail).
     pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
         match fault.kind {
             FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
+            FaultKind::RolledBack | FaultKind::Drained => self.fail(fault),
+            _ if self.leaves_alone && fault.domain == Domain::External => self.leave_unused(fault),
             _ => self.fail(fault),
         }
+    }
+
+    fn leave_unused(&self, fault: Fault) -> Fault {
+        if matches!(self.status().phase, RunPhase::Failed(_)) {
+            return self.fail(fault);
+        }
+        let name = self.name();
+        let left = self.io.block_on(async {
+            let left = tokio::time::timeout(SHUTDOWN_DEADLINE, self.left(Vec::new())).await;
+            left.unwrap_or_else(|_| Err(Fault::external("the coordinator does not answer")))
+        });
+        match left {
+            Ok(()) => tracing::info!("{name} has left before its first batch: the run goes on without it"),
+            Err(begins_anew) if begins_anew.kind == FaultKind::RolledBack => return begins_anew,
+            Err(unheard) => tracing::debug!(%unheard, "the coordinator could not be told that this process ends"),
+        }
+        fault
     }
 
     /// Reports that this trainer has left, and has done `done` in windows that may be open.

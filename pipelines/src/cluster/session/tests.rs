@@ -140,6 +140,26 @@ fn a_process_that_knows_how_the_run_has_ended_does_not_report_it() {
     assert!(!run.recorded.has("fail") && !run.recorded.has("leave"), "{:?}", run.recorded.kinds);
 }
 
+/// A bug: it ended the run.
+#[test]
+fn a_trainer_that_may_leave_and_cannot_start_leaves_and_the_run_goes_on() {
+    let run = TestRun::start(None);
+    for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)] {
+        run.member(role, rank);
+    }
+    let process = run.process(Role::Trainer, 1);
+    let session = run.join(&process).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Running);
+    assert_eq!(session.cannot_start(disk()).to_string(), disk().to_string());
+    let status = run.status();
+    assert!(status.phase == RunPhase::Running && status.trainers[1].is_none(), "{status:?}");
+    // Another process has the same job, and would find the same fault.
+    let process = run.process(Role::Trainer, 1);
+    let session = run.join(&process).unwrap();
+    session.cannot_start(Fault::user("the job is wrong"));
+    assert!(matches!(run.status().phase, RunPhase::Failed(_)));
+}
+
 /// A bug: only a trainer that may leave said so, and the coordinator waited for the others at the end.
 #[test]
 fn every_process_that_is_told_to_end_before_it_has_joined_says_so() {
