@@ -74,7 +74,7 @@ impl Training {
         let running = match &resources.session {
             None => started?,
             Some(session) => {
-                let running = started.map_err(|fault| session.fail(fault))?;
+                let running = started.map_err(|fault| session.cannot_start(fault))?;
                 session.kill_when_failed(running.control());
                 running
             }

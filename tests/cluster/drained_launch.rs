@@ -81,6 +81,29 @@ fn a_launch_that_drains_while_a_process_waits_to_be_started_again_starts_it() {
     });
 }
 
+/// A bug: `launch` waited for ten minutes. No process starts such a ps again.
+#[test]
+fn a_ps_that_is_told_to_end_before_it_has_joined_ends_a_launch_as_drained() {
+    in_time(|_| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut run = start(&settings(folder.path(), &TWO), &[]);
+        // It joins when the coordinator goes on, so it is told before that.
+        let coordinator = child(&mut run, "ps 0");
+        coordinator.signal(Signal::STOP);
+        run.until_said("launch", "ps 1 listens address=");
+        let told = child(&mut run, "ps 1");
+        told.signal(Signal::TERM);
+        run.until("ps 1 has ended", |_| (!told.runs()).then_some(()));
+        coordinator.signal(Signal::CONT);
+        let Ended { code, log } = run.ended("launch");
+        if !log.contains("ps 1 was told to end before the run began") {
+            over_too_soon(&log);
+        }
+        assert_eq!(code, Some(5), "{log}");
+        assert!(log.contains("ps 1 has ended, and is not started again: the run ends"), "{log}");
+    });
+}
+
 /// A bug: the checkpoint that the processes made when `launch` ended them hid the cause, and the exit code was 5.
 #[test]
 fn a_launch_that_gives_up_a_reader_names_it_although_a_checkpoint_has_the_rows() {

@@ -26,7 +26,7 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.id.as_raw_nonzero())).unwrap_or_default();
         // A process that its parent has not waited for is a zombie.
         status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{LeaveRequest, MemberId, MemberRequest, job_digest};
+use super::messages::{HaveEnded, LeaveRequest, MemberId, MemberRequest, SUPERVISOR, job_digest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
@@ -96,6 +96,21 @@ impl Coordinator {
         Ok(())
     }
 
+    /// Processes have ended, and are not started again.
+    ///
+    /// # Errors
+    /// A user fault for any other sender than the program that starts the processes of the run.
+    fn have_ended(&self, sender: &Identity, body: &[u8]) -> Result<(), Fault> {
+        if sender.role != SUPERVISOR {
+            let sender = sender.role.escape_debug();
+            return Err(Fault::user(format!("`{sender}` says that processes have ended, expected the {SUPERVISOR}")));
+        }
+        let HaveEnded { processes } = read(NAME, "have_ended", body)?;
+        let mut state = self.state.lock();
+        processes.into_iter().for_each(|(role, rank)| state.has_ended(role, rank));
+        Ok(())
+    }
+
     /// What a trainer has to do for a cut. Waits a while for another order than the one that it follows.
     async fn cut(&self, body: &[u8]) -> Result<CutOrder, Fault> {
         let CutRequest { member, follows, report } = read(NAME, "cut", body)?;
@@ -162,9 +177,22 @@ impl Coordinator {
         Ok(self.timelines.lock().unwrap_or_else(PoisonError::into_inner).next(request))
     }
 
-    /// A process has ended and is not started again: the end of the run does not wait for it.
-    pub(super) fn member_has_ended(&self, role: Role, rank: u32) {
-        self.state.lock().member_has_ended(role, rank);
+    /// A process has ended and is not started again: see [`RunState::has_ended`].
+    pub(super) fn has_ended(&self, role: Role, rank: u32) {
+        self.state.lock().has_ended(role, rank);
+    }
+
+    /// The process of the coordinator was told to end before it has joined: the run drains, and the process of this place ends with it.
+    pub(super) fn stops_before_it_joins(&self, role: Role, rank: u32) {
+        let mut state = self.state.lock();
+        state.begin_drain();
+        state.knows_the_end(role, rank);
+    }
+
+    /// As [`wait_until_notified`](Self::wait_until_notified), in the process of this place, which knows the end.
+    pub(super) async fn wait_until_others_know(&self, role: Role, rank: u32) {
+        self.state.lock().knows_the_end(role, rank);
+        self.wait_until_notified().await;
     }
 
     /// See [`RunStatus::silent`].
@@ -249,6 +277,7 @@ impl Handler for Coordinator {
             action("lead_cut", "the first trainer stops all trainers for a checkpoint, and lets them go on"),
             action("fail", "a member cannot go on"),
             action("gone", "a process that was told to end does so before it has joined"),
+            action("have_ended", "the program that starts the processes says which have ended for good"),
             action("leaving", "a trainer that was told to end asks whether the run goes on without it"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
@@ -269,6 +298,9 @@ impl Handler for Coordinator {
                 "coordinator.{kind} is for processes of the run; other callers may call `coordinator.status`"
             )));
         };
+        if kind == "have_ended" {
+            return write(&self.have_ended(identity, &body)?);
+        }
         Author::of(kind, &body)?.check(identity)?;
         if kind == "meters" {
             return self.meters(&body);
@@ -376,6 +408,11 @@ mod tests {
                 let fault = says(&coordinator, sender, kind, body).await.unwrap_err();
                 assert!(fault.to_string().contains("in the name of"), "{sender} says {kind}: {fault}");
             }
+        }
+        let ended = serde_json::json!({ "processes": [["trainer", 0]] });
+        for sender in ["trainer 0", "status", ""] {
+            let fault = says(&coordinator, sender, "have_ended", &ended).await.unwrap_err();
+            assert!(fault.to_string().contains("expected the supervisor"), "{sender}: {fault}");
         }
         assert_eq!(coordinator.state.lock().present(), [(Role::Trainer, 0)], "it has not left");
         says(&coordinator, "trainer 0", "leave", &of_member).await.unwrap();

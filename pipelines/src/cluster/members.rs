@@ -143,6 +143,16 @@ impl Members {
         }
     }
 
+    /// Whether a process of this rank was ever heard of.
+    pub(crate) fn was_heard_of(&self, role: Role, rank: u32) -> bool {
+        self.starts.contains_key(&(role, rank))
+    }
+
+    /// Whether the process of this `nonce` is the newest of its rank that was heard of.
+    pub(crate) fn is_newest(&self, role: Role, rank: u32, nonce: u64) -> bool {
+        self.starts.get(&(role, rank)).is_some_and(|starts| starts.newest() == Some(nonce))
+    }
+
     /// Whether the process of this `nonce` was heard of after `member`.
     fn is_newer(&self, (role, rank): (Role, u32), nonce: u64, member: &Member) -> bool {
         self.starts.get(&(role, rank)).is_none_or(|starts| starts.is_newer(nonce, member.nonce))

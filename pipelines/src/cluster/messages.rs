@@ -44,6 +44,16 @@ pub(crate) struct ProcessRequest {
     pub(crate) nonce: u64,
 }
 
+/// The role of a program that starts the processes of a run and starts them again: `forebay launch`. It is no member.
+pub(crate) const SUPERVISOR: &str = "supervisor";
+
+/// `have_ended`, of the [supervisor](SUPERVISOR): these processes have ended, and are not started again.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct HaveEnded {
+    pub(crate) processes: Vec<(Role, u32)>,
+}
+
 /// The reply to `plan`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

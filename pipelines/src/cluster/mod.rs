@@ -82,7 +82,7 @@ mod simulation;
 mod snapshot_handler;
 mod snapshot_turns;
 mod start_state;
-mod status_client;
+mod supervisor_client;
 mod timelines;
 mod trainer;
 
@@ -99,7 +99,7 @@ pub use reader::Reader;
 pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
 #[cfg(test)]
 pub(crate) use snapshot_handler::SnapshotHandler;
-pub use status_client::StatusClient;
+pub use supervisor_client::SupervisorClient;
 pub use timelines::ProcessTimeline;
 pub use trainer::trainer;
 

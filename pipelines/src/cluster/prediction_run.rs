@@ -25,7 +25,7 @@ pub(crate) struct RunReaders(Coordinator);
 impl RunReaders {
     /// As [`Predictions::reader_has_ended`](crate::Predictions::reader_has_ended).
     pub(crate) fn has_ended(&self, rank: u32) {
-        self.0.member_has_ended(Role::Reader, rank);
+        self.0.has_ended(Role::Reader, rank);
     }
 
     /// As [`Predictions::silent_readers`](crate::Predictions::silent_readers).

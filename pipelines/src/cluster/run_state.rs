@@ -374,12 +374,17 @@ impl RunState {
                 "{member} asked to drain the run, expected a ps or a trainer: to take a reader out of the run, stop its process"
             )));
         }
+        self.begin_drain();
+        Ok(())
+    }
+
+    /// As [`drain`](Self::drain). The process of the coordinator may ask for it before it has joined.
+    pub(super) fn begin_drain(&mut self) {
         self.drain_asked = true;
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
             self.phase = RunPhase::Draining;
             self.finish_if_done();
         }
-        Ok(())
     }
 
     /// The last checkpoint of a run that drains cannot be written: the run ends as one without checkpoints, and saves its model. The

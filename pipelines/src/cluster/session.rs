@@ -1,9 +1,10 @@
 //! A process joins a run: its role, rank and addresses ([`ProcessConfig`]), and its membership with server and connections
-//! ([`ClusterSession`]).
+//! ([`ClusterSession`]). `session/ending.rs` ends it.
+
+mod ending;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
-use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -27,14 +28,11 @@ use super::over_before::OverBefore;
 use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
-use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut, WindowLog};
+use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
 
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
-
-/// Requests in flight when a process ends may take this long.
-const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A process that took part in an earlier attempt, and was told to end, asks for this long how the run has ended.
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
@@ -147,6 +145,8 @@ pub struct ClusterSession {
     pub(super) coordinator: Option<Coordinator>,
     health: Health,
     stop: Stop,
+    /// The run goes on without this process, if it can.
+    leaves_alone: bool,
 }
 
 /// Returns once the process is told to end, not before `grace` is over.
@@ -227,7 +227,7 @@ impl ClusterSession {
         // Before this process ends, the others hear why.
         let others_hear = |fault: Fault| {
             if let Some(coordinator) = &coordinator {
-                io.block_on(coordinator.wait_until_notified());
+                io.block_on(coordinator.wait_until_others_know(process.role, process.rank));
             }
             fault
         };
@@ -251,8 +251,9 @@ impl ClusterSession {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job, &over) => planned,
                 () = told_to_end(&cluster_process.stop, grace) => {
-                    if process.leaves_alone(job) {
-                        Member::gone(&peer, &this).await;
+                    match &coordinator {
+                        Some(coordinator) => coordinator.stops_before_it_joins(role, rank),
+                        None => Member::gone(&peer, &this).await,
                     }
                     Err(ended_before_the_run(format_args!("{role} {rank}")))
                 }
@@ -275,7 +276,8 @@ impl ClusterSession {
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
         let stop = Arc::clone(&cluster_process.stop);
-        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop })
+        let leaves_alone = process.leaves_alone(job);
+        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop, leaves_alone })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
@@ -432,119 +434,6 @@ impl ClusterSession {
             }
         });
     }
-
-    /// Leaves the run, which goes on: this trainer has done all that it has taken, `done` in windows that may be open. Returns the fault to
-    /// end with: of the kind [`FaultKind::Drained`], or why the run has failed or has begun a new attempt.
-    pub(crate) fn leave_early(&self, done: Vec<WindowLog>, departure: &Departure) -> Fault {
-        let fault = self.io.block_on(async {
-            let mut failed = pin!(self.member.wait_until(|_| false));
-            let left = tokio::select! {
-                biased;
-                Err(failed) = &mut failed => return failed,
-                left = self.member.leave(done) => left,
-            };
-            match left {
-                Ok(()) => {
-                    let name = self.name();
-                    let left = format!("{name} was told to end and has left the run, which goes on without it");
-                    Fault::external(left).kind(FaultKind::Drained)
-                }
-                // If the run has begun anew, a heartbeat says so.
-                Err(fault) => match tokio::time::timeout(SHUTDOWN_DEADLINE, failed).await {
-                    Ok(Err(failed)) => failed,
-                    _ => fault,
-                },
-            }
-        });
-        departure.close();
-        fault
-    }
-
-    /// Reports that the run cannot go on because of `fault`: all members end with it. Returns the fault that this process ends
-    /// with, which is of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
-    pub fn fail(&self, fault: Fault) -> Fault {
-        self.io.block_on(async {
-            let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault.clone())).await;
-            let fault = reported.unwrap_or_else(|_| {
-                tracing::debug!("the coordinator does not answer");
-                fault
-            });
-            if let Some(coordinator) = &self.coordinator {
-                coordinator.wait_until_notified().await;
-            }
-            fault
-        })
-    }
-
-    /// Reports that this process has joined and cannot load what the attempt goes on from because of `fault`. Returns the fault to end
-    /// with, as [`fail`](Self::fail).
-    pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
-        match fault.kind {
-            FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
-            _ => self.fail(fault),
-        }
-    }
-
-    /// Reports that the model is saved, so that all processes may end; then ends this one.
-    pub fn over(self) -> Result<(), Fault> {
-        self.io.block_on(self.member.over())?;
-        self.end();
-        Ok(())
-    }
-
-    /// Ends this process; the run goes on.
-    pub fn leave(self) {
-        let ended = match self.member.status().phase {
-            RunPhase::Over => true,
-            // Others wait for this process to listen again: it drops its connections at once.
-            RunPhase::Failed(failure) if failure.rolled_back => return,
-            _ => false,
-        };
-        if !ended {
-            let left = self
-                .io
-                .block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave(Vec::new())).await });
-            if !matches!(left, Ok(Ok(()))) {
-                tracing::debug!("the coordinator could not be told that this process ends");
-            }
-        }
-        self.end();
-    }
-
-    /// Waits until the run is over or `stop`, which it calls several times a second, returns true; then ends this process. A trainer ends
-    /// only when every row is trained on: until then, others may wait for its part of a checkpoint. If a process with state is lost before
-    /// the model is saved, the run needs this process again.
-    ///
-    /// # Errors
-    /// Why the run has failed; a fault of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
-    pub fn stay_until_over(self, stop: impl Fn() -> bool) -> Result<(), Fault> {
-        self.health.waiting("the end of the run");
-        self.io.block_on(async {
-            let mut over = pin!(self.member.wait_until(|status| status.phase == RunPhase::Over));
-            let may_leave = || self.member.id().role == Role::Reader || self.status().phase == RunPhase::Finished;
-            while !(stop() && may_leave()) {
-                tokio::select! {
-                    ended = &mut over => return ended.map(drop),
-                    () = tokio::time::sleep(TICK) => {}
-                }
-            }
-            Ok(())
-        })?;
-        self.leave();
-        Ok(())
-    }
-
-    pub(crate) fn end(mut self) {
-        self.health.waiting("ending");
-        self.io.block_on(async {
-            if let Some(coordinator) = &self.coordinator {
-                coordinator.wait_until_notified().await;
-            }
-            if let Some(server) = self.server.server.take() {
-                server.stop(SHUTDOWN_DEADLINE).await;
-            }
-        });
-    }
 }
 
 /// A server that is stopped at once when it is dropped: the process may listen at the same address again.
@@ -574,3 +463,6 @@ fn boot() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
 }
+
+#[cfg(test)]
+mod tests;

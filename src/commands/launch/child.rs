@@ -11,6 +11,7 @@ use super::nodes::Node;
 use super::output::{Output, Stream};
 use super::restarts::RECOVERED;
 use crate::exit;
+use crate::pipelines::cluster::Role;
 
 /// The exit code of a Rust program that panicked: of a program of one's own, outside of [`cli::main`](crate::cli::main).
 const PANICKED: i32 = 101;
@@ -22,6 +23,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// One process of the run. Dropping it kills it.
 pub(super) struct Child {
+    /// Its role and rank.
+    pub(super) place: (Role, u32),
     pub(super) name: String,
     pub(super) is_reader: bool,
     command: Command,
@@ -48,14 +51,15 @@ enum State {
 }
 
 impl Child {
-    pub(super) fn new(role: &str, rank: usize, mut command: Command) -> Self {
+    pub(super) fn new(role: Role, rank: usize, mut command: Command) -> Self {
         // In a process group of its own: Ctrl-C reaches only `launch`, which passes it on once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = format!("{role} {rank}");
         let state = State::Waits(Instant::now());
         Self {
+            place: (role, rank as u32),
             name,
-            is_reader: role == "reader",
+            is_reader: role == Role::Reader,
             command,
             node: None,
             added: Vec::new(),
@@ -300,7 +304,7 @@ mod tests {
 
     #[test]
     fn each_wait_is_twice_as_long_up_to_ten_seconds() {
-        let (mut child, now) = (Child::new("reader", 0, Command::new("true")), Instant::now());
+        let (mut child, now) = (Child::new(Role::Reader, 0, Command::new("true")), Instant::now());
         let waits: Vec<f64> = (0..7).map(|_| child.start_again(now).as_secs_f64()).collect();
         assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
         assert_eq!(child.start_again(now + RECOVERED).as_secs_f64(), 0.5, "it has run for long");
@@ -308,7 +312,7 @@ mod tests {
 
     #[test]
     fn the_waits_of_a_process_that_has_run_for_long_and_cannot_be_started_grow() {
-        let mut child = Child::new("reader", 0, Command::new("/no/such/program"));
+        let mut child = Child::new(Role::Reader, 0, Command::new("/no/such/program"));
         let (output, mut now) = (Output::start(false).unwrap(), Instant::now() + RECOVERED);
         for wait in [0.5, 1.0, 2.0] {
             let fault = child.start_if_due(now, &output).unwrap_err();

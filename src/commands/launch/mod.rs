@@ -39,7 +39,7 @@ use super::job_args::RunArgs;
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
-use crate::pipelines::cluster::{StatusClient, ended_before};
+use crate::pipelines::cluster::{Role, SupervisorClient, ended_before};
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::report::ReportFiles;
@@ -105,7 +105,7 @@ impl Launch {
         let security = SecurityFiles { token_file: Some(token.file()), ..job.network.security_files() };
         let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
         let first = children.first().map_or_else(String::new, |child| child.name.clone());
-        let watch = Watch::start(StatusClient::new(RUN, &coordinator, &security)?, first, most_silence)?;
+        let watch = Watch::start(SupervisorClient::new(RUN, &coordinator, &security)?, first, most_silence)?;
         let ended = Supervisor::new(children, self.restarts, &output, watch, most_silence).run(&stop);
         output.finish(&stop);
         ended
@@ -136,7 +136,7 @@ impl Launch {
         coordinator: &str,
     ) -> Vec<Child> {
         let placement = &job.placement;
-        let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
+        let roles = [(Role::Ps, placement.ps), (Role::Trainer, placement.trainers), (Role::Reader, placement.readers)];
         // All processes of this run give a batch the same trace; other runs give it other traces.
         #[cfg(feature = "otel")]
         let traceparent = std::env::var(TRACEPARENT).unwrap_or_else(|_| new_traceparent());
@@ -145,10 +145,10 @@ impl Launch {
         let nodes = if self.no_numa { Nodes::default() } else { Nodes::of_machine() }.for_trainers(placement.trainers);
         for (role, count) in roles {
             // Comes after the settings of the user, which may say how many cores all processes have together.
-            let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
+            let cores = format!("pipeline.cores={}", job.cores_of_each(&role.to_string(), cores));
             for rank in 0..count {
                 let mut command = program.command();
-                command.args(logs.arguments()).args(["role", role]).args(job_file);
+                command.args(logs.arguments()).args(["role", &role.to_string()]).args(job_file);
                 for setting in settings.iter().chain([&cores]) {
                     command.args(["--set", setting]);
                 }
@@ -159,15 +159,15 @@ impl Launch {
                     .args(["--run", RUN])
                     .args(["--parent", &std::process::id().to_string()]);
                 command.arg("--token-file").arg(token.file());
-                let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
+                let coordinates = rank == 0 && role == if placement.ps > 0 { Role::Ps } else { Role::Trainer };
                 command.args(["--listen", if coordinates { coordinator } else { "127.0.0.1:0" }]);
-                if let (Some(report), "trainer", 0) = (&self.run.report, role, rank) {
+                if let (Some(report), Role::Trainer, 0) = (&self.run.report, role, rank) {
                     command.arg("--report").arg(report);
                 }
-                if let (Some(dashboard), "trainer", 0) = (&self.run.dashboard, role, rank) {
+                if let (Some(dashboard), Role::Trainer, 0) = (&self.run.dashboard, role, rank) {
                     command.args(["--dashboard", &dashboard.to_string()]);
                 }
-                if let (Some(tensorboard), "trainer", 0) = (&self.run.tensorboard, role, rank) {
+                if let (Some(tensorboard), Role::Trainer, 0) = (&self.run.tensorboard, role, rank) {
                     command.arg("--tensorboard").arg(tensorboard);
                 }
                 #[cfg(feature = "otel")]

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crate::Fault;
 use crate::actors::Domain;
 use crate::logs::Logs;
+use crate::pipelines::cluster::Role;
 use crate::stop::Stop;
 
 use super::child::{Child, fault_of_end, how, may_start_again};
@@ -76,7 +77,7 @@ impl Readers {
         for certificate in ["FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"] {
             command.env_remove(certificate);
         }
-        self.children.push(Child::new("reader", rank, command));
+        self.children.push(Child::new(Role::Reader, rank, command));
     }
 
     /// Starts readers, also again, and kills `silent` ones that hang. Called several times a second, by the program's main thread, while
@@ -170,7 +171,7 @@ mod tests {
         let mut command = Command::new(&shell);
         command.args(["-c", &format!("{second}; rm {}; touch {}; exit 3", shell.display(), gone.display())]);
         let readers = Readers {
-            children: vec![Child::new("reader", 0, command)],
+            children: vec![Child::new(Role::Reader, 0, command)],
             restarts,
             most_silence: Duration::from_secs(60),
             program: RunningProgram::find().unwrap(),

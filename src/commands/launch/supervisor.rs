@@ -101,6 +101,7 @@ impl<'a> Supervisor<'a> {
             if self.phase == Phase::Running && stop.asked() {
                 self.drain();
             }
+            self.tell_who_has_ended();
             let Seen { silent, progress } = self.watch.seen();
             self.restarts.sees(progress, now);
             self.kill_silent_ones(&silent, now);
@@ -127,6 +128,14 @@ impl<'a> Supervisor<'a> {
                 )
             })),
         }
+    }
+
+    /// Tells the coordinator which processes have ended for good: the end of the run does not wait for them. While the run goes on, a
+    /// reader may be started again.
+    fn tell_who_has_ended(&mut self) {
+        let goes_on = self.phase == Phase::Running;
+        let ended = self.children.iter().filter(|child| child.is_over() && !(goes_on && child.is_reader));
+        self.watch.have_ended(ended.map(|child| child.place).collect());
     }
 
     fn on_end(&mut self, at: usize, status: ExitStatus, now: Instant) {
@@ -268,7 +277,7 @@ fn is_drained(status: ExitStatus) -> bool {
 mod tests {
     use super::*;
     use crate::net::SecurityFiles;
-    use crate::pipelines::cluster::StatusClient;
+    use crate::pipelines::cluster::{Role, SupervisorClient};
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
     use std::process::Command;
@@ -288,12 +297,13 @@ mod tests {
     fn child(role: &str, shell: &Path, script: &str) -> Child {
         let mut command = Command::new(shell);
         command.args(["-c", script]);
-        Child::new(role, 0, command)
+        let role = [Role::Ps, Role::Trainer, Role::Reader].into_iter().find(|found| found.to_string() == role);
+        Child::new(role.expect("a role"), 0, command)
     }
 
     fn supervise(stop: &Stop, children: Vec<Child>, most_restarts: u32) -> Result<Ended, Fault> {
         let long = Duration::from_secs(60);
-        let nothing = StatusClient::new("launch", "127.0.0.1:1", &SecurityFiles::default()).unwrap();
+        let nothing = SupervisorClient::new("launch", "127.0.0.1:1", &SecurityFiles::default()).unwrap();
         let watch = Watch::start(nothing, "ps 0".into(), long).unwrap();
         let output = Output::start(false).unwrap();
         Supervisor::new(children, most_restarts, &output, watch, long).run(stop)

@@ -1,15 +1,18 @@
 //! Finds processes that exist but do nothing: they are stopped, or hang. The coordinator names the silent processes. A coordinator that
-//! does not answer counts as such a process.
+//! does not answer counts as such a process. The same thread tells the coordinator which processes have ended for good.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
-use crate::pipelines::cluster::StatusClient;
+use crate::pipelines::cluster::{Role, SupervisorClient};
 
 /// The time between two questions.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// The time before the next try to say which processes have ended, if the coordinator could not be reached.
+const AGAIN: Duration = Duration::from_millis(100);
 
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -23,35 +26,62 @@ pub(super) struct Seen {
     pub(super) progress: Option<(u64, u64)>,
 }
 
-/// The thread that asks the coordinator. Dropping this ends the thread after its current question.
+/// The thread that asks, and tells the coordinator which processes have ended. Dropping this ends the thread after its current question.
 pub(super) struct Watch {
     seen: Arc<Mutex<Seen>>,
-    _alive: Sender<()>,
+    /// What the thread knows of processes that have ended for good.
+    told: Vec<(Role, u32)>,
+    have_ended: Sender<Vec<(Role, u32)>>,
 }
 
 impl Watch {
     /// Starts to ask. A `coordinator` is silent when it gives no answer for `most_silence`, or cannot be reached for twice as long: it
     /// listens at no address when it has just been started, and for a moment between two attempts.
-    pub(super) fn start(client: StatusClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
-        let (seen, (alive, ended)) = (Arc::default(), channel());
+    pub(super) fn start(client: SupervisorClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
+        let (seen, (have_ended, ended)) = (Arc::default(), channel());
         let shared = Arc::clone(&seen);
         let ask = move || watch(&client, &coordinator, most_silence, &shared, &ended);
         std::thread::Builder::new()
             .name("watch".into())
             .spawn(ask)
             .map_err(|e| Fault::no_thread("the thread `watch`", e))?;
-        Ok(Self { seen, _alive: alive })
+        Ok(Self { seen, told: Vec::new(), have_ended })
     }
 
     /// What the coordinator last said.
     pub(super) fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
+
+    /// These processes have ended and are not started again: the coordinator is told so, now and after each question. Does not block.
+    pub(super) fn have_ended(&mut self, processes: Vec<(Role, u32)>) {
+        if self.told != processes {
+            self.told.clone_from(&processes);
+            // An error means that the thread is gone, after a panic.
+            let _ = self.have_ended.send(processes);
+        }
+    }
 }
 
-fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, seen: &Mutex<Seen>, ended: &Receiver<()>) {
-    let mut silence = Silence::default();
-    while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+fn watch(
+    client: &SupervisorClient,
+    coordinator: &str,
+    most_silence: Duration,
+    seen: &Mutex<Seen>,
+    have_ended: &Receiver<Vec<(Role, u32)>>,
+) {
+    let (mut silence, mut ended, mut every) = (Silence::default(), Vec::new(), EVERY);
+    loop {
+        match have_ended.recv_timeout(every) {
+            Ok(processes) => ended = processes,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        every = EVERY;
+        // Again and again, because a coordinator that was started again does not know it.
+        if !ended.is_empty() && client.have_ended(&ended, DEADLINE).is_err() {
+            every = AGAIN;
+        }
         let asked = Instant::now();
         let answer = client.status(DEADLINE);
         let heard = match &answer {

@@ -80,10 +80,10 @@ impl RunState {
         }
     }
 
-    /// The run was over before this process of the coordinator was started: the processes that were killed at its end learn it from it.
+    /// The run was over before this process of the coordinator was started. Processes that have asked learn it from this one, others from
+    /// the folder of the checkpoints.
     pub(in crate::cluster) fn was_over_before(&mut self) {
         self.phase = RunPhase::Over;
-        self.end_notices.wait_for_all();
     }
 
     /// There is nothing that the attempt could go on from.
@@ -118,16 +118,45 @@ impl RunState {
         }
     }
 
-    /// A process has ended and is not started again.
-    pub(in crate::cluster) fn member_has_ended(&mut self, role: Role, rank: u32) {
+    /// The process of the coordinator knows how the run has ended.
+    pub(in crate::cluster) fn knows_the_end(&mut self, role: Role, rank: u32) {
         self.end_notices.mark_notified(role, rank);
+    }
+
+    /// A process has ended and is not started again, as the program says that has started it. If the run needs it, and has not ended, the
+    /// process was told to end before it had joined, or has failed too often: the run ends as drained, or drains without a further trainer.
+    pub(in crate::cluster) fn has_ended(&mut self, role: Role, rank: u32) {
+        self.end_notices.mark_gone(role, rank);
+        let is_over = matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over);
+        let does_without =
+            role == Role::Reader || self.members.may_leave(role, rank) || self.members.has_left(role, rank);
+        if is_over || does_without {
+            return;
+        }
+        if !self.drain_asked {
+            tracing::warn!("{} has ended, and is not started again: the run ends", members::name((role, rank)));
+        }
+        self.begin_drain();
+        let is_over = matches!(self.phase, RunPhase::Failed(_));
+        if is_over || (role == Role::Trainer && rank > 0) {
+            return;
+        }
+        // The rows that it held are lost, or nothing saves the model.
+        match self.leases {
+            None => self.end_drained(),
+            Some(_) => {
+                let message = format!("stopped without {}", members::name((role, rank)));
+                self.fail_run(Failure { drained: true, ..Failure::new(Domain::External, message) });
+            }
+        }
     }
 
     /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained || failure.unsaved => {
-                self.end_notices.timeout_after_failure(&self.members.present().collect())
+                let heard = |role, rank| self.members.was_heard_of(role, rank);
+                self.end_notices.timeout_after_failure(&self.members.present().collect(), heard)
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),

@@ -8,6 +8,9 @@ use super::super::members::{Expected, Role};
 /// How long the coordinator waits for processes that it has heard nothing of in this attempt, or for some time.
 const FOR_ANY: Duration = Duration::from_secs(10);
 
+/// How long it waits for processes of the job that it has never heard of: one that runs says so twice a second.
+const FOR_UNHEARD: Duration = Duration::from_secs(2);
+
 /// How long it waits for processes that load their part of a checkpoint: they hear it when they join.
 const FOR_LOADING: Duration = Duration::from_secs(60);
 
@@ -52,11 +55,6 @@ impl EndNotices {
         self.notified.remove(&(role, rank));
     }
 
-    /// Any process of the job may have been started again, with nothing left to do.
-    pub(super) fn wait_for_all(&mut self) {
-        self.waiting = self.expected.clone();
-    }
-
     /// The processes that ask for a plan or have one, and have not joined.
     pub(super) fn not_joined(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
         self.waiting.union(&self.asked).copied()
@@ -74,13 +72,20 @@ impl EndNotices {
         self.mark_notified(role, rank);
     }
 
-    /// How long to wait for the processes that do not know of the failure. `joined`: the processes that have joined.
-    pub(super) fn timeout_after_failure(&self, joined: &BTreeSet<(Role, u32)>) -> Duration {
+    /// How long to wait for the processes that do not know of the failure. `joined`: the processes that have joined. `heard`: those that
+    /// the coordinator has heard of.
+    pub(super) fn timeout_after_failure(
+        &self,
+        joined: &BTreeSet<(Role, u32)>,
+        heard: impl Fn(Role, u32) -> bool,
+    ) -> Duration {
         let Self { expected, asked, notified, .. } = self;
         if asked.iter().any(|process| !joined.contains(process) && !notified.contains(process)) {
             return FOR_LOADING;
         }
-        self.timeout_for(expected.union(joined).copied())
+        let waits = |&(role, rank): &(Role, u32)| if heard(role, rank) { FOR_ANY } else { FOR_UNHEARD };
+        let uninformed = expected.union(joined).filter(|process| !notified.contains(process));
+        uninformed.map(waits).max().unwrap_or_default()
     }
 
     /// How long to wait for those of `processes` that do not know how the run ended.
@@ -97,16 +102,17 @@ mod tests {
     fn the_coordinator_waits_until_all_are_notified() {
         let mut notices = EndNotices::new(Expected { ps: 2, trainers: 1, readers: 1 });
         let (reader, trainer) = ((Role::Reader, 0), (Role::Trainer, 0));
-        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY);
+        let all = |_, _| true;
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new(), all), FOR_ANY);
         for role in [Role::Ps, Role::Trainer, Role::Reader] {
             (0..2).for_each(|rank| notices.mark_notified(role, rank));
         }
-        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), Duration::ZERO);
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new(), all), Duration::ZERO);
         notices.begin_attempt(std::iter::empty());
         (0..2).for_each(|rank| notices.mark_notified(Role::Ps, rank));
         notices.mark_notified(trainer.0, trainer.1);
         assert_eq!(
-            notices.timeout_after_failure(&BTreeSet::new()),
+            notices.timeout_after_failure(&BTreeSet::new(), all),
             FOR_ANY,
             "a reader that has not asked yet is told, too"
         );
@@ -114,19 +120,44 @@ mod tests {
             notices.mark_asked(role, rank);
         }
         for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
-            assert_eq!(notices.timeout_after_failure(&[reader].into()), FOR_LOADING);
+            assert_eq!(notices.timeout_after_failure(&[reader].into(), all), FOR_LOADING);
             notices.mark_notified(role, rank);
         }
-        assert_eq!(notices.timeout_after_failure(&[reader].into()), FOR_ANY, "the reader has joined and will ask soon");
+        assert_eq!(
+            notices.timeout_after_failure(&[reader].into(), all),
+            FOR_ANY,
+            "the reader has joined and will ask soon"
+        );
         notices.mark_notified(reader.0, reader.1);
-        assert_eq!(notices.timeout_after_failure(&[reader].into()), Duration::ZERO);
+        assert_eq!(notices.timeout_after_failure(&[reader].into(), all), Duration::ZERO);
         notices.begin_attempt([reader].into_iter());
-        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY);
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new(), all), FOR_ANY);
         for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
             notices.mark_notified(role, rank);
         }
-        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), FOR_ANY, "the reader of the last attempt will ask");
+        assert_eq!(
+            notices.timeout_after_failure(&BTreeSet::new(), all),
+            FOR_ANY,
+            "the reader of the last attempt will ask"
+        );
         notices.mark_notified(reader.0, reader.1);
-        assert_eq!(notices.timeout_after_failure(&BTreeSet::new()), Duration::ZERO);
+        assert_eq!(notices.timeout_after_failure(&BTreeSet::new(), all), Duration::ZERO);
+    }
+
+    /// A bug: a run that was stopped before it had begun ended ten seconds later, because of processes that had ended, too.
+    #[test]
+    fn the_coordinator_waits_for_a_moment_for_a_process_that_it_has_never_heard_of() {
+        let mut notices = EndNotices::new(Expected { ps: 1, trainers: 1, readers: 1 });
+        notices.mark_notified(Role::Ps, 0);
+        let timeout = |notices: &EndNotices, role| {
+            let heard = |of, _| of == role;
+            notices.timeout_after_failure(&BTreeSet::new(), heard)
+        };
+        assert_eq!(timeout(&notices, Role::Ps), FOR_UNHEARD);
+        assert_eq!(timeout(&notices, Role::Reader), FOR_ANY);
+        notices.mark_gone(Role::Reader, 0);
+        assert_eq!(timeout(&notices, Role::Reader), FOR_UNHEARD, "a trainer may be about to start");
+        notices.mark_gone(Role::Trainer, 0);
+        assert_eq!(timeout(&notices, Role::Reader), Duration::ZERO);
     }
 }

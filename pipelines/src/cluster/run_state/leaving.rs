@@ -12,8 +12,8 @@
 //!   done in open windows"
 //! ```
 //!
-//! If all processes are told to end, the first trainer drains the run. The order does not matter: a trainer that has left has done its part,
-//! one that leaves still stops for the last cut, and one that asks later drains with the others.
+//! If all processes are told to end, the first trainer drains the run. The order does not matter: a trainer that has left has done its
+//! part, one that leaves still stops for the last cut, and one that asks later drains with the others.
 
 use std::time::Instant;
 
@@ -66,22 +66,25 @@ impl RunState {
         Ok(())
     }
 
-    /// A process was told to end, and ends before it has joined. If it is a trainer that the run does without, no attempt waits for it.
+    /// A process was told to end, and ends before it has joined. The end of the run does not wait for it. If it is a trainer that the run
+    /// does without, no attempt waits for it either.
     ///
     /// # Errors
     /// A user fault for another job.
     pub(in crate::cluster) fn gone(&mut self, process: &ProcessRequest, now: Instant) -> Result<(), Fault> {
         let &ProcessRequest { role, rank, nonce, .. } = process;
         self.alive(process, now)?;
-        if self.members.ends_before_it_joins(role, rank, nonce) {
+        if self.members.is_newest(role, rank, nonce) {
             self.end_notices.mark_gone(role, rank);
+        }
+        if self.members.ends_before_it_joins(role, rank, nonce) {
             self.begin_if_all_joined(now);
         }
         Ok(())
     }
 
-    /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of them.
-    /// They are late, or had left before this process of the coordinator was started, which it cannot know.
+    /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of
+    /// them. They are late, or had left before this process of the coordinator was started, which it cannot know.
     pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
         if !self.members.lacks_only_dispensable() {
             self.lacks_only_dispensable = None;
@@ -102,7 +105,8 @@ impl RunState {
         self.begin_if_all_joined(now);
     }
 
-    /// Whether a trainer that has left, or has not joined this attempt, would have nothing to do: the run drains, or every row is trained on.
+    /// Whether a trainer that has left, or has not joined this attempt, would have nothing to do: the run drains, or every row is trained
+    /// on.
     pub(super) fn has_no_work_for(&self, role: Role, rank: u32) -> bool {
         matches!(self.phase, RunPhase::Draining | RunPhase::Finished)
             && self.members.may_leave(role, rank)

@@ -497,7 +497,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO);
     // It is killed, and its parent process says so.
-    run.member_has_ended(Role::Reader, 0);
+    run.has_ended(Role::Reader, 0);
     assert_eq!(run.notify_timeout(), Duration::ZERO);
 }
 
@@ -533,4 +533,119 @@ fn a_reader_is_refused_alone_where_the_trainers_read() {
     let refused = run.join(request, now).unwrap_err().to_string();
     assert!(refused.contains("placement.readers is 0"), "{refused}");
     assert_eq!(run.status(), before, "the run goes on");
+}
+
+/// A bug: a process that was told to end before it had joined told only some coordinators, and the run ended ten seconds late.
+#[test]
+fn the_end_of_a_run_that_is_stopped_before_it_begins_waits_for_no_process_that_has_gone() {
+    let (job, mut run, now) = begun(2, 1, 1);
+    let ps = join(&mut run, &job, Role::Ps, 0, now);
+    let gone = [(Role::Ps, 1), (Role::Trainer, 0), (Role::Reader, 0)].map(|(role, rank)| process(&job, role, rank));
+    gone.iter().for_each(|process| drop(run.plan(process, now).unwrap()));
+    gone.iter().for_each(|process| run.gone(process, now).unwrap());
+    assert_eq!(run.status().phase, RunPhase::Gathering, "they may be started again");
+    run.drain(ps, now).unwrap();
+    assert!(matches!(run.status().phase, RunPhase::Failed(failure) if failure.drained));
+    run.mark_notified_if_ended(ps.role, ps.rank);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
+    // One that is started again asks, and hears it.
+    let again = ProcessRequest { nonce: 99, ..gone[2].clone() };
+    run.alive(&again, now).unwrap();
+    run.gone(&gone[2], now).unwrap();
+    assert!(matches!(run.plan(&again, now).unwrap(), PlanReply::Failed(_)));
+}
+
+/// A bug: `launch` waited ten minutes for a ps that was told to end before it had joined, and fourteen seconds for such a first trainer.
+#[test]
+fn a_run_that_cannot_begin_without_a_process_that_has_ended_for_good_ends_at_once() {
+    for ended in [(Role::Ps, 1), (Role::Trainer, 0), (Role::Trainer, 1)] {
+        let (mut job, _, now) = begun(2, 2, 1);
+        job.train.sync = true;
+        let mut run = RunState::new(&job, 7, now);
+        let ps = join(&mut run, &job, Role::Ps, 0, now);
+        let reader = join(&mut run, &job, Role::Reader, 0, now);
+        run.has_ended(Role::Reader, 1);
+        assert_eq!(run.status().phase, RunPhase::Gathering, "it begins without a reader that the job does not name");
+        run.has_ended(ended.0, ended.1);
+        let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for {ended:?}") };
+        assert!(failure.drained, "{}", failure.message);
+        [ps, reader].iter().for_each(|member| run.mark_notified_if_ended(member.role, member.rank));
+        assert_eq!(run.notify_timeout(), Duration::from_secs(2), "the last process was never heard of");
+    }
+}
+
+#[test]
+fn a_run_under_way_ends_without_a_ps_and_drains_without_a_trainer_of_its_steps() {
+    let (mut job, _, now) = begun(1, 2, 1);
+    job.train.sync = true;
+    for ended in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Trainer, 1)] {
+        let mut run = RunState::new(&job, 7, now);
+        for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Trainer, 1)] {
+            join(&mut run, &job, role, rank, now);
+        }
+        let reader = join(&mut run, &job, Role::Reader, 0, now);
+        let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+        run.lease(LeaseRequest { member: reader, data, returned_only: false, number: 0 }, now).unwrap();
+        run.has_ended(ended.0, ended.1);
+        match run.status().phase {
+            RunPhase::Draining => assert_eq!(ended, (Role::Trainer, 1)),
+            RunPhase::Failed(failure) => assert!(failure.drained && ended != (Role::Trainer, 1), "{}", failure.message),
+            phase => panic!("{ended:?}: {phase:?}"),
+        }
+    }
+}
+
+/// It says so several times, also when the run goes on, and when it has ended.
+#[test]
+fn a_run_goes_on_without_processes_that_have_left_and_ended() {
+    let (mut job, _, now) = begun(1, 2, 1);
+    job.train.staleness = StalenessRule::at_most(1);
+    let mut run = RunState::new(&job, 7, now);
+    join(&mut run, &job, Role::Ps, 0, now);
+    let trainers = [0, 1].map(|rank| join(&mut run, &job, Role::Trainer, rank, now));
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    assert!(run.leaving(trainers[1], now).unwrap());
+    run.leave(trainers[1], Vec::new(), now).unwrap();
+    run.leave(reader, Vec::new(), now).unwrap();
+    for (role, rank) in [(Role::Trainer, 1), (Role::Reader, 0)] {
+        run.has_ended(role, rank);
+        assert_eq!(run.status().phase, RunPhase::Running, "{role} {rank}");
+    }
+    run.phase = RunPhase::Over;
+    run.has_ended(Role::Trainer, 0);
+    assert_eq!(run.status().phase, RunPhase::Over);
+}
+
+/// A bug: the coordinator waited ten seconds for processes that had looked into the folder themselves.
+#[test]
+fn a_coordinator_that_finds_its_run_finished_waits_only_for_processes_that_have_asked() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers) = (2, 1);
+    job.checkpoint.to = Some("checkpoints".into());
+    let mut run = RunState::new(&job, 7, now);
+    let reader = process(&job, Role::Reader, 0);
+    assert_eq!(run.plan(&reader, now).unwrap(), PlanReply::Wait, "the coordinator still looks");
+    run.was_over_before();
+    assert!(run.notify_timeout() > Duration::ZERO, "the reader asks again");
+    assert_eq!(run.plan(&reader, now).unwrap(), PlanReply::Over);
+    assert_eq!(run.notify_timeout(), Duration::ZERO);
+}
+
+/// A bug: a trainer that joined a run under way, and lost a disk before its first batch, ended the run.
+#[test]
+fn a_trainer_that_leaves_before_its_first_batch_is_replaced_without_a_new_attempt() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    (job.checkpoint.to, job.train.staleness) = (Some("checkpoints".into()), StalenessRule::at_most(1));
+    let mut run = RunState::new(&job, 7, now);
+    run.set_origin(7, Origin::default());
+    for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)] {
+        join(&mut run, &job, role, rank, now);
+    }
+    let late = join(&mut run, &job, Role::Trainer, 1, now);
+    assert_eq!(run.status().phase, RunPhase::Running);
+    run.leave(late, Vec::new(), now).unwrap();
+    let again = ProcessRequest { nonce: 99, ..process(&job, Role::Trainer, 1) };
+    assert!(matches!(run.plan(&again, now).unwrap(), PlanReply::Plan { attempt: 7, .. }));
+    assert_eq!((run.status().attempt, run.status().phase), (7, RunPhase::Running));
 }

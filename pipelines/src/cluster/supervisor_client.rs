@@ -1,26 +1,27 @@
-//! The status of a run, for a process that is not one of its members.
+//! The coordinator, for the program that starts the processes of a run: it asks for the status, and says which processes have ended.
 
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, IoRuntime};
 use forebay_net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
 
-use super::messages::RunStatus;
+use super::members::Role;
+use super::messages::{HaveEnded, RunStatus, SUPERVISOR};
 
-/// Asks the coordinator of a run for its status.
-pub struct StatusClient {
+/// The coordinator of a run, for the program that starts its processes and starts them again.
+pub struct SupervisorClient {
     io: IoRuntime,
     peer: Peer,
 }
 
-impl StatusClient {
+impl SupervisorClient {
     /// For the coordinator of `run` at `address`. Does not connect yet.
     ///
     /// # Errors
     /// A user fault if a file of `security` cannot be used, or `address` is not `host:port`.
     pub fn new(run: &str, address: &str, security: &SecurityFiles) -> Result<Self, Fault> {
         let io = IoRuntime::new("status", 1);
-        let identity = Identity { run: run.to_owned(), role: "status".into(), incarnation: 0, attempt: 0 };
+        let identity = Identity { run: run.to_owned(), role: SUPERVISOR.into(), incarnation: 0, attempt: 0 };
         let peer = Dialer::new(&io, &Security::load(security)?, &identity, &Limits::default())?.peer(address)?;
         Ok(Self { io, peer })
     }
@@ -35,5 +36,15 @@ impl StatusClient {
             Err(fault) if fault.kind == FaultKind::Timeout => Ok(None),
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Says that `processes`, by role and rank, have ended and are not started again. The end of the run does not wait for them. If the run
+    /// cannot go on without one of them, and has not ended, it ends as drained. Blocks.
+    ///
+    /// # Errors
+    /// The coordinator cannot be reached, does not answer within `deadline`, or refuses the call.
+    pub fn have_ended(&self, processes: &[(Role, u32)], deadline: Duration) -> Result<(), Fault> {
+        let body = HaveEnded { processes: processes.to_vec() };
+        self.io.block_on(self.peer.action("coordinator.have_ended", &body, deadline))
     }
 }
