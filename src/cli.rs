@@ -81,9 +81,12 @@ mod tests {
     /// The long names of the options of a command, in the order of its help.
     fn options_in_help(command: &mut clap::Command) -> Vec<String> {
         let help = command.render_long_help().to_string();
-        let lines = help.lines().filter(|line| line.len() - line.trim_start().len() <= 6);
-        let options = lines.filter_map(|line| line.trim_start().split_once("--")).filter(|(short, _)| short.len() <= 4);
-        options.map(|(_, long)| long.split_whitespace().next().unwrap_or_default().to_owned()).collect()
+        let name = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+        // `      --log <FILTER>`, `  -q, --quiet`; an example may begin with `  --set`.
+        let lines = help
+            .lines()
+            .filter_map(|line| line.strip_prefix("      --").or_else(|| line.get(4..)?.strip_prefix(", --")));
+        lines.map(name).collect()
     }
 
     #[test]
