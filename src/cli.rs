@@ -78,6 +78,30 @@ mod tests {
     use super::*;
     use crate::actors::Domain;
 
+    /// The long names of the options of a command, in the order of its help.
+    fn options_in_help(command: &mut clap::Command) -> Vec<String> {
+        let help = command.render_long_help().to_string();
+        let name = |line: &str| line.split_whitespace().next().unwrap_or_default().to_owned();
+        // `      --log <FILTER>`, `  -q, --quiet`; an example may begin with `  --set`.
+        let lines = help
+            .lines()
+            .filter_map(|line| line.strip_prefix("      --").or_else(|| line.get(4..)?.strip_prefix(", --")));
+        lines.map(name).collect()
+    }
+
+    #[test]
+    fn options_of_every_command_are_last_in_the_help_of_each() {
+        let mut program = Program::command();
+        program.build();
+        let mut left = vec![program];
+        while let Some(mut command) = left.pop() {
+            left.extend(command.get_subcommands().filter(|command| command.get_name() != "help").cloned());
+            let options = options_in_help(&mut command);
+            let last = &options[options.len().saturating_sub(5)..];
+            assert_eq!(last, ["log-format", "log", "quiet", "help", "version"], "{}: {options:?}", command.get_name());
+        }
+    }
+
     #[test]
     fn a_panic_of_a_command_is_a_fault_with_an_exit_code_of_the_program() {
         assert_eq!(fault_of_panic(|| Ok(7)).unwrap(), 7);

@@ -14,21 +14,22 @@ use crate::Fault;
 use crate::actors::Report;
 use crate::out;
 
-/// Options of every command.
+/// Options of every command. The help lists them after the options of the command itself: without `display_order` they stand at the
+/// number of commands.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
     /// Text for people, or JSON for programs: one object per line, logs and progress on standard error, and on standard output the results
     /// of train, launch, role, eval, data synth, data convert and data inspect and the address of serve. The results of other commands stay
     /// text
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT", display_order = 100)]
     pub(crate) log_format: Format,
 
     /// What to log, for instance `debug` or `info,forebay_connectors=debug`; default `info`, or `warn` with --quiet
-    #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
+    #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER", display_order = 101)]
     log: Option<String>,
 
     /// Write no plan and no progress to standard error, and log warnings and errors only; results still go to standard output
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, display_order = 102)]
     pub(crate) quiet: bool,
 }
 

@@ -208,7 +208,7 @@ pub(crate) struct Synth {
     /// The folder to write, a path or a URL (hdfs://, s3://, file://). It appears when it is complete.
     #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
-    /// Seed of the values, the planted model and the labels.
+    /// Seed of the values, the hidden model and the labels.
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Number of the first row: generates other rows of the same seed, for instance to evaluate on.
@@ -254,7 +254,7 @@ pub(crate) struct Convert {
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
     /// What happens to a bad row: "fail", "skip", or a folder to write it to.
-    #[arg(long, value_name = "fail|skip|DIR", default_value = "fail")]
+    #[arg(long, value_name = "fail|skip|FOLDER", default_value = "fail")]
     on_bad_row: String,
     #[command(flatten)]
     parquet: Parquet,

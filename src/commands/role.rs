@@ -37,8 +37,8 @@ pub(crate) enum Role {
 /// Run one process of a run of several: forebay role reader|ps|trainer JOB.toml
 ///
 /// Give every process the same job, whose [placement] says how many processes each role has. Every process needs the address of the
-/// coordinator (in the first ps), and joins there. The run starts when all have joined; for how long it waits for trainers that it can do
-/// without says docs/cluster.md.
+/// coordinator (the first ps, or the trainer if there is no ps), and joins there. The run starts when all have joined; docs/cluster.md says
+/// how long it waits for trainers that it can do without.
 ///
 /// Rank and addresses may come from environment variables that Slurm and Kubernetes set; see docs/cluster.md.
 #[derive(Args)]

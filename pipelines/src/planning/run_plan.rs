@@ -432,7 +432,7 @@ fn assumed(
     }
     let how = match options.attained {
         Some(_) => "as given",
-        None => "as in the measured run, or 100% if that run does not show it",
+        None => "as in the measured run (100% if that run does not show it)",
     };
     assume(
         format!(

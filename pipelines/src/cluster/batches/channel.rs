@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, counted};
 use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_net::{Dialer, Incoming, Message, Outgoing, Peer, Retry};
 use futures::StreamExt;
@@ -178,7 +178,7 @@ impl Channel {
         };
         let join = || async { dialer.peer(&address)?.exchange(&[NAME, &channel], DEADLINE).await };
         let (more, others): (Vec<_>, Vec<_>) = try_join_all((1..number).map(|_| join())).await?.into_iter().unzip();
-        tracing::info!("trainer {} is {round_trip:.1?} away: {number} streams", self.trainer);
+        tracing::info!("trainer {} is {round_trip:.1?} away: {}", self.trainer, counted(number, "stream"));
         Ok(Some(Streams { outgoing: std::iter::once(outgoing).chain(more).collect(), first, others }))
     }
 
