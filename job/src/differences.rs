@@ -49,6 +49,9 @@ fn said(name: &str, there: Option<&Value>, here: Option<&Value>) -> String {
     format!("{name} is {all} there and {others} here")
 }
 
+const LOSS: &str = "model.loss";
+const LABELS: &str = "the number of labels";
+
 /// What a default of an optimizer follows from that is not the same in both jobs, in parentheses.
 fn origin(name: &str, there: &Job, here: &Job) -> String {
     let is_default = |job: &Job| {
@@ -64,10 +67,15 @@ fn origin(name: &str, there: &Job, here: &Job) -> String {
             ("train.batch_rows", job.train.batch_rows.to_string()),
             ("train.staleness", job.train.staleness.batches.to_string()),
             ("the number of trainers that take each step together", job.in_step().to_string()),
-            ("model.loss", job.model.loss.to_string()),
+            (LOSS, job.model.loss.to_string()),
+            (LABELS, job.columns.label.len().to_string()),
         ]
     };
-    let counts = |origin: &str| origin != "model.loss" || name.starts_with("table.embedding_optimizer.");
+    let counts = |origin: &str| match origin {
+        LOSS => name.starts_with("table.embedding_optimizer."),
+        LABELS => name.starts_with("train.optimizer."),
+        _ => true,
+    };
     let pairs = origins(there).into_iter().zip(origins(here));
     let differ: Vec<String> = pairs
         .filter(|((origin, there), (_, here))| counts(origin) && there != here)
@@ -132,6 +140,14 @@ mod tests {
             [
                 "table.embedding_optimizer.lr is 0.001 there and 0.03 here (it follows from model.loss, logloss there and \
                  in_batch_softmax here: keep that, or write the optimizer into the job)"
+            ]
+        );
+        let several = ["model.kind=mmoe", "columns.label=['click', 'buy']"];
+        assert_eq!(
+            differ(&["model.kind=ctr_dnn"], &several),
+            [
+                "train.optimizer.lr is 0.001 there and 0.002 here (it follows from the number of labels, 1 there and 2 here: keep \
+                 that, or write the optimizer into the job)"
             ]
         );
         let beta = |beta: f64| format!("table.linear_optimizer={{ kind = 'ftrl', alpha = 0.5, beta = {beta} }}");

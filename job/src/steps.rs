@@ -16,10 +16,20 @@ pub(super) struct Steps {
     pub(super) staleness: usize,
     /// Whether the items of a step are the negatives of its rows: in-batch softmax.
     pub(super) in_batch: bool,
+    /// The units of the widest hidden layer, if the model predicts several labels.
+    pub(super) width_of_labels: Option<usize>,
 }
 
 /// The default rate of Adam for embeddings with in-batch softmax: see "Two towers" in `docs/quality.md`.
 const IN_BATCH_RATE: f64 = 0.03;
+
+/// The default rate of Adam for small batches.
+const ADAM_RATE: f64 = 1e-3;
+
+/// The default rate of Adam for the dense parameters of several labels and small batches, and the most units of a hidden layer that it is
+/// for; wider layers have half of it. See "The default optimizers of `din` and of several labels" in `docs/quality.md`.
+const LABELS_RATE: f64 = 4e-3;
+const NARROW: usize = 256;
 
 impl Steps {
     /// The default for linear weights: FTRL whose steps have about the same length per row of data for all sizes of batches.
@@ -36,17 +46,26 @@ impl Steps {
         Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
     }
 
-    /// The default rate of Adam, for dense parameters, and without staleness for embeddings. A batch of n times as many rows has a gradient
-    /// with a variance of 1 / n, which Adam divides by its root, so the rate grows with the root of n (Malladi et al. 2022). Small batches
-    /// keep 0.001.
-    fn adam_rate(self) -> f64 {
-        let rate = 1e-3 * (self.rows as f64 / 4096.0).max(1.0).sqrt();
+    /// The default rate of Adam, which is `small` for small batches. A batch of n times as many rows has a gradient with a variance of
+    /// 1 / n, which Adam divides by its root, so the rate grows with the root of n (Malladi et al. 2022).
+    fn adam_rate(self, small: f64) -> f64 {
+        let rate = small * (self.rows as f64 / 4096.0).max(1.0).sqrt();
         // Rounded as `alpha`.
         ((rate * 1e5).round() / 1e5).min(0.01)
     }
 
+    /// The default rate of Adam for dense parameters. Wide layers need a lower rate than narrow ones, because each output of a layer sums
+    /// the changes of more weights (Yang and Hu 2021).
+    fn dense_rate(self) -> f64 {
+        self.adam_rate(match self.width_of_labels {
+            None => ADAM_RATE,
+            Some(..=NARROW) => LABELS_RATE,
+            Some(_) => LABELS_RATE / 2.0,
+        })
+    }
+
     fn dense_optimizer(self) -> DenseOptimizer {
-        DenseOptimizer::adam(self.adam_rate())
+        DenseOptimizer::adam(self.dense_rate())
     }
 
     pub(super) fn embedding_optimizer(self) -> Optimizer {
@@ -58,8 +77,8 @@ impl Steps {
     fn embedding_rate(self) -> f64 {
         match self.staleness {
             _ if self.in_batch => IN_BATCH_RATE,
-            0 => self.adam_rate(),
-            _ => 1e-3,
+            0 => self.adam_rate(ADAM_RATE),
+            _ => ADAM_RATE,
         }
     }
 
@@ -101,6 +120,8 @@ impl Job {
             rows: self.train.batch_rows.saturating_mul(self.in_step()),
             staleness: self.train.staleness.batches,
             in_batch: self.model.kind == ModelKind::TwoTowers && self.model.loss == TowerLoss::InBatchSoftmax,
+            width_of_labels: (self.columns.label.len() > 1)
+                .then(|| self.model.hidden.iter().copied().fold(0, usize::max)),
         }
     }
 
@@ -127,7 +148,7 @@ impl Job {
         let mut lines = Vec::new();
         let mut is_default = |field: &str, default: &str| lines.push(format!("{field}, by default: {default}"));
         if self.train.optimizer.is_none() && spec.dense_len() > 0 {
-            is_default("train.optimizer", &adam(self.steps().adam_rate()));
+            is_default("train.optimizer", &adam(self.steps().dense_rate()));
         }
         if self.table.embedding_optimizer.is_none() && spec.embedding_dim > 0 {
             is_default("table.embedding_optimizer", &adam(self.steps().embedding_rate()));
@@ -197,6 +218,45 @@ mod tests {
         assert_eq!(given("l2 = 0.1").embedding_optimizer(), adam(0.03, 0.1), "Adam without a rate");
         assert_eq!(given("lr = 0.002").embedding_optimizer(), adam(0.002, 0.0));
         assert_eq!(job(in_batch).dense_optimizer(), DenseOptimizer::adam(0.001), "only that of embeddings");
+    }
+
+    #[test]
+    fn adam_has_a_higher_rate_for_dense_parameters_with_several_labels() {
+        let job = |settings: &str| {
+            let labels = "columns.label = ['click', 'buy']\nmodel.kind = 'mmoe'\nmodel.hidden = [64, 128]\n";
+            Job::from_toml(&format!("{labels}{settings}"), &[]).unwrap()
+        };
+        let embeddings = |lr: f64| Optimizer::Adam { lr: lr.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 };
+        for (steps, dense, embedding) in [
+            ("train.batch_rows = 512", 0.004, 0.001),
+            ("train.batch_rows = 4096\ntrain.staleness = 8", 0.004, 0.001),
+            ("train.batch_rows = 16384", 0.008, 0.002),
+            ("train.batch_rows = 16384\ntrain.staleness = 8", 0.008, 0.001),
+            ("train.batch_rows = 65536", 0.01, 0.004),
+        ] {
+            let job = job(steps);
+            assert_eq!(job.dense_optimizer(), DenseOptimizer::adam(dense), "{steps}");
+            assert_eq!(job.embedding_optimizer(), embeddings(embedding), "{steps}");
+        }
+        let lines = job("train.batch_rows = 16384").default_optimizers();
+        assert_eq!(lines[0], "train.optimizer, by default: adam with lr = 0.008");
+        let given = |fields: &str| job(&format!("train.optimizer = {{ kind = 'adam', {fields} }}")).dense_optimizer();
+        let DenseOptimizer::Adam { lr, l2, .. } = given("l2 = 0.1") else { panic!("not Adam") };
+        assert_eq!((lr, l2), (0.004.into(), 0.1), "Adam without a rate");
+        assert_eq!(given("lr = 0.001"), DenseOptimizer::adam(0.001));
+    }
+
+    #[test]
+    fn with_several_labels_and_wide_layers_the_rate_is_half_of_that_of_narrow_ones() {
+        let rate = |settings: &[&str]| {
+            let job = Job::with_settings("columns.label = ['click', 'buy']\nmodel.kind = 'esmm'", settings).unwrap();
+            let DenseOptimizer::Adam { lr, .. } = job.dense_optimizer() else { panic!("not Adam") };
+            lr
+        };
+        assert_eq!(rate(&[]), 0.002.into(), "400 units");
+        assert_eq!(rate(&["model.hidden=[64, 257]"]), 0.002.into());
+        assert_eq!(rate(&["model.hidden=[256, 128]"]), 0.004.into());
+        assert_eq!(rate(&["train.batch_rows=16384"]), 0.004.into());
     }
 
     #[test]

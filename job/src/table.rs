@@ -30,10 +30,10 @@ pub struct TableOptions {
     /// as `{ kind = "ftrl", l1 = 1e-4 }`, has this `alpha` or `beta`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear_optimizer: Option<Optimizer>,
-    /// Optimizer of the embeddings. By default Adam with `lr = 0.001`, with staleness 0 with the `lr` that is the default of
-    /// `train.optimizer`, and for `model.loss = "in_batch_softmax"` always with `lr = 0.03` ([quality.md](quality.md#two-towers)); Adam
-    /// without `lr` has this one. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`, which keeps one number of state per
-    /// weight; Adam keeps two. `lr` may change, as in `train.optimizer`.
+    /// Optimizer of the embeddings. By default Adam with `lr = 0.001`, with staleness 0 and more than 4,096 rows in a step with `lr = 0.001
+    /// sqrt(rows / 4096)`, at most 0.01, and for `model.loss = "in_batch_softmax"` always with `lr = 0.03`
+    /// ([quality.md](quality.md#two-towers)); Adam without `lr` has this one. Another optimizer is for instance `{ kind = "adagrad", lr =
+    /// 0.05 }`, which keeps one number of state per weight; Adam keeps two. `lr` may change, as in `train.optimizer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub embedding_optimizer: Option<Optimizer>,
     /// Initial values of a new embedding. Linear weights start at 0.
@@ -252,7 +252,7 @@ mod tests {
     use super::*;
     use crate::Job;
 
-    const STEPS: Steps = Steps { rows: 1000, staleness: 0, in_batch: false };
+    const STEPS: Steps = Steps { rows: 1000, staleness: 0, in_batch: false, width_of_labels: None };
 
     fn table(text: &str) -> TableOptions {
         Job::from_toml(text, &[]).unwrap().table
