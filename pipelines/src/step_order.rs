@@ -96,10 +96,7 @@ mod tests {
 
     #[test]
     fn only_trainers_in_step_have_it() {
-        let of = |settings: &[&str]| {
-            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
-            StepOrder::of(&Job::from_toml("", &settings).unwrap()).is_some()
-        };
+        let of = |settings: &[&str]| StepOrder::of(&Job::with_settings("", settings).unwrap()).is_some();
         let two = ["placement.trainers=2", "placement.ps=1", "placement.readers=1"];
         assert!(of(&[&two[..], &["train.sync=true", "train.staleness=0"]].concat()));
         assert!(!of(&[&two[..], &["train.sync=true", "train.staleness={ exactly = 2 }"]].concat()));

@@ -303,12 +303,7 @@ impl TableClient {
     }
 
     /// The first half of a pull or peek: sends it to the shards.
-    pub(crate) async fn ask_rows(
-        &self,
-        keys: &[u64],
-        insert: bool,
-        after: Option<AfterRound>,
-    ) -> Result<Asked, Fault> {
+    pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool, after: Option<AfterRound>) -> Result<Asked, Fault> {
         let buffers = self.split(keys)?;
         buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert, after }).await
     }

@@ -239,7 +239,10 @@ mod tests {
         let mut seen = String::new();
         let mut push = |once: &mut ExactlyOnce<char>, rank, index, step, what| {
             let merge = |shares: Vec<Share<char>>| shares[0].payload;
-            let apply = |what: &char, _| Ok(seen.push(*what));
+            let apply = |what: &char, _| {
+                seen.push(*what);
+                Ok(())
+            };
             drop(once.push(stamp(1, rank, index, 2), step, what, merge, apply).unwrap());
             seen.clone()
         };

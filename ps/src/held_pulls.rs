@@ -42,7 +42,11 @@ impl HeldPulls {
         self.held.retain(|held| !held.ended.is_closed());
         self.refuse(
             |held| held.trainer.rank == rank && held.trainer.incarnation < incarnation,
-            |_| format!("trainer {rank} is fenced: incarnation {incarnation} of it has taken over; let this process end"),
+            |_| {
+                format!(
+                    "trainer {rank} is fenced: incarnation {incarnation} of it has taken over; let this process end"
+                )
+            },
         );
         if self.held.iter().filter(|held| held.after.trainer.rank == rank).count() >= MOST_OF_A_TRAINER {
             return Err(Fault::external(format!(

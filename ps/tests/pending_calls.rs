@@ -134,7 +134,8 @@ fn a_pull_behind_a_push_sees_its_round_and_no_other() {
         for wire in [Wire::F32, Wire::F16] {
             let mut dumps = Vec::new();
             // The last cuts the connections of one trainer again and again.
-            for (behind, cuts) in [(false, None), (true, None), (true, Some(vec![Cut::Bytes(150_000), Cut::Answer(9)]))] {
+            for (behind, cuts) in [(false, None), (true, None), (true, Some(vec![Cut::Bytes(150_000), Cut::Answer(9)]))]
+            {
                 let cluster = Cluster::start(1, 3).await;
                 let (address, made) = match cuts.clone() {
                     Some(cuts) => cutting_proxy(cluster.servers[0].address(), cuts).await,

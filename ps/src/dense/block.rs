@@ -63,7 +63,10 @@ pub(super) enum Call {
 
 /// What a block answers.
 pub(super) enum Reply {
-    Pulled { version: u64, values: Option<Vec<f32>> },
+    Pulled {
+        version: u64,
+        values: Option<Vec<f32>>,
+    },
     /// The round that a pull must see is not applied yet. When this says that it is, pull again.
     Held(oneshot::Receiver<Result<(), Fault>>),
     Pushed(PushAnswer<Vec<f32>>),

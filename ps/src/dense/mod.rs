@@ -25,8 +25,8 @@ use crate::remote::metadata::{Answer, Header, PullHeader};
 use crate::remote::row_columns::plain;
 use crate::remote::wire::{Shape, Wire};
 use crate::remote::{DEADLINE, RemotePs};
-pub use block::{DenseBlock, DenseRule, NamedValues};
 use block::pushed;
+pub use block::{DenseBlock, DenseRule, NamedValues};
 pub use partition::blocks;
 use partition::check_finite;
 pub use service::DenseService;
@@ -35,7 +35,13 @@ use service::{AcknowledgeDense, DenseExport, ExportRequest, HeldBlock};
 enum Endpoint {
     Local(DenseBlock),
     /// Pulls that wait for a round have a stream of their own: those that do not wait must not wait behind them.
-    Remote { ps: Box<RemotePs>, pull: RequestStream, pull_after: RequestStream, push: RequestStream, wire: Wire },
+    Remote {
+        ps: Box<RemotePs>,
+        pull: RequestStream,
+        pull_after: RequestStream,
+        push: RequestStream,
+        wire: Wire,
+    },
 }
 
 /// One trainer's client of the dense values. It keeps the values and pulls only blocks that have changed. Any number of

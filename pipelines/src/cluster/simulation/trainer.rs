@@ -231,7 +231,7 @@ impl SimTrainer {
             }
             return;
         }
-        let Some(exact) = &self.exact else {
+        let Some(exact) = self.exact.clone() else {
             if at.looked.ticket.is_none() {
                 let free = self.looked_up.then(Ticket::free);
                 at.looked.ticket = free.or_else(|| self.staleness.ticket(at.arrival).now_or_never());
