@@ -28,14 +28,9 @@ pub(super) struct RoundPush<'a> {
 }
 
 impl Apply {
-    /// Applies the gradients of `batch`, and `dense` if the dense parameters are in the ps. A member's push is applied once for
-    /// each `id`.
-    async fn push(&self, batch: &GradBatch, id: PushId, dense: Option<Vec<f32>>) -> Result<(), Fault> {
-        self.begin_push(batch, id, dense).await?.await
-    }
-
-    /// As [`push`](Self::push), but a push of a round is only handed over: the future that is returned waits until the round is applied.
-    /// The push of a round that can never be complete is given up: none of its batches counts.
+    /// Applies the gradients of `batch`, and `dense` if the dense parameters are in the ps. A member's push is applied once for each `id`.
+    /// A push of a round is only handed over: the future that is returned waits until the round is applied. The push of a round that can
+    /// never be complete is given up: none of its batches counts.
     pub(super) async fn begin_push<'a>(
         &'a self,
         batch: &GradBatch,
