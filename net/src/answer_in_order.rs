@@ -22,7 +22,7 @@ const AHEAD: usize = 8;
 /// The answer to a request that was begun.
 pub type PendingAnswer<'a> = BoxFuture<'a, Result<Message, Fault>>;
 
-/// Answers until the peer ends the exchange. `begin` starts to carry out a request and returns its pending answer.
+/// Answers until the peer ends the exchange, and drops pending answers if the peer is gone. `begin` starts to carry out a request and returns its pending answer.
 /// `size` is the size of a request's answer, in any unit: pending answers have at most `limit` together, and a larger
 /// one is pending alone.
 ///
@@ -66,7 +66,13 @@ where
     let answering = async move {
         while let Some(next) = pending.recv().await {
             let (answer, _share) = next?;
-            outgoing.send(answer.await?).await?;
+            // An answer may take as long as another process does: it must not outlive the connection.
+            let message = tokio::select! {
+                biased;
+                message = answer => message?,
+                () = outgoing.closed() => return Err(Fault::external("the peer takes no more answers").retryable()),
+            };
+            outgoing.send(message).await?;
         }
         Ok(())
     };
@@ -93,6 +99,8 @@ mod tests {
         size: usize,
         permits: Semaphore,
         begun: UnboundedSender<Bytes>,
+        /// Each pending answer has a clone.
+        pending: Arc<()>,
     }
 
     #[async_trait]
@@ -113,7 +121,9 @@ mod tests {
                 if message.metadata == "wrong" {
                     return Err(Fault::user("that is wrong"));
                 }
+                let pending = Arc::clone(&self.pending);
                 Ok(Box::pin(async move {
+                    let _pending = pending;
                     self.permits.acquire().await.unwrap().forget();
                     Ok(message)
                 }) as PendingAnswer<'_>)
@@ -133,7 +143,7 @@ mod tests {
             let (security, limits) = (Security::none(), Limits::default());
             let identity = Identity { run: "test".into(), role: "ps 0".into(), incarnation: 0, attempt: 1 };
             let (begun, mut seen) = unbounded_channel();
-            let echo = Arc::new(Echo { size, permits: Semaphore::new(0), begun });
+            let echo = Arc::new(Echo { size, permits: Semaphore::new(0), begun, pending: Arc::default() });
             let any = "127.0.0.1:0".parse().unwrap();
             let handlers: Vec<Arc<dyn Handler>> = vec![echo.clone()];
             let io = IoRuntime::new("net", 1);
@@ -150,6 +160,11 @@ mod tests {
             };
             futures::future::join(sending, test(&echo, &mut seen, &mut incoming)).await;
             drop((outgoing, incoming, peer));
+            let begun = std::time::Instant::now();
+            while Arc::strong_count(&echo.pending) > 1 {
+                assert!(begun.elapsed().as_secs() < 60, "an answer is pending long after its connection was lost");
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
             server.stop(Duration::from_secs(5)).await;
         });
     }
@@ -190,6 +205,15 @@ mod tests {
                 assert_eq!((metadata(incoming).await, metadata(incoming).await), ("0".into(), "1".into()));
             });
         }
+    }
+
+    #[test]
+    fn a_pending_answer_ends_with_its_connection() {
+        // `ask` drops the connection, and waits until no answer is pending.
+        ask(1, ["0"], async |echo, seen, _| {
+            assert_eq!(seen.recv().await.unwrap(), "0");
+            assert_eq!(Arc::strong_count(&echo.pending), 2);
+        });
     }
 
     #[test]

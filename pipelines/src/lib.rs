@@ -81,6 +81,7 @@ mod source_progress;
 mod sources;
 pub mod stages;
 mod statistics;
+mod step_order;
 mod trained_types;
 mod trainer_count;
 mod training;

@@ -149,10 +149,11 @@ impl Participation {
         self.cut_point.as_ref()?.shared()
     }
 
-    /// The current dense parameters, `[P]`. `None`: they are in the trainer's own model. Cancel safe.
-    pub(crate) async fn pull_dense(&self) -> Result<Option<Arc<Vec<f32>>>, Fault> {
+    /// The current dense parameters, `[P]`; as they are when the round of the step `after` is applied, if it is given. `None`: they are
+    /// in the trainer's own model. Cancel safe.
+    pub(crate) async fn pull_dense(&self, after: Option<u64>) -> Result<Option<Arc<Vec<f32>>>, Fault> {
         match self.dense() {
-            Some(dense) => dense.pull().await.map(Some),
+            Some(dense) => dense.pull(after).await.map(Some),
             None => Ok(None),
         }
     }

@@ -34,6 +34,7 @@ use crate::run_types::{RowTypes, RunTypes};
 use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
 use crate::sources;
+use crate::step_order::StepOrder;
 use crate::trainer_count::TrainerCount;
 use crate::training_summary::TrainingSummary;
 
@@ -48,6 +49,8 @@ pub(crate) struct Resources {
     pub(crate) staleness: Staleness,
     /// Set if look-ups and pushes have an exact order.
     pub(crate) exact: Option<Arc<ExactOrder>>,
+    /// Set if the trainer is in step with others, without an exact order.
+    pub(crate) step_order: Option<Arc<StepOrder>>,
     /// Set if rows are asked for ahead of the gradients of earlier batches.
     pub(crate) look_ahead: Option<Arc<LookAhead>>,
     pub(crate) participation: Participation,
@@ -105,6 +108,7 @@ impl Resources {
         Ok(Self {
             staleness: Staleness::new(job.train.staleness.batches),
             exact: ExactOrder::of(&job, 0),
+            step_order: StepOrder::of(&job),
             look_ahead: None,
             evaluations: Evaluations::of(&job, &context),
             job,
@@ -316,7 +320,7 @@ impl Resources {
         mut tensors: Vec<NamedTensor>,
         optimizer: Option<Vec<NamedTensor>>,
     ) -> Result<(Vec<NamedTensor>, Option<Vec<NamedTensor>>), Fault> {
-        let Some(flat) = block_on(self.participation.pull_dense())? else { return Ok((tensors, optimizer)) };
+        let Some(flat) = block_on(self.participation.pull_dense(None))? else { return Ok((tensors, optimizer)) };
         let mut rest = flat.as_slice();
         for tensor in &mut tensors {
             let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };

@@ -316,6 +316,7 @@ pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &mut Resources) -> Pipeli
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
         .participation(resources.participation.clone())
         .in_order(resources.exact.clone())
+        .in_step(resources.step_order.clone())
         .ahead(resources.look_ahead.clone())
         .evaluated(resources.evaluations.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
@@ -362,6 +363,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
     let push = Push::new(&resources.table)
         .participation(participation)
         .in_order(resources.exact.clone())
+        .in_step(resources.step_order.clone())
         .ahead(resources.look_ahead.clone());
     let flow = compute.wire(flow).link(job.pipeline.links.to_push());
     match replicas_for_requests(resources) {

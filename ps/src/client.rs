@@ -18,7 +18,7 @@ use crate::buffers::{Asked, Buffers, SpareBuffers};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
 use crate::lifetime::Absent;
-use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
+use crate::push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::remote::PsReplies;
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
@@ -116,13 +116,26 @@ impl TableClient {
     /// An external fault when memory ran out; an internal one when a shard died.
     #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len()))]
     pub async fn pull(&self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), Fault> {
-        self.fetch(keys, rows, true).await
+        self.fetch(keys, rows, true, None).await
+    }
+
+    /// As [`pull`](Self::pull), as the rows are when the round of `step` is applied: waits for the other trainers. For a trainer that has
+    /// handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). It may be sent before that push has an answer:
+    /// then both take one round trip.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull). A user fault: this client is [no trainer's](Self::of_trainer), its trainer is fenced, or the round is a
+    /// later one than the next. The fault of the round, if it failed.
+    #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
+    pub async fn pull_after(&self, step: u64, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), Fault> {
+        let after = AfterRound::of_client(step, self.trainer, &format!("table `{}`", self.layout.table))?;
+        self.fetch(keys, rows, true, Some(after)).await
     }
 
     /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
     #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len()))]
     pub async fn peek(&self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), Fault> {
-        self.fetch(keys, rows, false).await
+        self.fetch(keys, rows, false, None).await
     }
 
     /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
@@ -172,8 +185,25 @@ impl TableClient {
         grads: &[f32],
         step: u64,
     ) -> Result<PushOutcome, Fault> {
+        self.begin_push_round(id, round, keys, grads, step).await?.await
+    }
+
+    /// The first half of [`push_round`](Self::push_round): hands the push over. The future that it returns waits until the round is
+    /// applied. The next push must wait for that.
+    ///
+    /// # Errors
+    /// As [`push_round`](Self::push_round).
+    pub async fn begin_push_round<'a>(
+        &'a self,
+        id: PushId,
+        round: Round,
+        keys: &[u64],
+        grads: &[f32],
+        step: u64,
+    ) -> Result<impl Future<Output = Result<PushOutcome, Fault>> + Send + use<'a>, Fault> {
         let stamp = Stamp::of_round(id, self.trainer, round, &format!("table `{}`", self.layout.table))?;
-        self.send(keys, grads, step, Some(stamp)).await
+        let asked = self.ask_push(keys, grads, step, Some(stamp)).await?;
+        Ok(self.pushed(asked))
     }
 
     /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
@@ -257,19 +287,25 @@ impl TableClient {
         }
     }
 
-    async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
+    async fn fetch(
+        &self,
+        keys: &[u64],
+        rows: &mut Vec<f32>,
+        insert: bool,
+        after: Option<AfterRound>,
+    ) -> Result<(), Fault> {
         // If the pull fails or is cancelled, `rows` stays empty.
         let mut filled = std::mem::take(rows);
-        let asked = self.ask_rows(keys, insert).await?;
+        let asked = self.ask_rows(keys, insert, after).await?;
         self.take_rows(asked, &mut filled).await?;
         *rows = filled;
         Ok(())
     }
 
     /// The first half of a pull or peek: sends it to the shards.
-    pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool) -> Result<Asked, Fault> {
+    pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool, after: Option<AfterRound>) -> Result<Asked, Fault> {
         let buffers = self.split(keys)?;
-        buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert }).await
+        buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert, after }).await
     }
 
     /// The second half: waits for the rows.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use forebay_actors::{Client, Fault, PendingReply};
 use futures::future::BoxFuture;
 
+use crate::held_pulls::round_ended;
 use crate::merge::Rows;
 use crate::push::PushOutcome;
 use crate::remote::{Process, PsReplies, Wire};
@@ -50,7 +51,7 @@ impl Endpoint {
     /// Hands a call over, after all that were handed over before it.
     pub(crate) async fn ask(&self, call: Call) -> Result<PendingCall, Fault> {
         Ok(match self {
-            Self::Shard(shard) => PendingCall::Shard(shard.ask(call).await?),
+            Self::Shard(shard) => PendingCall::Shard(shard.clone(), shard.ask(call).await?),
             Self::Process(process) => PendingCall::Process(process.ask(call).await?),
         })
     }
@@ -58,19 +59,26 @@ impl Endpoint {
 
 /// A call that was handed over.
 pub(crate) enum PendingCall {
-    Shard(PendingReply<Reply>),
+    Shard(Client<Call, Reply>, PendingReply<Reply>),
     Process(BoxFuture<'static, Result<Reply, Fault>>),
 }
 
 impl PendingCall {
+    /// Waits for the end of a round, if the call is one of a round or must see one.
     pub(crate) async fn reply(self) -> Result<Reply, Fault> {
         match self {
-            Self::Shard(asked) => asked.reply().await,
+            Self::Shard(shard, asked) => match asked.reply().await? {
+                Reply::Held(end, call) => {
+                    round_ended(end).await?;
+                    shard.call(*call).await
+                }
+                reply => Ok(reply),
+            },
             Self::Process(asked) => asked.await,
         }
     }
 
-    /// The buffers of a pull or a push, and what became of the push. Waits for the end of a round.
+    /// The buffers of a pull or a push, and what became of the push.
     pub(crate) async fn buffers(self) -> Result<(Rows, PushOutcome), Fault> {
         match self.reply().await? {
             Reply::Rows(rows) => Ok((rows, PushOutcome::Already)),

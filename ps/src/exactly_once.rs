@@ -1,4 +1,5 @@
-//! A push is applied once, however often it is sent, and only from the newest incarnation of its trainer.
+//! A push is applied once, however often it is sent, and only from the newest incarnation of its trainer. A pull may wait for the
+//! end of a round.
 //!
 //! [`ExactlyOnce`] is a state machine without clock or IO. Shards and dense blocks use it for what they are pushed (`P`):
 //! rows of gradients, or the gradients of a dense block. It is public for simulations of a whole cluster.
@@ -9,7 +10,8 @@ use forebay_actors::Fault;
 use tokio::sync::oneshot;
 
 use crate::applied::Applied;
-use crate::push::{PushOutcome, Stamp, Trainer};
+use crate::held_pulls::HeldPulls;
+use crate::push::{AfterRound, PushOutcome, Stamp, Trainer};
 use crate::rounds::{Complete, MOST_TRAINERS, Rounds, Share};
 
 type Outcome = Result<PushOutcome, Fault>;
@@ -52,11 +54,18 @@ pub struct ExactlyOnce<P> {
     applied: Applied,
     fences: Fences,
     rounds: Rounds<P, oneshot::Sender<Outcome>>,
+    /// Pulls that wait for the end of a round.
+    held: HeldPulls,
 }
 
 impl<P> Default for ExactlyOnce<P> {
     fn default() -> Self {
-        Self { applied: Applied::default(), fences: Fences::default(), rounds: Rounds::default() }
+        Self {
+            applied: Applied::default(),
+            fences: Fences::default(),
+            rounds: Rounds::default(),
+            held: HeldPulls::default(),
+        }
     }
 }
 
@@ -82,9 +91,13 @@ impl<P> ExactlyOnce<P> {
                 apply(&push, step)?;
                 PushAnswer::Done(push, PushOutcome::Applied)
             }
-            Next::Wait(outcome) => PushAnswer::Waiting(outcome),
+            Next::Wait(outcome) => {
+                self.held.round_is_open(step);
+                PushAnswer::Waiting(outcome)
+            }
             Next::Complete(round, outcome) => {
                 let applied = apply(&merge(round.shares), round.step);
+                self.held.round_ended(round.step, &applied);
                 send_all(round.waiting, &applied.map(|()| PushOutcome::Applied));
                 PushAnswer::Waiting(outcome)
             }
@@ -111,6 +124,18 @@ impl<P> ExactlyOnce<P> {
             self.applied.insert(share.id);
         }
         Ok(Next::Complete(complete, outcome))
+    }
+
+    /// A pull that must see a round. `None`: the round is applied, and the pull may be carried out now. Else it waits for what it
+    /// receives: then the round is applied, or the pull is refused. The next round cannot be applied before the answer to the pull,
+    /// because the trainer that pulls has not pushed its share of it.
+    ///
+    /// # Errors
+    /// User: its trainer is fenced, or cannot have pushed its share of the round. External, retryable: too many pulls of its trainer
+    /// wait here.
+    pub fn pull(&mut self, after: AfterRound) -> Result<Option<oneshot::Receiver<Result<(), Fault>>>, Fault> {
+        self.fences.admit(after.trainer)?;
+        if self.rounds.is_applied(after.step)? { Ok(None) } else { self.held.hold(after).map(Some) }
     }
 
     /// Push ids held.
@@ -200,6 +225,61 @@ mod tests {
         for (rank, index) in [(0, 0), (1, 1)] {
             assert!(matches!(once.offer(stamp(1, rank, index, 2), 1, 'c'), Ok(Next::Already('c'))));
         }
+    }
+
+    /// The result of a pull that was held.
+    fn ended(end: Option<oneshot::Receiver<Result<(), Fault>>>) -> Option<Result<(), Fault>> {
+        end.expect("it was held").try_recv().ok()
+    }
+
+    #[test]
+    fn a_pull_waits_for_the_round_that_it_names_and_sees_no_later_one() {
+        let mut once: ExactlyOnce<char> = ExactlyOnce::default();
+        let after = |rank, step| AfterRound { step, trainer: Trainer { rank, incarnation: 1 } };
+        let mut seen = String::new();
+        let mut push = |once: &mut ExactlyOnce<char>, rank, index, step, what| {
+            let merge = |shares: Vec<Share<char>>| shares[0].payload;
+            let apply = |what: &char, _| {
+                seen.push(*what);
+                Ok(())
+            };
+            drop(once.push(stamp(1, rank, index, 2), step, what, merge, apply).unwrap());
+            seen.clone()
+        };
+        // The pull overtakes the push that was sent before it.
+        let early = once.pull(after(0, 1)).unwrap();
+        assert_eq!(push(&mut once, 0, 0, 1, 'a'), "");
+        let (again, mut waits) = (once.pull(after(0, 1)).unwrap(), once.pull(after(1, 1)).unwrap());
+        assert!(waits.as_mut().unwrap().try_recv().is_err());
+        assert_eq!(push(&mut once, 1, 1, 1, 'b'), "a");
+        for end in [early, again, waits] {
+            assert!(ended(end).unwrap().is_ok());
+        }
+        // After the round there is nothing to wait for.
+        assert!(once.pull(after(1, 1)).unwrap().is_none());
+        let next = once.pull(after(0, 2)).unwrap();
+        assert!(once.pull(after(1, 3)).unwrap_err().to_string().contains("the round of step 1 was the last"));
+        assert_eq!(push(&mut once, 0, 2, 2, 'c'), "a");
+        assert!(once.pull(after(1, 3)).unwrap_err().to_string().contains("the round of step 2 is open"));
+        assert_eq!(push(&mut once, 1, 3, 2, 'd'), "ac");
+        assert!(ended(next).unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_held_pull_gets_the_fault_of_its_round_and_fences_are_those_of_pushes() {
+        let mut once: ExactlyOnce<char> = ExactlyOnce::default();
+        let after = |incarnation| AfterRound { step: 1, trainer: Trainer { rank: 0, incarnation } };
+        let full = |once: &mut ExactlyOnce<char>, rank| {
+            let apply = |_: &char, _| Err(Fault::external("full"));
+            drop(once.push(stamp(2, rank, rank, 2), 1, 'a', |shares| shares[0].payload, apply));
+        };
+        let old = once.pull(after(1)).unwrap();
+        let new = once.pull(after(2)).unwrap();
+        assert!(ended(old).unwrap().unwrap_err().to_string().contains("fenced"));
+        assert!(once.pull(after(1)).unwrap_err().to_string().contains("fenced"));
+        full(&mut once, 0);
+        full(&mut once, 1);
+        assert!(ended(new).unwrap().unwrap_err().to_string().contains("full"));
     }
 
     #[test]

@@ -28,7 +28,8 @@
 //!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row). `simd.rs` and
 //!    `memory.rs` hold the unsafe code. `snapshot.rs` and `table/snapshot.rs` read the rows of one moment while training
 //!    goes on.
-//! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`.
+//! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`,
+//!    and pulls that wait for the end of a round: `held_pulls.rs`.
 //!    `row_cache.rs` over `cached_rows.rs`: the rows that pushes under way change, for a trainer that looks up ahead.
 //! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
 //!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
@@ -72,6 +73,7 @@ mod error;
 mod exactly_once;
 mod groups;
 mod half_block;
+mod held_pulls;
 mod imported_rows;
 mod key;
 mod lifetime;
@@ -108,7 +110,7 @@ pub use lifetime::{
 };
 pub use optim::Optimizer;
 pub use pending_import::PendingImport;
-pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
+pub use push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
 pub use rounded::{Int8Rows, RoundingError, from_f16, from_int8, to_f16, to_int8};
 pub use rounds::Share;
 pub use route::Route;

@@ -51,6 +51,15 @@ pub struct Round {
     pub rows: u64,
 }
 
+/// The round that a pull must see, and the trainer that pulls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfterRound {
+    /// The step of the round. The trainer has pushed its share of it.
+    pub step: u64,
+    /// Who pulls.
+    pub trainer: Trainer,
+}
+
 /// What makes a push apply once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
@@ -89,6 +98,34 @@ impl Sender {
             )));
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// User: the pull names another trainer than its sender.
+    pub(crate) fn check_pull(&self, after: AfterRound) -> Result<(), Fault> {
+        let (Self { role, trainers }, rank) = (self, after.trainer.rank);
+        if *role == format!("trainer {rank}") && rank < *trainers {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "`{}` pulled as trainer {rank} of {trainers}: only a trainer of the run may wait for a round, in its own name",
+            role.escape_debug()
+        )))
+    }
+}
+
+impl AfterRound {
+    /// The round of `step`, for a client.
+    ///
+    /// # Errors
+    /// User: the client has no trainer.
+    pub(crate) fn of_client(step: u64, trainer: Option<Trainer>, what: &str) -> Result<Self, Fault> {
+        match trainer {
+            Some(trainer) => Ok(Self { step, trainer }),
+            None => Err(Fault::user(format!(
+                "{what}: a pull that waits for a round needs a trainer: pull with the client that `of_trainer` returns"
+            ))),
+        }
     }
 }
 

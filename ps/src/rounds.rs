@@ -109,6 +109,29 @@ impl<P, W> Rounds<P, W> {
     }
 }
 
+impl<P, W> Rounds<P, W> {
+    /// Whether the round of `step` is applied. If not, it is the open round or the next one.
+    ///
+    /// # Errors
+    /// User: it is a later round, or another than the open one. No trainer can have pushed its share of it.
+    pub(crate) fn is_applied(&self, step: u64) -> Result<bool, Fault> {
+        if step <= self.last {
+            return Ok(true);
+        }
+        let (comes, found) = match &self.open {
+            Some(open) => (open.step == step, format!("the round of step {} is open", open.step)),
+            // The first round of an attempt may have any step.
+            None => (self.last == 0 || step - self.last == 1, format!("the round of step {} was the last", self.last)),
+        };
+        if comes {
+            return Ok(false);
+        }
+        Err(Fault::user(format!(
+            "a pull waits for the round of step {step}, but {found}; a trainer may wait for the round that it has pushed for last"
+        )))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,5 +202,23 @@ mod tests {
         assert!(offer(1, 2, 3).unwrap());
         refused(offer(1, 2, 3), "is over");
         assert!(!offer(1, 2, 7).unwrap());
+    }
+
+    #[test]
+    fn a_pull_may_wait_for_the_open_round_or_the_next_one() {
+        let mut rounds: Rounds<(), ()> = Rounds::default();
+        assert!(!rounds.is_applied(70).unwrap(), "the first round of an attempt may have any step");
+        let round = Round { trainers: 2, rows: 1 };
+        assert!(rounds.offer(0, round, 7, (id(7, 0), ()), ()).unwrap().is_none());
+        assert!(!rounds.is_applied(7).unwrap());
+        let refused = |rounds: &Rounds<(), ()>, step, words: &str| {
+            let fault = rounds.is_applied(step).unwrap_err().to_string();
+            assert!(fault.contains(words), "{fault}");
+        };
+        refused(&rounds, 8, "waits for the round of step 8, but the round of step 7 is open");
+        assert!(rounds.offer(1, round, 7, (id(7, 1), ()), ()).unwrap().is_some());
+        assert!(rounds.is_applied(6).unwrap() && rounds.is_applied(7).unwrap() && !rounds.is_applied(8).unwrap());
+        refused(&rounds, 9, "but the round of step 7 was the last");
+        refused(&rounds, u64::MAX, "but the round of step 7 was the last");
     }
 }

@@ -1,26 +1,29 @@
 //! One shard of a table as a service: an actor that owns its rows without locks.
 //!
 //! A [`Call`] brings buffers, and its [`Reply`] returns them. The shard works on one call at a time, on its own thread.
-//! A push of a round that is not complete is answered with [`PushAnswer::Waiting`], and the shard goes on with other calls.
+//! A push of a round that is not complete is answered with [`PushAnswer::Waiting`], a pull that must see such a round with
+//! [`Reply::Held`], and the shard goes on with other calls.
 
 use std::sync::{Arc, Weak};
 
 use forebay_actors::{Fault, Service, StageCx, counted};
 use forebay_base::LrReductions;
+use tokio::sync::oneshot;
 
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, PushAnswer};
 use crate::imported_rows::ImportedRows;
 use crate::lifetime::{Absent, RowUsage};
 use crate::merge::{Rows, merge_rows};
-use crate::push::Stamp;
+use crate::push::{AfterRound, Stamp};
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, SnapshotKind, Table};
 
 /// What a shard is asked. Lengths and numbers were checked by the client.
 pub(crate) enum Call {
-    /// Fill `rows` with the weights of `keys`; `insert` makes rows that are missing, otherwise they read as zeros.
-    Pull { keys: Vec<u64>, rows: Vec<f32>, insert: bool },
+    /// Fill `rows` with the weights of `keys`; `insert` makes rows that are missing, otherwise they read as zeros. `after`: as they
+    /// are when this round is applied.
+    Pull { keys: Vec<u64>, rows: Vec<f32>, insert: bool, after: Option<AfterRound> },
     /// As a pull that inserts, of whole rows: weights and state.
     PullWhole { keys: Vec<u64>, rows: Vec<f32> },
     /// Apply gradients; with a stamp at most once.
@@ -57,6 +60,8 @@ pub(crate) enum Call {
 pub(crate) enum Reply {
     /// The keys and the rows of a pull.
     Rows(Rows),
+    /// The round that a pull must see is not applied yet. When this says that it is, send the call.
+    Held(oneshot::Receiver<Result<(), Fault>>, Box<Call>),
     /// The buffers of a push, to be used again, and what became of it.
     Pushed(PushAnswer<Rows>),
     /// Rows of the shard.
@@ -90,6 +95,16 @@ impl Shard {
 
     fn table(&mut self) -> Result<&mut Table, Fault> {
         self.table.as_mut().ok_or_else(not_open)
+    }
+
+    fn pull(&mut self, keys: Vec<u64>, mut rows: Vec<f32>, insert: bool) -> Result<Reply, Fault> {
+        let table = self.table()?;
+        if insert {
+            table.pull(&keys, &mut rows)?;
+        } else {
+            table.peek(&keys, &mut rows);
+        }
+        Ok(Reply::Rows((keys, rows)))
     }
 
     fn push(&mut self, push: Rows, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
@@ -177,15 +192,11 @@ impl Service for Shard {
     async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
         self.end_dropped_snapshot();
         Ok(match call {
-            Call::Pull { keys, rows: mut values, insert } => {
-                let table = self.table()?;
-                if insert {
-                    table.pull(&keys, &mut values)?;
-                } else {
-                    table.peek(&keys, &mut values);
-                }
-                Reply::Rows((keys, values))
-            }
+            Call::Pull { keys, rows, insert, after: Some(after) } => match self.once.pull(after)? {
+                Some(end) => Reply::Held(end, Box::new(Call::Pull { keys, rows, insert, after: None })),
+                None => self.pull(keys, rows, insert)?,
+            },
+            Call::Pull { keys, rows, insert, after: None } => self.pull(keys, rows, insert)?,
             Call::PullWhole { keys, rows: mut values } => {
                 self.table()?.pull_whole(&keys, &mut values)?;
                 Reply::Rows((keys, values))

@@ -202,6 +202,33 @@ fn a_push_that_waits_for_its_round_holds_up_no_pull() {
 }
 
 #[test]
+fn a_pull_behind_a_push_waits_for_its_round_and_holds_up_no_other() {
+    with_servers(2, async |_, peers| {
+        let trainer = async |rank| {
+            connect(&peers, LEN, Wire::F32, retry()).await.unwrap().of_trainer(Trainer { rank, incarnation: 1 })
+        };
+        let (one, other) = (trainer(0).await, trainer(1).await);
+        let (round, grads) = (Round { trainers: 2, rows: 1 }, grads(1));
+        for step in 1..4 {
+            let applied = one.begin_push_round(id(2 * step), round, &grads, step.into()).await.unwrap();
+            let mut held = Box::pin(one.pull_after(step.into()));
+            assert!(futures::poll!(held.as_mut()).is_pending());
+            let before = one.pull().await.unwrap();
+            let behind = async {
+                let applied = other.begin_push_round(id(2 * step + 1), round, &grads, step.into()).await?;
+                futures::try_join!(other.pull_after(step.into()), applied)
+            };
+            let ((theirs, _), after, _) = futures::try_join!(behind, held, applied).unwrap();
+            assert!(bits(&before) != bits(&after) && bits(&after) == bits(&theirs));
+            assert_eq!(bits(&after), bits(&one.pull().await.unwrap()));
+        }
+        refused(one.pull_after(5).await, &["waits for the round of step 5, but the round of step 3 was the last"]);
+        let alone = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+        refused(alone.pull_after(3).await, &["dense values", "needs a trainer"]);
+    });
+}
+
+#[test]
 fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
     with_servers(2, async |host, peers| {
         let half = connect(&peers, LEN, Wire::F16, retry()).await.unwrap();

@@ -1,12 +1,17 @@
-//! Several calls under way on one connection: the shards take them in the order in which they were made.
+//! Several calls under way on one connection: the shards take them in the order in which they were made. And pulls that are sent right
+//! behind a push, and see its round.
 
 #![allow(clippy::unwrap_used)]
 
 mod cluster;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use cluster::*;
 use forebay_actors::Fault;
-use forebay_net::Peer;
+use forebay_net::{Peer, Retry};
 use forebay_ps::remote::{Wire, connect};
 use forebay_ps::{PushId, PushOutcome, Round, TableClient, Trainer};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -96,5 +101,78 @@ fn rounds_follow_each_other_however_far_ahead_a_trainer_asks() {
             cluster.stop().await;
         }
         assert!(!dumps[0].is_empty() && dumps[0] == dumps[1]);
+    });
+}
+
+/// Keys that the trainers share in part.
+fn keys_of(step: u64, rank: u32) -> Vec<u64> {
+    keys(step % 3 + u64::from(rank))
+}
+
+/// Trains in step with others, with gradients that depend on the rows. `behind`: each pull follows its push before the answer.
+async fn in_step(table: TableClient, rank: u32, behind: bool) -> Result<(), Fault> {
+    let table = &table.of_trainer(Trainer { rank, incarnation: 1 });
+    let (round, mut rows) = (Round { trainers: 2, rows: 1 + u64::from(rank) }, Vec::new());
+    table.pull(&keys_of(1, rank), &mut rows).await?;
+    for step in 1..=STEPS {
+        let (keys, next) = (keys_of(step, rank), keys_of(step + 1, rank));
+        let grads = grads(&keys, &rows);
+        let applied = table.begin_push_round(id(step, rank), round, &keys, &grads, step).await?;
+        if behind {
+            futures::try_join!(table.pull_after(step, &next, &mut rows), applied)?;
+        } else {
+            applied.await?;
+            table.pull(&next, &mut rows).await?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_pull_behind_a_push_sees_its_round_and_no_other() {
+    block_on(async {
+        for wire in [Wire::F32, Wire::F16] {
+            let mut dumps = Vec::new();
+            // The last cuts the connections of one trainer again and again.
+            for (behind, cuts) in [(false, None), (true, None), (true, Some(vec![Cut::Bytes(150_000), Cut::Answer(9)]))]
+            {
+                let cluster = Cluster::start(1, 3).await;
+                let (address, made) = match cuts.clone() {
+                    Some(cuts) => cutting_proxy(cluster.servers[0].address(), cuts).await,
+                    None => (cluster.servers[0].address(), Arc::default()),
+                };
+                let (a, b) = (client(&[peer(address)], wire).await, client(&cluster.peers(), wire).await);
+                futures::try_join!(in_step(a, 0, behind), in_step(b, 1, behind)).unwrap();
+                assert!(cuts.is_none() || made.load(Ordering::Relaxed) > 3, "no connection was cut");
+                let table = client(&cluster.peers(), Wire::F32).await;
+                dumps.push(dump(&table).await);
+                drop(table);
+                cluster.stop().await;
+            }
+            assert!(!dumps[0].is_empty() && dumps[0] == dumps[1] && dumps[0] == dumps[2], "{wire:?}");
+        }
+    });
+}
+
+#[test]
+fn a_held_pull_holds_up_no_other_and_ends_with_its_shard() {
+    block_on(async {
+        let mut cluster = Cluster::start(1, 2).await;
+        let short = Retry { within: Duration::from_millis(100), ..retry() };
+        let table = connect(&cluster.peers(), &config(), Wire::F32, short).await.unwrap();
+        let table = &table.of_trainer(Trainer { rank: 0, incarnation: 1 });
+        let (round, keys, mut rows) = (Round { trainers: 2, rows: 1 }, keys(1), Vec::new());
+        let grads = vec![1.0; keys.len() * DIM];
+        let applied = table.begin_push_round(id(1, 0), round, &keys, &grads, 1).await.unwrap();
+        let mut held_rows = Vec::new();
+        let mut held = Box::pin(table.pull_after(1, &keys, &mut held_rows));
+        assert!(futures::poll!(held.as_mut()).is_pending());
+        table.pull(&keys, &mut rows).await.unwrap();
+        assert_eq!(rows.len(), keys.len() * DIM);
+        // Nobody pushes the other share: the server and its shards end all the same.
+        cluster.servers.pop().unwrap().stop(Duration::from_millis(100)).await;
+        let (held, applied) = futures::join!(held, applied);
+        assert!(held.is_err() && applied.is_err());
+        cluster.stop().await;
     });
 }

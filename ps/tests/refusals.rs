@@ -11,7 +11,7 @@ use cluster::*;
 use forebay_actors::Fault;
 use forebay_net::Retry;
 use forebay_ps::remote::{Wire, connect};
-use forebay_ps::{Optimizer, PushId, PushOutcome, Round, TableConfig, Trainer};
+use forebay_ps::{Optimizer, PushId, PushOutcome, Round, TableClient, TableConfig, Trainer};
 
 #[test]
 fn another_table_or_another_order_is_refused_at_once() {
@@ -63,6 +63,31 @@ fn a_trainer_may_push_as_itself_alone_and_for_rounds_of_all_trainers() {
         assert!(dump(&client).await == before);
         let own = client.clone().of_trainer(Trainer { rank: 0, incarnation: 1 });
         assert_eq!(own.push_once(id, &keys, &grads, 1).await.unwrap(), PushOutcome::Applied);
+    });
+}
+
+#[test]
+fn a_trainer_may_wait_in_its_own_name_for_the_next_round_alone() {
+    block_on(async {
+        let cluster = Cluster::serving(config(), 2, 1, |tables| tables.of_trainers(1)).await;
+        // The peers call themselves trainer 0.
+        let client = cluster.client(Wire::F32).await;
+        let (keys, own) = (keys(3), client.clone().of_trainer(Trainer { rank: 0, incarnation: 1 }));
+        let pull = async |client: &TableClient, step| client.pull_after(step, &keys, &mut Vec::new()).await;
+        refused(pull(&client, 1).await, &["table `ads`", "needs a trainer"]);
+        let other = client.clone().of_trainer(Trainer { rank: 1, incarnation: 1 });
+        refused(pull(&other, 1).await, &["`trainer 0` pulled as trainer 1 of 1"]);
+        let (id, grads) = (PushId { series: 1, index: 0 }, vec![1.0; keys.len() * DIM]);
+        own.push_round(id, Round { trainers: 1, rows: 1 }, &keys, &grads, 5).await.unwrap();
+        pull(&own, 4).await.unwrap();
+        pull(&own, 5).await.unwrap();
+        for step in [7, u64::MAX] {
+            let words = format!("waits for the round of step {step}, but the round of step 5 was the last");
+            refused(pull(&own, step).await, &[&words]);
+        }
+        let heir = client.clone().of_trainer(Trainer { rank: 0, incarnation: 2 });
+        pull(&heir, 5).await.unwrap();
+        refused(pull(&own, 5).await, &["trainer 0 is fenced"]);
     });
 }
 
@@ -124,6 +149,9 @@ fn what_no_client_says_is_refused_and_hurts_nobody() {
         refused(say(&cluster, &["table", "ads", "peek"], many).await, &["asked for at once"]);
         let nothing = || Message::metadata(header());
         refused(say(&cluster, &["table", "users", "pull"], nothing()).await, &["no table `users`"]);
+        let after = || with(batch(own, dim, 1.0), [&[1, 1, 0, 0][..], &[0; 28]].concat());
+        refused(say(&cluster, &["table", "ads", "peek"], after()).await, &["only the pull of a trainer"]);
+        refused(say(&cluster, &["table", "ads", "pull"], with(batch(own, dim, 1.0), vec![1; 31])).await, &["31 bytes"]);
         refused(say(&cluster, &["table", "ads", "drop"], nothing()).await, &["table/ads/drop"]);
         let peer = &cluster.peers()[0];
         let action =

@@ -1,11 +1,14 @@
-//! Look-ups and pushes over a long line: as many in flight as the bound on staleness, or the look-ahead, allows.
+//! Look-ups and pushes over a long line: as many in flight as the bound on staleness, or the look-ahead, allows. In step with other
+//! trainers, a look-up follows right behind the push before it.
+
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::hosts::Line;
+use super::hosts::{Hosts, Line};
 use super::jobs::job;
 use super::line::{LONG_LINE, hosts};
-use super::processes::{Ledger, Run};
+use super::processes::{Ledger, Run, in_time};
 
 const ROWS: u64 = 8192;
 
@@ -67,6 +70,52 @@ fn the_round_trip_to_a_ps_is_hidden_by_look_ahead() {
     let cost = |name: &str| ahead["look_ahead"][name].as_u64().unwrap();
     assert_eq!(cost("batches"), 5);
     assert!(cost("rows_pulled") < cost("keys") && cost("most_rows") > 0, "{}", ahead["look_ahead"]);
+}
+
+const IN_STEP: [&str; 4] = ["ps0", "trainer0", "trainer1", "reader0"];
+
+/// A run of two trainers in step whose line to the ps is this one, and the report of the first.
+fn in_step(line: Line, order: &str, epochs: u64) -> (Run, Value) {
+    let epochs = format!("data.epochs={epochs}");
+    let placement = ["placement.ps=1", "placement.readers=1", "placement.trainers=2", "train.sync=true"];
+    let settings = job(ROWS, &[&placement[..], &["model.kind=fm", "train.batch_rows=128", order, &epochs]].concat());
+    in_time(|_| {
+        let hosts = Arc::new(Hosts::new(&IN_STEP));
+        // The reader is near.
+        IN_STEP[..3].iter().for_each(|name| hosts.line(name, line));
+        let mut run = Run::on_hosts(&hosts, &IN_STEP, "ps0", &settings);
+        let file = run.folder().join("report.json");
+        run.start(&["ps 0", "trainer 1", "reader 0"]);
+        run.start_with("trainer 0", &["--report", file.to_str().unwrap()]);
+        let logs = run.end_well(&["trainer 0", "trainer 1", "ps 0", "reader 0"]);
+        assert!(Ledger::of(&logs[0]).rows.is_multiple_of(ROWS), "{}", logs[0]);
+        (run, serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap())
+    })
+}
+
+#[test]
+fn trainers_in_step_train_the_same_model_over_a_long_line() {
+    let (short, long) = (Line::default(), LONG_LINE);
+    for order in ["train.staleness=0", "train.staleness={ exactly = 0 }", "train.staleness={ exactly = 2 }"] {
+        let ((near, report), (far, _)) = (in_step(short, order, 1), in_step(long, order, 1));
+        assert_eq!(near.model().difference(&far.model()), None, "{order}");
+        // The pulls that wait for no round: those of the first batches, before the first push.
+        let stages = report["stages"].as_array().unwrap();
+        let lookup = stages.iter().find(|stage| stage["name"] == "lookup").unwrap();
+        let steps = if order.contains('2') { 3 } else { 1 };
+        assert_eq!(lookup["by_process"]["ps 0"]["count"], steps, "{order}: {lookup}");
+    }
+}
+
+/// Measures. Asserts nothing.
+#[test]
+#[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
+fn how_many_steps_of_two_trainers_go_over_a_long_line() {
+    for order in ["train.staleness=0", "train.staleness={ exactly = 1 }"] {
+        let (_, report) = in_step(LONG_LINE, order, 4);
+        let (wall, rows) = (report["wall"].as_f64().unwrap(), report["ledger"]["delivered"].as_f64().unwrap());
+        println!("{order}: {:.1} steps/s", rows / 128.0 / wall);
+    }
 }
 
 /// Measures. Asserts nothing.

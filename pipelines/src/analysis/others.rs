@@ -61,7 +61,7 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
 
 /// With `train.sync`, the trainer that the steps of all trainers wait for, how slow it is, and the share of the run that the others wait.
 /// It is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
-/// not wait for much longer than look-ups.
+/// not wait for much longer than look-ups and than a round trip.
 pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a ProcessReport, String, f64)> {
     let push = |process: &'a ProcessReport| Some((process, process.stage("push")?));
     let pushes = processes.iter().filter_map(|&process| push(process));
@@ -69,7 +69,10 @@ pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a P
         pushes.map(|(process, push)| (process, push.wait_share("shards"), own_rate(process, push))).collect();
     let (waits, ..) = *pushes.iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let (slow, _, rate) = *pushes.iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
-    if mean_wait(waits, "push") <= LONGER * mean_wait(waits, "lookup") {
+    // A look-up that is under way together with the push before it has no round trip of its own.
+    let round_trip = waits.stage("lookup").and_then(|lookup| lookup.by_process.values().map(|ps| ps.round_trip).max());
+    let usual = round_trip.unwrap_or_default().as_secs_f64().max(mean_wait(waits, "lookup"));
+    if mean_wait(waits, "push") <= LONGER * usual {
         return None;
     }
     let others: Vec<_> = pushes.iter().filter(|(process, ..)| process.process != slow.process).collect();

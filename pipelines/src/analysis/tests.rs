@@ -461,6 +461,12 @@ fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
     let found = analysis_of(&run, &sync);
     let expected = "compute-bound 58%: train is 80% busy in 1 replica of trainer 1; trainer 1 does 1111 rows/s where the others do 16667";
     assert_eq!((found.to_string().as_str(), change(&found)), (expected, None));
+    // With ps so far away, pushes may wait for the distance.
+    let mut far = run.clone();
+    for trainer in &mut far[..2] {
+        trainer.report.stages[1].by_process = [wait_for("ps 0", 1, Duration::from_secs(20))].into();
+    }
+    assert_ne!(analysis_of(&far, &sync).limit.unwrap().name, "train");
     // Without steps of all trainers, and with shards that have work, pushes wait for the ps.
     assert_eq!(analysis_of(&run, placement).limit.unwrap().name, "push");
     run[2].report.services[0] = stage("ps0-embedding", 60, &[]);

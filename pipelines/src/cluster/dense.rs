@@ -11,6 +11,8 @@ use forebay_ps::dense::NamedValues;
 use forebay_ps::{PushId, Round, Trainer, dense};
 
 use futures::executor::block_on;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, TryFutureExt};
 
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, dense_blocks};
 use crate::context::Context;
@@ -130,8 +132,11 @@ impl PsDenseStore {
 
 #[async_trait]
 impl DenseStore for PsDenseStore {
-    async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
-        self.client.pull().await
+    async fn pull(&self, after: Option<u64>) -> Result<Arc<Vec<f32>>, Fault> {
+        match after {
+            Some(step) => self.client.pull_after(step).await,
+            None => self.client.pull().await,
+        }
     }
 
     async fn optimizer(&self, parameters: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault> {
@@ -141,13 +146,21 @@ impl DenseStore for PsDenseStore {
         whole.optimizer_of_model(parameters).map_err(model_fault)
     }
 
-    async fn push(&self, id: PushId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
-        match self.round {
-            Some(trainers) => self.client.push_round(id, Round { trainers, rows }, &grads, step).await,
-            None if grads.is_empty() => return Ok(()),
-            None => self.client.push_once(id, &grads).await,
-        }
-        .map(drop)
+    async fn begin_push(
+        &self,
+        id: PushId,
+        step: u64,
+        rows: u64,
+        grads: Vec<f32>,
+    ) -> Result<BoxFuture<'static, Result<(), Fault>>, Fault> {
+        Ok(match self.round {
+            Some(trainers) => {
+                let round = Round { trainers, rows };
+                self.client.begin_push_round(id, round, &grads, step).await?.map_ok(drop).boxed()
+            }
+            None if grads.is_empty() => ready(Ok(())).boxed(),
+            None => self.client.begin_push_once(id, &grads).await?.map_ok(drop).boxed(),
+        })
     }
 
     async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {

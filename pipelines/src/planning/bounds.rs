@@ -187,7 +187,9 @@ impl Costs {
     /// Seconds of a look-up of one batch, when nothing else is under way.
     fn pull_seconds(&self, job: &Job) -> f64 {
         let Traffic { from_ps, .. } = self.traffic(job);
-        self.call_seconds(job, self.demand.lookup, from_ps)
+        let seconds = self.call_seconds(job, self.demand.lookup, from_ps);
+        // In step with other trainers, the pull follows right behind the push before it: both take one round trip.
+        if job.round().is_some() { seconds - self.round_trips(job) } else { seconds }
     }
 
     /// Seconds of a push of one batch. Keys that a look-up sends are counted here.
@@ -206,7 +208,12 @@ impl Costs {
             return rows * (work + shards);
         }
         let line = (self.kind(1).network * ps as f64 / self.options.skew).min(self.kind(2).network);
+        rows * (work + shards + bytes / line) + self.round_trips(job)
+    }
+
+    /// Seconds of the round trips of a call.
+    fn round_trips(&self, job: &Job) -> f64 {
         let trips = if job.placement.dense() == DenseAt::Ps { 2.0 } else { 1.0 };
-        rows * (work + shards + bytes / line) + trips * self.options.round_trip
+        trips * self.options.round_trip
     }
 }

@@ -19,6 +19,7 @@ use forebay_models::transfer::{QueuedStep, UploadedBatch};
 use forebay_models::{DenseModel, NamedTensor, NativeModel, TowerSide};
 use forebay_ps::{PushId, TableClient, start_table};
 use futures::executor::block_on;
+use futures::future::{BoxFuture, ready};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -234,14 +235,20 @@ struct Constant;
 
 #[async_trait]
 impl DenseStore for Constant {
-    async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
+    async fn pull(&self, _: Option<u64>) -> Result<Arc<Vec<f32>>, Fault> {
         Ok(Arc::new(vec![0.5; 8]))
     }
     async fn optimizer(&self, _: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault> {
         Ok(Vec::new())
     }
-    async fn push(&self, _: PushId, _: u64, _: u64, _: Vec<f32>) -> Result<(), Fault> {
-        Ok(())
+    async fn begin_push(
+        &self,
+        _: PushId,
+        _: u64,
+        _: u64,
+        _: Vec<f32>,
+    ) -> Result<BoxFuture<'static, Result<(), Fault>>, Fault> {
+        Ok(Box::pin(ready(Ok(()))))
     }
     async fn acknowledge_before(&self, _: u64) -> Result<(), Fault> {
         Ok(())

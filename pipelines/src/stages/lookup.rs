@@ -2,19 +2,23 @@
 //!
 //! Tickets bound how far look-ups run ahead of pushes. If the shards are behind a network, replicas of the stage keep one batch
 //! in flight for each ticket. With exact staleness the stage also pushes, so that look-ups and pushes are in one order: see
-//! `exact_order.rs`.
+//! `exact_order.rs`. In step with other trainers, a pull follows right behind the push whose round it must see: see `step_order.rs`.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use forebay_actors::{BarrierNumber, Fault, Outbox, Stage, StageCx, counted};
 use forebay_batches::{ReadyBatch, Staleness, Ticket, TrainBatch};
 use forebay_ps::TableClient;
+use futures::future::{Either, select, try_join};
 
-use super::apply::Apply;
+use super::apply::{Apply, RoundPush};
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::look_ahead::LookAhead;
 use crate::participation::{Participation, Start};
+use crate::rounds_end::RoundsEnd;
+use crate::step_order::StepOrder;
 
 /// The reason in the ledger of rows that a resumed run reads again.
 pub(crate) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
@@ -29,6 +33,7 @@ pub struct Lookup {
     /// `None`: the stage only reads, and rows that do not exist read as zeros.
     staleness: Option<Staleness>,
     exact: Option<Arc<ExactOrder>>,
+    step_order: Option<Arc<StepOrder>>,
     /// Set if rows are asked for ahead: then `staleness` is that of its tickets.
     look_ahead: Option<Arc<LookAhead>>,
     /// Set if the model is evaluated while it is trained.
@@ -52,6 +57,11 @@ impl Lookup {
         Self { exact, ..self }
     }
 
+    /// Sets the order of look-ups and pushes in step with other trainers.
+    pub(crate) fn in_step(self, step_order: Option<Arc<StepOrder>>) -> Self {
+        Self { step_order, ..self }
+    }
+
     /// Pulls rows ahead of the gradients of earlier batches, if `look_ahead` is given.
     pub(crate) fn ahead(self, look_ahead: Option<Arc<LookAhead>>) -> Self {
         let staleness = look_ahead.as_ref().map(|ahead| ahead.tickets().clone()).or(self.staleness);
@@ -66,11 +76,11 @@ impl Lookup {
     /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
         let apply = Apply { table: table.clone(), participation: Participation::default() };
-        Self { apply, staleness: None, exact: None, look_ahead: None, evaluations: None }
+        Self { apply, staleness: None, exact: None, step_order: None, look_ahead: None, evaluations: None }
     }
 
-    /// Waits until the batch of this arrival may be looked up, and has its ticket.
-    async fn ticket(&self, cx: &StageCx) -> Result<Ticket, Fault> {
+    /// Waits until the batch of this arrival may be looked up.
+    async fn turn(&self, cx: &StageCx) -> Result<Turn<'_>, Fault> {
         let participation = &self.apply.participation;
         let gate = cx.meter().blocked_on("checkpoint", participation.enter_gate(cx.arrival()));
         match (&self.staleness, &self.exact) {
@@ -78,20 +88,101 @@ impl Lookup {
                 cx.meter().blocked_on("checkpoint", exact.without_barriers()).await;
                 // While the gate is closed, nothing is pushed, either.
                 gate.await;
-                self.apply.push_before_look_up(exact, cx).await?;
-                Ok(Ticket::free())
+                let pushed = self.apply.push_before_look_up(exact, cx).await?;
+                let after = pushed.as_ref().map(|pushed| pushed.step);
+                Ok(Turn { ticket: Ticket::free(), after, pushed })
             }
             (Some(staleness), None) => {
+                if let Some(step_order) = &self.step_order {
+                    // Gradients come from downstream, so waiting for them counts as blocked.
+                    let after = cx.meter().blocked_on("ticket", step_order.turn()).await;
+                    gate.await;
+                    return Ok(Turn { after, ..Turn::of(Ticket::free()) });
+                }
                 // `push` frees tickets, so waiting for one counts as blocked on downstream.
                 let ticket = cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await;
                 gate.await;
-                Ok(ticket)
+                Ok(Turn::of(ticket))
             }
             (None, _) => {
                 gate.await;
-                Ok(Ticket::free())
+                Ok(Turn::of(Ticket::free()))
             }
         }
+    }
+
+    /// Pulls the rows of a batch, and the dense parameters if they are in the ps. `after`: as they are when the round of this step is
+    /// applied. If that round can never be complete, the batch does not count, and gets them as they are.
+    async fn pull(
+        &self,
+        train: &TrainBatch,
+        after: Option<u64>,
+        rows: &mut Vec<f32>,
+    ) -> Result<Option<Arc<Vec<f32>>>, Fault> {
+        let Apply { table, participation } = &self.apply;
+        let rounds_end = participation.rounds_end();
+        if let Some(step) = after.filter(|_| !rounds_end.is_some_and(RoundsEnd::is_over)) {
+            let given_up = async {
+                match rounds_end {
+                    Some(rounds_end) => rounds_end.give_up().await,
+                    None => std::future::pending().await,
+                }
+            };
+            let pulls = try_join(table.pull_after(step, &train.unique, rows), participation.pull_dense(after));
+            tokio::select! {
+                biased;
+                pulled = pulls => return Ok(pulled?.1),
+                () = given_up => {}
+            }
+        }
+        let pull = async {
+            match &self.staleness {
+                Some(_) => table.pull(&train.unique, rows).await,
+                None => table.peek(&train.unique, rows).await,
+            }
+        };
+        Ok(try_join(pull, participation.pull_dense(None)).await?.1)
+    }
+
+    /// Pulls for a batch, and waits for the push that was handed over before it.
+    async fn look_up(
+        &self,
+        train: &TrainBatch,
+        after: Option<u64>,
+        pushed: Option<RoundPush<'_>>,
+        rows: &mut Vec<f32>,
+        cx: &StageCx,
+    ) -> Result<Option<Arc<Vec<f32>>>, Fault> {
+        let push = async {
+            match pushed {
+                Some(pushed) => pushed.applied.await,
+                None => Ok(()),
+            }
+        };
+        let mut pulls = pin!(try_join(self.pull(train, after, rows), push));
+        if let Some(step_order) = &self.step_order {
+            // Until the round is applied, the look-up waits for the other trainers, as the push does.
+            let applied = pin!(step_order.until_applied());
+            if let Either::Left((pulled, _)) = cx.meter().blocked_on("ticket", select(pulls.as_mut(), applied)).await {
+                return Ok(pulled?.0);
+            }
+        }
+        Ok(cx.meter().waiting_on("shards", pulls).await?.0)
+    }
+}
+
+/// What a batch has when it may be looked up.
+struct Turn<'a> {
+    ticket: Ticket,
+    /// The step of the round that its look-up must see.
+    after: Option<u64>,
+    /// The push before it in an exact order, if it has no answer yet.
+    pushed: Option<RoundPush<'a>>,
+}
+
+impl Turn<'_> {
+    fn of(ticket: Ticket) -> Self {
+        Self { ticket, after: None, pushed: None }
     }
 }
 
@@ -130,7 +221,7 @@ impl Stage for Lookup {
             return Ok(());
         }
         let mut rows = Vec::with_capacity(train.unique.len() * table.row_dim());
-        let ticket = self.ticket(cx).await?;
+        let Turn { ticket, after, pushed } = self.turn(cx).await?;
         if let Some(evaluations) = &self.evaluations
             && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train)).await?
         {
@@ -146,18 +237,14 @@ impl Stage for Lookup {
             // Not before: later look-ups wait for the gradients of every batch that counts here.
             staleness.observe(exact.looks_up());
         }
+        if let Some(step_order) = &self.step_order {
+            step_order.looks_up();
+        }
         if let Some(look_ahead) = &self.look_ahead {
             look_ahead.look_up(&ticket, &train.unique, &mut rows, cx).await?;
             return out.send(ReadyBatch { train, rows, dense: None, ticket }).await;
         }
-        let pull = async {
-            match &self.staleness {
-                Some(_) => table.pull(&train.unique, &mut rows).await,
-                None => table.peek(&train.unique, &mut rows).await,
-            }
-        };
-        let pulls = futures::future::try_join(pull, participation.pull_dense());
-        let ((), dense) = cx.meter().waiting_on("shards", pulls).await?;
+        let dense = self.look_up(&train, after, pushed, &mut rows, cx).await?;
         out.send(ReadyBatch { train, rows, dense, ticket }).await
     }
 

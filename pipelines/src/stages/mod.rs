@@ -10,6 +10,8 @@ mod download;
 mod drop_rows;
 mod embed;
 mod evaluate;
+#[cfg(test)]
+mod in_step;
 mod launch;
 mod lookup;
 mod predict;

@@ -3,6 +3,8 @@
 //! When all are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage
 //! keep several batches in flight.
 //!
+//! A trainer in step with others lets the next look-up follow its push before the answer: see `step_order.rs`.
+//!
 //! With exact staleness the stage only keeps the gradients, the look-up pushes them when they are due, and a batch is done when
 //! they are kept: what is kept is in every checkpoint, and the run does not end before it is applied.
 
@@ -16,12 +18,14 @@ use super::apply::Apply;
 use crate::exact_order::ExactOrder;
 use crate::look_ahead::LookAhead;
 use crate::participation::Participation;
+use crate::step_order::StepOrder;
 
 /// The `push` sink.
 #[derive(Clone)]
 pub struct Push {
     apply: Apply,
     exact: Option<Arc<ExactOrder>>,
+    step_order: Option<Arc<StepOrder>>,
     look_ahead: Option<Arc<LookAhead>>,
 }
 
@@ -29,7 +33,7 @@ impl Push {
     /// Pushes to `table`.
     pub fn new(table: &TableClient) -> Self {
         let apply = Apply { table: table.clone(), participation: Participation::default() };
-        Self { apply, exact: None, look_ahead: None }
+        Self { apply, exact: None, step_order: None, look_ahead: None }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
@@ -41,6 +45,11 @@ impl Push {
     /// Sets the order of look-ups and pushes.
     pub(crate) fn in_order(self, exact: Option<Arc<ExactOrder>>) -> Self {
         Self { exact, ..self }
+    }
+
+    /// Lets the next look-up follow right behind the push, if the trainer is in step with others.
+    pub(crate) fn in_step(self, step_order: Option<Arc<StepOrder>>) -> Self {
+        Self { step_order, ..self }
     }
 
     /// Applies the gradients to the row cache and pushes them, if `look_ahead` is given.
@@ -72,7 +81,17 @@ impl Sink for Push {
             return Ok(());
         }
         let dense = batch.dense_grads.take();
-        cx.meter().waiting_on("shards", self.apply.push(&batch, id.push_id(), dense)).await?;
+        let push = async {
+            let applied = self.apply.begin_push(&batch, id.push_id(), dense).await?;
+            if let Some(step_order) = &self.step_order {
+                step_order.pushed(step);
+            }
+            applied.await
+        };
+        cx.meter().waiting_on("shards", push).await?;
+        if let Some(step_order) = &self.step_order {
+            step_order.applied();
+        }
         participation.batch_done(id, rows, step);
         participation.leave_gate();
         drop(batch.ticket);

@@ -36,7 +36,7 @@ impl Stage for Refresh {
         out: &mut Outbox<ReadyBatch>,
     ) -> Result<(), Fault> {
         cx.meter().blocked_on("checkpoint", self.participation.enter_gate(cx.arrival())).await;
-        batch.dense = Some(cx.meter().waiting_on("shards", self.dense.pull()).await?);
+        batch.dense = Some(cx.meter().waiting_on("shards", self.dense.pull(None)).await?);
         out.send(batch).await
     }
 }

@@ -3,10 +3,12 @@
 
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use crate::exactly_once::{ExactlyOnce, PushAnswer};
+use crate::held_pulls::round_ended;
 use crate::merge::merge_flat;
-use crate::push::{PushOutcome, Stamp};
+use crate::push::{AfterRound, PushOutcome, Stamp};
 
 /// How gradients change a block of values: an optimizer with its state.
 pub trait DenseRule: Send {
@@ -47,8 +49,8 @@ pub struct NamedValues {
 
 /// What a block is asked. The client has checked lengths and numbers.
 pub(super) enum Call {
-    /// Returns the values unless their version is `seen`.
-    Pull { seen: u64 },
+    /// Returns the values unless their version is `seen`. `after`: as they are when this round is applied.
+    Pull { seen: u64, after: Option<AfterRound> },
     /// Applies gradients once. A trainer without rows in a round sends none.
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
     /// Counts all pushes of lower series as applied.
@@ -61,7 +63,12 @@ pub(super) enum Call {
 
 /// What a block answers.
 pub(super) enum Reply {
-    Pulled { version: u64, values: Option<Vec<f32>> },
+    Pulled {
+        version: u64,
+        values: Option<Vec<f32>>,
+    },
+    /// The round that a pull must see is not applied yet. When this says that it is, pull again.
+    Held(oneshot::Receiver<Result<(), Fault>>),
     Pushed(PushAnswer<Vec<f32>>),
     Saved(Vec<NamedValues>),
     Done,
@@ -147,9 +154,27 @@ impl DenseBlock {
         }
     }
 
-    /// The first half of a pull: sends it to the block. [`pulled`] is the second.
-    pub(super) async fn ask_pull(&self, seen: u64) -> Result<PendingReply<Reply>, Fault> {
-        self.client.ask(Call::Pull { seen }).await
+    /// The first half of a pull: sends it to the block. The future that it returns waits for the version, and the values unless that
+    /// version was `seen`.
+    pub(super) async fn begin_pull(
+        &self,
+        seen: u64,
+        after: Option<AfterRound>,
+    ) -> Result<impl Future<Output = Result<(u64, Option<Vec<f32>>), Fault>> + Send + 'static + use<>, Fault> {
+        let (block, asked) = (self.client.clone(), self.client.ask(Call::Pull { seen, after }).await?);
+        Ok(async move {
+            let reply = match asked.reply().await? {
+                Reply::Held(end) => {
+                    round_ended(end).await?;
+                    block.call(Call::Pull { seen, after: None }).await?
+                }
+                reply => reply,
+            };
+            match reply {
+                Reply::Pulled { version, values } => Ok((version, values)),
+                _ => Err(confused()),
+            }
+        })
     }
 }
 
@@ -157,14 +182,6 @@ impl DenseBlock {
 pub(super) async fn pushed(pending: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
     match pending.reply().await? {
         Reply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
-        _ => Err(confused()),
-    }
-}
-
-/// The second half of a pull: the version, and the values unless that version was seen.
-pub(super) async fn pulled(pending: PendingReply<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
-    match pending.reply().await? {
-        Reply::Pulled { version, values } => Ok((version, values)),
         _ => Err(confused()),
     }
 }
@@ -195,6 +212,12 @@ impl Block {
         }
         self.version = self.version.wrapping_add(1);
         Ok(Reply::Done)
+    }
+
+    fn pull(&self, seen: u64) -> Result<Reply, Fault> {
+        let (version, rule) = (self.version, self.rule.as_ref().ok_or_else(not_open)?);
+        let values = (seen != version).then(|| rule.values().to_vec());
+        Ok(Reply::Pulled { version, values })
     }
 
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
@@ -249,11 +272,11 @@ impl Service for Block {
 
     async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
         match call {
-            Call::Pull { seen } => {
-                let (version, rule) = (self.version, self.rule.as_ref().ok_or_else(not_open)?);
-                let values = (seen != version).then(|| rule.values().to_vec());
-                Ok(Reply::Pulled { version, values })
-            }
+            Call::Pull { seen, after: None } => self.pull(seen),
+            Call::Pull { seen, after: Some(after) } => match self.once.pull(after)? {
+                Some(end) => Ok(Reply::Held(end)),
+                None => self.pull(seen),
+            },
             Call::Push { grads, step, stamp } => self.push(grads, step, stamp),
             Call::AcknowledgeBefore { before } => {
                 self.once.acknowledge_before(before);

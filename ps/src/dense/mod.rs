@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow::datatypes::Float32Type;
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
-use futures::future::try_join_all;
+use futures::future::{BoxFuture, try_join_all};
 
-use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::metadata::{Answer, Header};
+use crate::push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
+use crate::remote::metadata::{Answer, Header, PullHeader};
 use crate::remote::row_columns::plain;
 use crate::remote::wire::{Shape, Wire};
 use crate::remote::{DEADLINE, RemotePs};
+use block::pushed;
 pub use block::{DenseBlock, DenseRule, NamedValues};
-use block::{pulled, pushed};
 pub use partition::blocks;
 use partition::check_finite;
 pub use service::DenseService;
@@ -34,7 +34,14 @@ use service::{AcknowledgeDense, DenseExport, ExportRequest, HeldBlock};
 
 enum Endpoint {
     Local(DenseBlock),
-    Remote { ps: Box<RemotePs>, pull: RequestStream, push: RequestStream, wire: Wire },
+    /// Pulls that wait for a round have a stream of their own: those that do not wait must not wait behind them.
+    Remote {
+        ps: Box<RemotePs>,
+        pull: RequestStream,
+        pull_after: RequestStream,
+        push: RequestStream,
+        wire: Wire,
+    },
 }
 
 /// One trainer's client of the dense values. It keeps the values and pulls only blocks that have changed. Any number of
@@ -70,8 +77,9 @@ pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Re
                 ps.name, held.block, held.len
             )));
         }
-        let (pull, push) = (ps.stream(&[&["dense", "pull"]]), ps.stream(&[&["dense", "push"], wire.path()]));
-        endpoints.push(Endpoint::Remote { ps: Box::new(ps), pull, push, wire });
+        let pull = || ps.stream(&[&["dense", "pull"]]);
+        let (pull, pull_after, push) = (pull(), pull(), ps.stream(&[&["dense", "push"], wire.path()]));
+        endpoints.push(Endpoint::Remote { ps: Box::new(ps), pull, pull_after, push, wire });
     }
     DenseClient::new(endpoints, blocks)
 }
@@ -114,8 +122,24 @@ impl DenseClient {
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
     pub async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
+        self.fetch(None).await
+    }
+
+    /// As [`pull`](Self::pull), the values as they are when the round of `step` is applied: waits for the other trainers. For a trainer
+    /// that has handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). It may be sent before that push has
+    /// an answer. Cancel safe.
+    ///
+    /// # Errors
+    /// As [`pull`](Self::pull). A user fault: this client is no trainer's, its trainer is fenced, or the round is a later one than the
+    /// next. The fault of the round, if it failed.
+    pub async fn pull_after(&self, step: u64) -> Result<Arc<Vec<f32>>, Fault> {
+        self.fetch(Some(AfterRound::of_client(step, self.trainer, "dense values")?)).await
+    }
+
+    async fn fetch(&self, after: Option<AfterRound>) -> Result<Arc<Vec<f32>>, Fault> {
         let seen = self.pulled().seen.clone();
-        let asked: Vec<_> = self.endpoints.iter().zip(seen).map(|(endpoint, seen)| endpoint.pull(seen)).collect();
+        let endpoints = self.endpoints.iter().zip(seen);
+        let asked: Vec<_> = endpoints.map(|(endpoint, seen)| endpoint.pull(seen, after)).collect();
         let pulled = try_join_all(asked).await?;
         for (block, (_, values)) in self.blocks.iter().zip(&pulled) {
             if let Some(values) = values.as_ref().filter(|values| values.len() != block.len()) {
@@ -142,7 +166,19 @@ impl DenseClient {
     /// # Errors
     /// A user fault: another number of gradients than values, one that is NaN or infinite, a trainer that is fenced.
     pub async fn push_once(&self, id: PushId, grads: &[f32]) -> Result<PushOutcome, Fault> {
-        self.push(grads, 0, Stamp { id, trainer: self.trainer, round: None }).await
+        self.begin_push_once(id, grads).await?.await
+    }
+
+    /// The first half of [`push_once`](Self::push_once): hands the push over. The future that it returns waits until it is applied.
+    ///
+    /// # Errors
+    /// As [`push_once`](Self::push_once).
+    pub async fn begin_push_once(
+        &self,
+        id: PushId,
+        grads: &[f32],
+    ) -> Result<impl Future<Output = Result<PushOutcome, Fault>> + Send + 'static + use<>, Fault> {
+        self.begin_push(grads, 0, Stamp { id, trainer: self.trainer, round: None }).await
     }
 
     /// As [`push_once`](Self::push_once), as one trainer's part of the round of `step`: the blocks wait for all trainers
@@ -153,7 +189,22 @@ impl DenseClient {
     /// As [`push_once`](Self::push_once). A user fault also when this client is no trainer's, or the trainers do not take
     /// the same steps.
     pub async fn push_round(&self, id: PushId, round: Round, grads: &[f32], step: u64) -> Result<PushOutcome, Fault> {
-        self.push(grads, step, Stamp::of_round(id, self.trainer, round, "dense values")?).await
+        self.begin_push_round(id, round, grads, step).await?.await
+    }
+
+    /// The first half of [`push_round`](Self::push_round): hands the push over. The future that it returns waits until the round is
+    /// applied. The next push must wait for that.
+    ///
+    /// # Errors
+    /// As [`push_round`](Self::push_round).
+    pub async fn begin_push_round(
+        &self,
+        id: PushId,
+        round: Round,
+        grads: &[f32],
+        step: u64,
+    ) -> Result<impl Future<Output = Result<PushOutcome, Fault>> + Send + 'static + use<>, Fault> {
+        self.begin_push(grads, step, Stamp::of_round(id, self.trainer, round, "dense values")?).await
     }
 
     /// What each block saves, in the order of the blocks: its values, the optimizer's state and its number of steps. To have all
@@ -174,7 +225,12 @@ impl DenseClient {
         try_join_all(asked).await.map(drop)
     }
 
-    async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
+    async fn begin_push(
+        &self,
+        grads: &[f32],
+        step: u64,
+        stamp: Stamp,
+    ) -> Result<impl Future<Output = Result<PushOutcome, Fault>> + Send + 'static + use<>, Fault> {
         let empty = grads.is_empty() && stamp.round.is_some();
         let expected = self.blocks.last().map_or(0, |last| last.end);
         if grads.len() != expected && !empty {
@@ -184,20 +240,21 @@ impl DenseClient {
         check_finite(grads)?;
         let part = |block: &Range<usize>| if empty { Vec::new() } else { grads[block.clone()].to_vec() };
         let endpoints = self.endpoints.iter().zip(&self.blocks);
-        let asked: Vec<_> = endpoints.map(|(endpoint, block)| endpoint.push(part(block), step, stamp)).collect();
+        let asked: Vec<_> = endpoints.map(|(endpoint, block)| endpoint.begin_push(part(block), step, stamp)).collect();
         let pushed = try_join_all(asked).await?;
-        Ok(PushOutcome::of_all(&pushed))
+        Ok(async move { Ok(PushOutcome::of_all(&try_join_all(pushed).await?)) })
     }
 }
 
 impl Endpoint {
     /// The version of the values, and the values unless that version is `seen`.
-    async fn pull(&self, seen: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
+    async fn pull(&self, seen: u64, after: Option<AfterRound>) -> Result<(u64, Option<Vec<f32>>), Fault> {
         let (ps, stream) = match self {
-            Self::Local(block) => return pulled(block.ask_pull(seen).await?).await,
+            Self::Local(block) => return block.begin_pull(seen, after).await?.await,
+            Self::Remote { ps, pull_after, .. } if after.is_some() => (ps, pull_after),
             Self::Remote { ps, pull, .. } => (ps, pull),
         };
-        let request = Message::metadata(Header { step: seen, stamp: None }.write(&[]));
+        let request = Message::metadata(PullHeader { seen, after }.write());
         let (_, answer) = stream.ask(request, Resend::Yes).await?;
         let wrong = |fault| ps.wrong_answer(fault);
         let (metadata, _) = Answer::read(&answer.metadata).map_err(wrong)?;
@@ -226,14 +283,20 @@ impl Endpoint {
         }
     }
 
-    async fn push(&self, mut grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
-        match self {
-            Self::Local(block) => pushed(block.ask_push(grads, step, stamp).await?).await,
+    async fn begin_push(
+        &self,
+        mut grads: Vec<f32>,
+        step: u64,
+        stamp: Stamp,
+    ) -> Result<BoxFuture<'static, Result<PushOutcome, Fault>>, Fault> {
+        Ok(match self {
+            Self::Local(block) => Box::pin(pushed(block.ask_push(grads, step, stamp).await?)),
             Self::Remote { ps, push, wire, .. } => {
                 let header = Header { step, stamp: Some(stamp) };
-                Ok(ps.push(push, *wire, header, None, &mut grads, Shape::Flat).await?.1)
+                let pushed = ps.begin_push(push, *wire, header, None, &mut grads, Shape::Flat).await?;
+                Box::pin(async move { Ok(pushed.await?.1) })
             }
-        }
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The dense block of one process as a handler of its server.
 //!
 //! ```text
-//!   exchange ["dense", "pull"]         a header whose step is the version seen, or nothing → {value: f32}, if there is another
+//!   exchange ["dense", "pull"]         the version seen and perhaps a round, or nothing → {value: f32}, if there is another
 //!   exchange ["dense", "push"]         {grad: f32} + header                                 → metadata
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
 //!   get {"dense": "state"}             all that later steps depend on: for each name, its name → {value: f32}
@@ -19,10 +19,10 @@ use forebay_actors::Fault;
 use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, answer_in_order};
 use serde::{Deserialize, Serialize};
 
-use super::block::{DenseBlock, NamedValues, pulled, pushed};
+use super::block::{DenseBlock, NamedValues, pushed};
 use super::partition::{blocks, check_finite};
 use crate::push::{PushOutcome, Sender};
-use crate::remote::metadata::{Answer, Header, Tail};
+use crate::remote::metadata::{Answer, PullHeader, Tail};
 use crate::remote::row_columns::{batch, plain_column};
 use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 use crate::remote::{check_member, sender};
@@ -87,11 +87,19 @@ impl DenseService {
         Self { trainers: Some(trainers), ..self }
     }
 
-    async fn pull<'a>(&self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
-        let seen = if message.metadata.is_empty() { 0 } else { Header::read(&message.metadata)?.0.step };
-        let pending = self.block.ask_pull(seen).await?;
+    async fn pull<'a>(
+        &self,
+        caller: &Caller,
+        message: Message,
+        sender: Option<&Sender>,
+    ) -> Result<PendingAnswer<'a>, Fault> {
+        let PullHeader { seen, after } = PullHeader::read(&message.metadata, sender)?;
+        if after.is_some() {
+            check_member(caller)?;
+        }
+        let pulled = self.block.begin_pull(seen, after).await?;
         Ok(Box::pin(async move {
-            let (version, values) = pulled(pending).await?;
+            let (version, values) = pulled.await?;
             let metadata = Answer { pushed: PushOutcome::Already, number: version }.write(&Tail::Exponents(Vec::new()));
             Ok(Message { batch: values.map(value_column).transpose()?, metadata })
         }))
@@ -175,10 +183,10 @@ impl Handler for DenseService {
             check_member(&caller)?;
         }
         let sender = sender(&caller, self.trainers);
-        let sender = sender.as_ref();
+        let (caller, sender) = (&caller, sender.as_ref());
         let begin = |message| async move {
             match push {
-                None => self.pull(message).await,
+                None => self.pull(caller, message, sender).await,
                 Some(wire) => self.push(message, wire, sender).await,
             }
         };

@@ -1,14 +1,16 @@
-//! The metadata beside the columns: the [`Header`] of a push, and the [`Answer`] to a request.
+//! The metadata beside the columns: the [`Header`] of a push, the [`PullHeader`] of a pull, and the [`Answer`] to a request.
 
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{MetadataReader, MetadataWriter};
 
-use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
+use crate::push::{AfterRound, PushId, PushOutcome, Round, Sender, Stamp, Trainer};
 
 const ONCE: u8 = 1;
 const TRAINER: u8 = 2;
 const ROUND: u8 = 4;
+
+const AFTER: u8 = 1;
 
 const APPLIED: u8 = 1;
 const FLOATS: u8 = 2;
@@ -61,6 +63,46 @@ impl Header {
         };
         let stamp = (flags & ONCE != 0).then_some(stamp);
         Ok((Self { step, stamp }, fields.tail().iter().map(|e| *e as i8).collect()))
+    }
+}
+
+/// What a pull says beside its keys. A table's pull that waits for no round has none.
+///
+/// ```text
+///   flags | rank u32 | seen u64 | step u64 | incarnation u64
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PullHeader {
+    /// The version of the dense values that the caller has; 0 if it has none.
+    pub(crate) seen: u64,
+    /// The round that the pull must see.
+    pub(crate) after: Option<AfterRound>,
+}
+
+impl PullHeader {
+    pub(crate) fn write(&self) -> Bytes {
+        let (step, trainer) = self.after.map_or((0, Trainer { rank: 0, incarnation: 0 }), |a| (a.step, a.trainer));
+        let flags = if self.after.is_some() { AFTER } else { 0 };
+        MetadataWriter::new(flags).u32(trainer.rank).u64(self.seen).u64(step).u64(trainer.incarnation).finish([])
+    }
+
+    /// The header, or the default if there is no metadata. `sender`: who sends it, if that is to be checked.
+    pub(crate) fn read(metadata: &[u8], sender: Option<&Sender>) -> Result<Self, Fault> {
+        if metadata.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut fields = MetadataReader::new(metadata, "header of a pull", 28)?;
+        let flags = fields.tag();
+        let (rank, seen, step, incarnation) = (fields.u32(), fields.u64(), fields.u64(), fields.u64());
+        let after = match flags {
+            0 => None,
+            AFTER => Some(AfterRound { step, trainer: Trainer { rank, incarnation } }),
+            _ => return Err(Fault::user(format!("a pull has the flags {flags:#x}, which no client gives"))),
+        };
+        if let (Some(after), Some(sender)) = (after, sender) {
+            sender.check_pull(after)?;
+        }
+        Ok(Self { seen, after })
     }
 }
 
@@ -123,6 +165,10 @@ mod tests {
             let header = Header { step, stamp };
             prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents.clone()));
 
+            let after = (kind >= 2).then_some(AfterRound { step, trainer: Trainer { rank, incarnation } });
+            let pull = PullHeader { seen: series, after };
+            prop_assert_eq!(PullHeader::read(&pull.write(), None).unwrap(), pull);
+
             let pushed = if kind == 0 { PushOutcome::Applied } else { PushOutcome::Already };
             let answer = Answer { pushed, number: series };
             for tail in [Tail::Exponents(exponents), Tail::Floats(floats.into_iter().map(|v| v as f32).collect())] {
@@ -138,6 +184,9 @@ mod tests {
             if let Ok((header, exponents)) = Header::read(&metadata) {
                 prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents));
             }
+            if let Ok(pull) = PullHeader::read(&metadata, None) {
+                prop_assert_eq!(PullHeader::read(&pull.write(), None).unwrap(), pull);
+            }
             let _ = Answer::read(&metadata);
         }
     }
@@ -150,5 +199,8 @@ mod tests {
         let mut metadata = Header { step: 1, stamp: None }.write(&[]).to_vec();
         metadata[1] = ROUND | ONCE;
         assert!(said(&metadata).contains("flags 0x5"));
+        let said = |metadata: &[u8]| PullHeader::read(metadata, None).unwrap_err().to_string();
+        assert!(said(&[1; 31]).contains("31 bytes; expected a header of a pull of 32"));
+        assert!(said(&[1, 2].into_iter().chain([0; 30]).collect::<Vec<_>>()).contains("flags 0x2"));
     }
 }

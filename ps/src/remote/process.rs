@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float32Type, UInt32Type};
+use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, RequestStream, Resend};
 use futures::future::{BoxFuture, ready};
 
-use super::metadata::{Answer, Header, Tail};
+use super::metadata::{Answer, Header, PullHeader, Tail};
 use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::reply_times::{PsReplies, ReplyTimes};
@@ -21,7 +22,7 @@ use super::row_columns::{reclaim_keys, reclaim_rows};
 use super::wire::{Shape, Wire};
 use crate::exactly_once::PushAnswer;
 use crate::lifetime::{Absent, RowUsage};
-use crate::push::Stamp;
+use crate::push::{AfterRound, Stamp};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
@@ -32,6 +33,8 @@ pub(crate) struct Process {
     layout: Arc<Layout>,
     wire: Wire,
     pull: RequestStream,
+    /// Pulls that wait for a round: those that do not wait must not wait behind them.
+    pull_after: RequestStream,
     pull_whole: RequestStream,
     peek: RequestStream,
     push: RequestStream,
@@ -45,9 +48,10 @@ impl Process {
         let stream = |kind: &str, how: &[&str]| ps.stream(&[&["table", &layout.table, kind], how]);
         let (pull, peek, push) =
             (stream("pull", wire.path()), stream("peek", wire.path()), stream("push", wire.path()));
-        let pull_whole = stream("pull", &["whole"]);
+        let (pull_after, pull_whole) = (stream("pull", wire.path()), stream("pull", &["whole"]));
         let (import, import_weights) = (stream("import", &[]), stream("import", &["weights"]));
-        Self { pull, pull_whole, peek, push, import, import_weights, ps, layout, wire, pulled: Arc::default() }
+        let pulled = Arc::default();
+        Self { pull, pull_after, pull_whole, peek, push, import, import_weights, ps, layout, wire, pulled }
     }
 
     /// How rows and gradients travel.
@@ -78,10 +82,16 @@ impl Process {
     pub(crate) async fn ask(&self, call: Call) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
         let dim = self.layout.row_dim;
         Ok(match call {
-            Call::Pull { keys, rows, insert: true } => self.read(&self.pull, self.wire, keys, rows, dim).await?,
-            Call::Pull { keys, rows, insert: false } => self.read(&self.peek, self.wire, keys, rows, dim).await?,
+            Call::Pull { keys, rows, insert, after } => {
+                let stream = match (insert, after) {
+                    (true, None) => &self.pull,
+                    (true, Some(_)) => &self.pull_after,
+                    (false, _) => &self.peek,
+                };
+                self.read(stream, self.wire, keys, rows, dim, after).await?
+            }
             Call::PullWhole { keys, rows } => {
-                self.read(&self.pull_whole, Wire::F32, keys, rows, self.layout.whole_dim()).await?
+                self.read(&self.pull_whole, Wire::F32, keys, rows, self.layout.whole_dim(), None).await?
             }
             Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp).await?,
             other => Box::pin(ready(self.answered(other).await)),
@@ -129,16 +139,22 @@ impl Process {
         keys: Vec<u64>,
         mut values: Vec<f32>,
         dim: usize,
+        after: Option<AfterRound>,
     ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
         let count = keys.len();
         // Whole rows, which are wider, are not asked of a table with groups.
         let begins = self.layout.own_widths(&keys);
-        let request = Message::columns(batch(vec![key_field()], vec![keys_column(keys)])?);
+        let batch = Some(batch(vec![key_field()], vec![keys_column(keys)])?);
+        let metadata = after.map_or_else(Bytes::new, |after| PullHeader { seen: 0, after: Some(after) }.write());
+        let request = Message { batch, metadata };
         let (asked, pulled) = (Instant::now(), Arc::clone(&self.pulled));
         let (answered, ps) = (stream.begin(request, Resend::Yes).await?, self.ps.clone());
         Ok(Box::pin(async move {
             let (request, answer) = answered.await?;
-            pulled.add(asked.elapsed());
+            // The time of a pull that waits for a round is that of the slowest trainer.
+            if after.is_none() {
+                pulled.add(asked.elapsed());
+            }
             let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
             match (answer.batch, tail) {
                 (Some(columns), Tail::Exponents(exponents)) => wire

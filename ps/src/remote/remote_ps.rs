@@ -102,19 +102,6 @@ impl RemotePs {
         })
     }
 
-    /// As [`begin_push`](Self::begin_push), and waits for the answer.
-    pub(crate) async fn push(
-        &self,
-        stream: &RequestStream,
-        wire: Wire,
-        header: Header,
-        keys: Option<Vec<u64>>,
-        grads: &mut Vec<f32>,
-        shape: Shape<'_>,
-    ) -> Result<(Message, PushOutcome), Fault> {
-        self.begin_push(stream, wire, header, keys, grads, shape).await?.await
-    }
-
     /// What the caller waits for, for the log.
     pub(crate) fn describe(&self, kind: &str) -> String {
         format!("{} on {} ({kind})", self.what, self.name)

@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_net::{Message, PendingAnswer};
 use futures::future::ready;
 
-use super::metadata::{Answer, Tail};
+use super::metadata::{Answer, PullHeader, Tail};
 use super::own_widths::{cut, pad};
 use super::process::shape;
 use super::row_columns::{batch, keys, rows};
@@ -55,11 +55,15 @@ impl<'a> RequestHandler<'a> {
     }
 
     async fn read(&'a self, message: Message, insert: bool, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
+        let PullHeader { after, .. } = PullHeader::read(&message.metadata, self.sender.as_ref())?;
+        if after.is_some() && !insert {
+            return Err(Fault::user("only the pull of a trainer of this run waits for a round"));
+        }
         let columns = columns(message)?;
         let keys = keys(&columns)?;
         let dim = self.table.row_dim();
         self.check_size(keys.len(), dim)?;
-        let asked = self.table.ask_rows(keys, insert).await?;
+        let asked = self.table.ask_rows(keys, insert, after).await?;
         let begins = self.table.layout().own_widths(keys);
         Ok(Box::pin(async move {
             let mut rows = self.take();

@@ -3,6 +3,7 @@
 //! ```text
 //!   exchange ["table", NAME, "pull" | "peek"]      {key: u64}                     →  {row: f32[dim]}
 //!   exchange ["table", NAME, "pull" | "peek", "f16"]  the same                    →  {row: f16[dim]}, exponents in the metadata
+//!   exchange ["table", NAME, "pull", ...]          {key: u64} + the round to see  →  the same, when the round is applied
 //!   exchange ["table", NAME, "push"]               {key: u64, grad: f32[dim]} + header →  metadata
 //!   exchange ["table", NAME, "push", "f16"]        {key: u64, grad: f16[dim]} + header and exponents →  metadata
 //!   exchange ["table", NAME, "import"]             {key: u64, weight: f32[dim], state: f32[state]} →  metadata

@@ -57,6 +57,7 @@ impl World {
         let of_ps = matches!(
             body,
             Request::Push(..)
+                | Request::PullAfter(..)
                 | Request::Snapshot(..)
                 | Request::Contents(_)
                 | Request::Pull(_)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_batches::BatchId;
 use forebay_batches::wire::metadata::{Header, Reply};
-use forebay_ps::{ExportBlock, Stamp};
+use forebay_ps::{AfterRound, ExportBlock, Stamp};
 
 use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::super::leases::LeaseReply;
@@ -62,6 +62,8 @@ pub(super) enum Request {
     LeadCut(LeadCutRequest),
     /// To a ps, from a member of this attempt.
     Push(u64, SimPush),
+    /// What a trainer in step pulls, which must see a round.
+    PullAfter(u64, AfterRound),
     Snapshot(u64, SnapshotStep, SnapshotRequest),
     Contents(u64),
     Pull(u64),
@@ -89,6 +91,8 @@ pub(super) enum Answer {
     Leaving(bool),
     Contents(Contents),
     Rows(Vec<f32>),
+    /// To a pull that must see a round: how many batches are applied.
+    Sees(u64),
     Done,
     /// The request is of another attempt, or its receiver is not ready: the sender tries again.
     Later,

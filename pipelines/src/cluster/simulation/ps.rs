@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
 use forebay_batches::BatchId;
-use forebay_ps::{ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Table, Trainer};
+use forebay_ps::{AfterRound, ExactlyOnce, PushAnswer, PushOutcome, Share, Stamp, Table, Trainer};
 use tokio::sync::oneshot::Receiver;
 
 use super::super::ps_snapshots::SnapshotRequest;
@@ -36,6 +36,8 @@ pub(super) struct SimPs {
     once: ExactlyOnce<Vec<BatchId>>,
     /// The pushes that wait for the end of a round.
     waiting: Vec<(Caller, Receiver<Outcome>)>,
+    /// The pulls that wait for the end of a round.
+    held: Vec<(Caller, Receiver<Result<(), Fault>>)>,
     /// By rank of the trainer: the newest incarnation that has pushed.
     newest: BTreeMap<u32, u64>,
     /// Snapshots begin then.
@@ -61,6 +63,7 @@ impl SimPs {
             table,
             once: ExactlyOnce::default(),
             waiting: Vec::new(),
+            held: Vec::new(),
             newest: BTreeMap::new(),
             begins_at: 0,
             snapshots: SnapshotTurns::default(),
@@ -69,7 +72,8 @@ impl SimPs {
     }
 
     pub(super) fn describe(&self) -> String {
-        format!("{} batches, {} wait for a round", self.applied.len(), self.waiting.len())
+        let (batches, pushes, pulls) = (self.applied.len(), self.waiting.len(), self.held.len());
+        format!("{batches} batches, {pushes} pushes and {pulls} pulls wait for a round")
     }
 
     /// As the acknowledger does with each status.
@@ -110,7 +114,29 @@ impl SimPs {
             }
             Err(_) => true,
         });
+        let applied = self.applied.len() as u64;
+        self.held.retain_mut(|(from, end)| match end.try_recv() {
+            Ok(end) => {
+                answers.push((*from, end.map_or_else(|fault| refused(&fault), |()| Answer::Sees(applied))));
+                false
+            }
+            Err(_) => true,
+        });
         Ok(answers)
+    }
+
+    /// Returns the answer to a pull that must see a round. `None`: it is held.
+    fn pull_after(&mut self, from: Caller, after: AfterRound) -> Option<Answer> {
+        // A call that is sent again has lost its connection, and with it the pull that was held.
+        self.held.retain(|(of, _)| *of != from);
+        match self.once.pull(after) {
+            Ok(None) => Some(Answer::Sees(self.applied.len() as u64)),
+            Ok(Some(end)) => {
+                self.held.push((from, end));
+                None
+            }
+            Err(fault) => Some(refused(&fault)),
+        }
     }
 
     fn check_once(&self) -> Result<(), String> {
@@ -180,6 +206,7 @@ impl World {
         let status = process.status.as_ref().map(|status| status.first_open);
         let joined = process.member.map(|member| member.attempt);
         let (Request::Push(attempt, _)
+        | Request::PullAfter(attempt, _)
         | Request::Snapshot(attempt, ..)
         | Request::Contents(attempt)
         | Request::PullWhole(attempt, _)
@@ -209,6 +236,11 @@ impl World {
         ps.write(now);
         let answers = match body {
             Request::Push(_, push) => ps.push(from, push)?,
+            Request::PullAfter(_, after) => {
+                let answer = ps.pull_after(from, after);
+                self.counted.held += u64::from(answer.is_none());
+                answer.map(|answer| (from, answer)).into_iter().collect()
+            }
             Request::Snapshot(_, step, request) => {
                 let answer = ps.snapshot(step, request, until);
                 vec![(from, answer.unwrap_or_else(|fault| refused(&fault)))]

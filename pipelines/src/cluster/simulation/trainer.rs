@@ -1,5 +1,5 @@
 //! A trainer: it takes batches from its queue, looks them up, computes, pushes to every ps, and says that they are done. The queue,
-//! the tickets, the gate, the exact order and the position are the real ones.
+//! the tickets, the gate, the exact order, the order of steps and the position are the real ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_batches::{BatchId, Staleness, Ticket};
 use forebay_job::LookupAt;
-use forebay_ps::{PushId, Round, Stamp, Trainer};
+use forebay_ps::{AfterRound, PushId, Round, Stamp, Trainer};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -21,6 +21,7 @@ use super::source::SimSource;
 use super::world::World;
 use crate::checkpoint::{SharedCut, TrainedBatches};
 use crate::exact_order::{Due, ExactOrder, gradients_without_rows};
+use crate::step_order::StepOrder;
 
 pub(super) struct SimTrainer {
     pub(super) member: Option<MemberId>,
@@ -41,13 +42,18 @@ pub(super) struct SimTrainer {
     pub(super) shared: Option<SharedCut>,
     staleness: Staleness,
     pub(super) exact: Option<Arc<ExactOrder>>,
+    step_order: Option<Arc<StepOrder>>,
     /// Set if it looks ahead.
     pub(super) ahead: Option<Box<SimAhead>>,
     /// Readers look up the rows: the gate is at the stage `refresh`.
     looked_up: bool,
     pub(super) arrivals: u64,
     pub(super) at_look_up: Option<AtLookUp>,
-    computing: VecDeque<Looked>,
+    /// A batch whose pull must see a round, and has no answer yet.
+    pub(super) pulling: Option<Pulling>,
+    /// Gradients that are due in an exact order, behind the push before them.
+    due: Option<Due>,
+    pub(super) computing: VecDeque<Looked>,
     /// Batches whose gradients it has computed in this attempt.
     pub(super) computed: BTreeSet<BatchId>,
     pub(super) compute_at: u64,
@@ -82,6 +88,15 @@ pub(super) struct AtLookUp {
 pub(super) struct Looked {
     pub(super) header: Header,
     pub(super) ticket: Option<Ticket>,
+}
+
+/// A batch that is looked up.
+pub(super) struct Pulling {
+    pub(super) looked: Looked,
+    /// The step of the round that it must see.
+    pub(super) after: u64,
+    /// The open calls, one for each ps.
+    pub(super) calls: Vec<u64>,
 }
 
 /// The calls of one push, one for each ps. `looked`: the batch that is done when all are answered.
@@ -123,10 +138,13 @@ impl SimTrainer {
             shared: several.then(SharedCut::default),
             staleness: Staleness::new(job.train.staleness.batches),
             exact,
+            step_order: StepOrder::of(job),
             ahead: SimAhead::of(job, world),
             looked_up: job.placement.lookup_at == LookupAt::Reader,
             arrivals: 0,
             at_look_up: None,
+            pulling: None,
+            due: None,
             computing: VecDeque::new(),
             computed: BTreeSet::new(),
             compute_at: 0,
@@ -142,9 +160,10 @@ impl SimTrainer {
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "{:?}, at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}, {:?}",
+            "{:?}, at look-up {:?}, pulling {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}, {:?}",
             self.source.as_ref().map(SimSource::describe),
             self.at_look_up.as_ref().map(|at| (at.looked.header.id, at.entered)),
+            self.pulling.as_ref().map(|pulling| (pulling.looked.header.id, pulling.after, pulling.calls.len())),
             self.computing.len(),
             self.pushes.len(),
             self.exact.as_ref().map(|exact| exact.kept().len()),
@@ -159,7 +178,7 @@ impl SimTrainer {
     pub(super) fn is_quiet(&self) -> bool {
         let entered = self.at_look_up.as_ref().is_some_and(|at| at.entered);
         let ahead = self.ahead.as_ref().is_some_and(|ahead| !ahead.is_quiet());
-        self.computing.is_empty() && self.pushes.is_empty() && !entered && !ahead
+        self.computing.is_empty() && self.pulling.is_none() && self.pushes.is_empty() && !entered && !ahead
     }
 
     pub(super) fn step(&mut self, world: &mut World, pid: Pid) -> Result<(), String> {
@@ -198,10 +217,21 @@ impl SimTrainer {
 
     /// As the stage `lookup`.
     fn looks_up(&mut self, world: &mut World, pid: Pid, member: MemberId) {
-        let Some(at) = &mut self.at_look_up else { return };
+        self.ends_look_up();
+        let Some(at) = self.at_look_up.as_mut().filter(|_| self.pulling.is_none()) else { return };
         let gate = self.shared.as_ref().map(|shared| &shared.gate);
         let enter = |arrival| gate.is_none_or(|gate| gate.enter(arrival).now_or_never().is_some());
-        let Some(exact) = &self.exact else {
+        if let Some(step_order) = &self.step_order {
+            if let Some(after) = step_order.turn().now_or_never()
+                && !self.barrier
+                && enter(at.arrival)
+            {
+                step_order.looks_up();
+                self.pull(world, pid, member, after);
+            }
+            return;
+        }
+        let Some(exact) = self.exact.clone() else {
             if at.looked.ticket.is_none() {
                 let free = self.looked_up.then(Ticket::free);
                 at.looked.ticket = free.or_else(|| self.staleness.ticket(at.arrival).now_or_never());
@@ -218,19 +248,54 @@ impl SimTrainer {
         if !at.entered || !self.pushes.is_empty() {
             return;
         }
-        match exact.next_due().now_or_never() {
-            Some(None) => {
-                exact.looks_up();
-                self.computing.extend(self.at_look_up.take().map(|at| at.looked));
+        let mut after = None;
+        while let Some(next) = self.due.take().map_or_else(|| exact.next_due().now_or_never(), |due| Some(Some(due))) {
+            match next {
+                None => {
+                    exact.looks_up();
+                    return self.pull(world, pid, member, after);
+                }
+                Some(due) if self.pushes.is_empty() => {
+                    // In step with others, the look-up follows before the answer.
+                    after = self.round.map(|_| due.batch.step);
+                    self.push_due(world, pid, member, due);
+                    if self.round.is_none() {
+                        return;
+                    }
+                }
+                Some(due) => {
+                    self.due = Some(due);
+                    return;
+                }
             }
-            Some(Some(due)) => self.push_due(world, pid, member, due),
-            None => {}
         }
+    }
+
+    /// Pulls for the batch at the look-up, which must see the round of the step `after`. Without a round, the model of a pull takes no time.
+    fn pull(&mut self, world: &mut World, pid: Pid, member: MemberId, after: Option<u64>) {
+        let Some(AtLookUp { looked, .. }) = self.at_look_up.take() else { return };
+        match after.filter(|_| !self.rounds_are_over) {
+            Some(after) => {
+                let trainer = Trainer { rank: self.rank, incarnation: member.incarnation };
+                let body = Request::PullAfter(member.attempt, AfterRound { step: after, trainer });
+                let calls = self.ask_all_ps(world, pid, &body);
+                self.pulling = Some(Pulling { looked, after, calls });
+            }
+            None => self.computing.push_back(looked),
+        }
+    }
+
+    /// A look-up ends when its pull is answered, and in an exact order the push before it, too.
+    fn ends_look_up(&mut self) {
+        let pushed = self.exact.is_none() || self.pushes.is_empty();
+        let pulled = self.pulling.take_if(|pulling| pulling.calls.is_empty() && pushed);
+        self.computing.extend(pulled.map(|pulling| pulling.looked));
     }
 
     /// As the stages `train` and `push`.
     fn computes(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
-        if self.compute_at > world.now {
+        // In step, a trainer pushes its next share after the answer to its last.
+        if self.compute_at > world.now || (self.step_order.is_some() && !self.pushes.is_empty()) {
             return Ok(());
         }
         let Some(looked) = self.computing.pop_front() else { return Ok(()) };
@@ -270,6 +335,9 @@ impl SimTrainer {
         let trainer = Some(Trainer { rank: self.rank, incarnation: member.incarnation });
         let stamp = Stamp { id, trainer, round: self.round.map(|trainers| Round { trainers, rows: 1 }) };
         let push = SimPush { stamp, step, batch, acknowledge, rows: Default::default() };
+        if let Some(step_order) = &self.step_order {
+            step_order.pushed(step);
+        }
         if self.rounds_are_over {
             self.applied(looked);
             return;

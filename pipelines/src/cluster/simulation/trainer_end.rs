@@ -13,9 +13,10 @@ use super::world::World;
 const LAST_SHARES: u64 = 5000;
 
 impl SimTrainer {
-    /// As the stage `push` when the rest of a round cannot come any more.
+    /// As the stages `push` and `lookup` when the rest of a round cannot come any more.
     fn give_up_round(&mut self) {
         std::mem::take(&mut self.pushes).into_iter().for_each(|push| self.applied(push.looked));
+        self.computing.extend(self.pulling.take().map(|pulling| pulling.looked));
     }
 
     /// A push has ended: with it a batch is done, unless an exact order has kept it.
@@ -74,6 +75,19 @@ impl SimTrainer {
         if let (Some(ahead), Answer::Rows(rows)) = (&mut self.ahead, &body)
             && ahead.pulled(call, rows)
         {
+            return Ok(());
+        }
+        if let Some(pulling) = self.pulling.as_mut().filter(|pulling| pulling.calls.contains(&call)) {
+            pulling.calls.retain(|open| *open != call);
+            let (id, after, in_step) = (pulling.looked.header.id, pulling.after, world.job.in_step() as u64);
+            match body {
+                Answer::Sees(batches) if batches == after * in_step => {}
+                Answer::Sees(batches) => {
+                    return Err(format!("{id} sees {batches} batches, expected {after} steps of {in_step}"));
+                }
+                // The process ends soon: see below.
+                _ => self.pulling = None,
+            }
             return Ok(());
         }
         if let Some(at) = self.pushes.iter().position(|push| push.calls.contains(&call)) {

@@ -76,6 +76,8 @@ pub(super) struct World {
 pub(super) struct Counted {
     /// Runs that look ahead.
     pub(super) ahead: u64,
+    /// Pulls that waited for the end of a round.
+    pub(super) held: u64,
     pub(super) kills: u64,
     pub(super) pauses: u64,
     /// Processes that the supervisor killed, because nothing was heard of them.
