@@ -24,7 +24,6 @@ use crate::label_column::Labels;
 use crate::string_or_table::{Named, list};
 
 pub use cross::SlotCross;
-use cross::cross_list;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
 pub use key_spaces::check_key_spaces;
 pub(crate) use slot::WEIGHTS_OF_MAX;
@@ -59,7 +58,7 @@ pub struct Columns {
     pub slots: Vec<Slot>,
     /// Crosses: slots whose values are the combinations of the values of two or three other slots (the cross-product transform of
     /// Wide & Deep). They come after `slots`.
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "cross_list")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "cross::cross_list")]
     pub crosses: Vec<SlotCross>,
     /// Columns that a file may lack. Their values are then missing in all rows of the file. Other columns must be in every file.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "name_list")]
