@@ -65,7 +65,7 @@ lint: setup ## fmt, clippy, doc, deny, packages: what CI checks besides the test
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features torch,s3,otel -- -D warnings
 	cargo clippy --workspace -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,otel
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,s3,otel
 	cargo deny check bans licenses sources
 	cargo package --workspace --no-verify --allow-dirty
 
