@@ -142,7 +142,7 @@ fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
 fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_same() {
     in_time(|_| {
         // The run needs every process: it cannot end without the one that hangs.
-        let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
+        let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=6"];
         let settings = job(ROWS, &settings);
         let expected = &one_process(&settings).0;
         for victim in ["reader 0", "ps 0", "trainer 0"] {
@@ -151,7 +151,7 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
             let children = until_children(&mut run, 4);
             children.iter().find(|child| child.name == victim).unwrap().signal(Signal::STOP);
             let log = run.end_well(&["launch"]).remove(0);
-            check_said(&log, &format!("{victim} hangs: no sign of life for 2s"));
+            check_said(&log, &format!("{victim} hangs: no sign of life for 6s"));
             assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
             assert_eq!(run.model().difference(expected), None, "{victim}: {log}");
         }
@@ -177,7 +177,7 @@ fn a_coordinator_that_hangs_for_longer_than_its_connections_last_is_killed() {
 #[test]
 fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
     in_time(|_| {
-        let settings = ["placement.readers=1", "placement.ps=2", "placement.lease_seconds=2"];
+        let settings = ["placement.readers=1", "placement.ps=2", "placement.lease_seconds=6"];
         let settings = job(ROWS, &settings);
         let mut runs: Vec<(&str, Run)> = Vec::new();
         for victim in ["trainer 0", "ps 1", "ps 0", "reader 0"] {
@@ -187,7 +187,7 @@ fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
         }
         for (victim, mut run) in runs {
             let log = run.end_well(&["launch"]).remove(0);
-            check_said(&log, &format!("{victim} hangs: no sign of life for 2s"));
+            check_said(&log, &format!("{victim} hangs: no sign of life for 6s"));
             assert_eq!(run.model().difference(&one_process(&settings).0), None, "{victim}: {log}");
         }
     });
@@ -197,7 +197,7 @@ fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
 #[test]
 fn a_process_that_hangs_when_the_run_begins_anew_is_killed_and_started_again() {
     in_time(|_| {
-        let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
+        let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=6"];
         let settings = job(ROWS, &settings);
         for dies in ["ps 1", "ps 0"] {
             let mut run = start(&settings, &[]);
@@ -207,7 +207,7 @@ fn a_process_that_hangs_when_the_run_begins_anew_is_killed_and_started_again() {
             child("trainer 0").signal(Signal::STOP);
             child(dies).kill();
             let log = run.end_well(&["launch"]).remove(0);
-            check_said(&log, "trainer 0 hangs: no sign of life for 2s");
+            check_said(&log, "trainer 0 hangs: no sign of life for 6s");
             assert_eq!(run.model().difference(&one_process(&settings).0), None, "{dies}: {log}");
         }
     });
