@@ -25,7 +25,7 @@ impl LargeValues {
         !self.0.load(Ordering::Relaxed)
     }
 
-    /// Logs the large inputs of a batch of so many rows, unless there are none, or an earlier batch had some.
+    /// Logs the large inputs that were `found` in a batch of `rows` rows: only for the first batch that has some.
     pub(crate) fn warn(&self, found: &[LargeInputs<'_>], rows: usize) {
         if !found.is_empty() && !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!("columns.dense: {}", said(found, rows));
@@ -33,7 +33,8 @@ impl LargeValues {
     }
 }
 
-/// The large inputs among those of a dense feature; `None` if there are none. Inputs that are not finite are those of bad rows.
+/// The large values in the `inputs` of a dense feature, or `None` if it has none. Values that are not finite do not count: they make bad
+/// rows.
 pub(crate) fn large_inputs<'a>(column: &'a str, inputs: &[f32]) -> Option<LargeInputs<'a>> {
     // The order of these bits is that of the absolute values, and integers are compared several at a time.
     let largest = inputs.iter().fold(0, |largest: u32, input| largest.max(input.to_bits() & 0x7fff_ffff));

@@ -22,9 +22,9 @@ const AHEAD: usize = 8;
 /// The answer to a request that was begun.
 pub type PendingAnswer<'a> = BoxFuture<'a, Result<Message, Fault>>;
 
-/// Answers until the peer ends the exchange, and drops pending answers if the peer is gone. `begin` starts to carry out a request and returns its pending answer.
-/// `size` is the size of a request's answer, in any unit: pending answers have at most `limit` together, and a larger
-/// one is pending alone.
+/// Answers until the peer ends the exchange, and drops pending answers if the peer is gone. `begin` starts to carry out a request and
+/// returns its pending answer. `size` is the size of a request's answer, in any unit: pending answers have at most `limit` together, and a
+/// larger one is pending alone.
 ///
 /// # Errors
 /// The first fault, after the answers to all earlier requests: a [`RequestStream`](crate::RequestStream) takes it for

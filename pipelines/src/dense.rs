@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 /// Holds the dense parameters that several trainers share.
 #[async_trait]
 pub(crate) trait DenseStore: Send + Sync {
-    /// The current parameters, `[P]`, in the order of the model's parameters. `after`: as they are when the round of this step is
-    /// applied, of which this trainer has handed over its share. Cancel safe.
+    /// The current parameters, `[P]`, in the order of the model's parameters. With `after`, the parameters as the round of this step
+    /// leaves them: the trainer has handed over its share of that round, and the ps answer when the round is applied. Cancel safe.
     async fn pull(&self, after: Option<u64>) -> Result<Arc<Vec<f32>>, Fault>;
 
     /// The state of the optimizer, as [`DenseModel::optimizer`](forebay_models::DenseModel::optimizer) gives it, for the model with

@@ -27,10 +27,11 @@ pub(crate) struct StepOrder {
 struct State {
     /// Batches that were looked up.
     looked_up: u64,
-    /// Batches whose gradients were handed over, and those of them that have an answer.
+    /// Batches whose gradients were handed over.
     pushed: u64,
+    /// Batches whose round is applied.
     applied: u64,
-    /// The step of the newest of them.
+    /// The step of the batch whose gradients were handed over last.
     step: Option<u64>,
 }
 

@@ -169,7 +169,7 @@ fn a_held_pull_holds_up_no_other_and_ends_with_its_shard() {
         assert!(futures::poll!(held.as_mut()).is_pending());
         table.pull(&keys, &mut rows).await.unwrap();
         assert_eq!(rows.len(), keys.len() * DIM);
-        // Nobody pushes the other share: the server and its shards end all the same.
+        // No trainer pushes the other share. The server and its shards end without it.
         cluster.servers.pop().unwrap().stop(Duration::from_millis(100)).await;
         let (held, applied) = futures::join!(held, applied);
         assert!(held.is_err() && applied.is_err());

@@ -40,7 +40,7 @@ struct Counts {
 const MOST_KEYS: usize = 1000;
 
 impl LateKeys {
-    /// Counts a row with these keys, and takes them; nothing if there are none.
+    /// Counts a row that has these late keys, and empties `keys`. Does not count a row without late keys.
     pub(super) fn add_row(&self, keys: &mut Vec<String>) {
         if keys.is_empty() {
             return;

@@ -43,7 +43,7 @@ impl Handler for Recorded {
     }
 }
 
-/// A run of a ps and two trainers, one of which may leave, behind a server in this process.
+/// A run with a ps and two trainers, behind a server in this process. The second trainer may leave.
 struct TestRun {
     io: IoRuntime,
     job: Job,
