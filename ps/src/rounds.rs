@@ -107,9 +107,7 @@ impl<P, W> Rounds<P, W> {
             waiting: open.waiting,
         }))
     }
-}
 
-impl<P, W> Rounds<P, W> {
     /// Whether the round of `step` is applied. If not, it is the open round or the next one.
     ///
     /// # Errors
@@ -118,14 +116,13 @@ impl<P, W> Rounds<P, W> {
         if step <= self.last {
             return Ok(true);
         }
-        let (comes, found) = match &self.open {
-            Some(open) => (open.step == step, format!("the round of step {} is open", open.step)),
+        let found = match &self.open {
+            Some(open) if open.step == step => return Ok(false),
             // The first round of an attempt may have any step.
-            None => (self.last == 0 || step - self.last == 1, format!("the round of step {} was the last", self.last)),
+            None if self.last == 0 || step - self.last == 1 => return Ok(false),
+            Some(open) => format!("the round of step {} is open", open.step),
+            None => format!("the round of step {} was the last", self.last),
         };
-        if comes {
-            return Ok(false);
-        }
         Err(Fault::user(format!(
             "a pull waits for the round of step {step}, but {found}; a trainer may wait for the round that it has pushed for last"
         )))
