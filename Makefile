@@ -19,9 +19,11 @@ SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prom
 
 # Tests that need more than cargo: what `make setup` fetches, a feature, root, a GPU, or a long time.
 NEED_MORE := bench_device chaos checkpoint cluster dashboard export flight hdfs manifests predict report_page slurm spans tensorboard torch
-# All others: files NAME.rs, and folders with NAME/main.rs.
-TESTS := $(basename $(notdir $(wildcard tests/*.rs */tests/*.rs))) \
-	$(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs */tests/*/main.rs)))
+# All others: files NAME.rs, folders with NAME/main.rs, and the members whose tests from the outside are one program, tests/main.rs.
+ONE_PROGRAM := $(patsubst %/tests/main.rs,%,$(wildcard */tests/main.rs))
+SEVERAL := $(filter-out $(ONE_PROGRAM),$(patsubst %/tests/,%,$(wildcard */tests/)))
+TESTS := $(basename $(notdir $(wildcard tests/*.rs $(SEVERAL:%=%/tests/*.rs)))) $(ONE_PROGRAM) \
+	$(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs $(SEVERAL:%=%/tests/*/main.rs))))
 CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use tokio::sync::Notify;
 
-use crate::fault::{Domain, Fault, FaultKind};
+use crate::fault::Fault;
 use crate::lock::lock;
 
 const RUNNING: u8 = 0;
@@ -64,13 +64,8 @@ impl Switch {
                 tracing::debug!(%fault, "a casualty of the first fault");
                 return false;
             }
-            match fault.kind {
-                // Nothing went wrong here.
-                FaultKind::Drained | FaultKind::RolledBack => tracing::debug!(%fault, "the run is stopped"),
-                // The caller no longer wants the run.
-                FaultKind::Stopped if fault.domain != Domain::Internal => tracing::debug!(%fault, "the run is stopped"),
-                _ => tracing::error!(%fault, "the run is stopped"),
-            }
+            // The run returns it: an error here would stand twice in the logs.
+            tracing::debug!(%fault, "the run is stopped");
             let _ = self.inner.reason.set(fault.to_string());
             *root = Some(fault);
             self.inner.signal.store(KILLED, SeqCst);

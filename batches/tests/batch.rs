@@ -1,5 +1,4 @@
 //! The batch stage against the slow way: exact sizes, every row once, keys and their places.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use forebay_actors::{Lineage, Outbox, Stage, StageCx};
 use forebay_base::SplitMix64;

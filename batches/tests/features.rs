@@ -1,5 +1,4 @@
 //! The options of dense features and slots, in the parse stage: missing values, limits, scales, parts of timestamps, buckets, crosses.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Integers that `batch` hashes give the same batches as those that `parse` hashes.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

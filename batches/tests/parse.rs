@@ -1,5 +1,4 @@
 //! The parse stage: every Arrow type a column may have, and every way a row may be bad.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

@@ -1,5 +1,4 @@
 //! Features of time in the parse stage: hours, days of the week and ages of integers with a unit, and offsets from UTC.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
 

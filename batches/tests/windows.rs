@@ -1,5 +1,4 @@
 //! Batches by (epoch, window, index): the same rows, no matter which source reads them and in which pieces they come.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;

@@ -10,6 +10,9 @@ use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
+/// The log says first after this time what is waited for: processes that start together find each other earlier.
+const SAY_AFTER: Duration = Duration::from_secs(2);
+
 /// How often the log repeats what is waited for.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
@@ -105,7 +108,7 @@ impl Attempts<'_> {
                 let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
                 return Err(Fault::external(waited).because(fault).kind(FaultKind::Timeout).retryable());
             }
-            if self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+            if begun.elapsed() >= SAY_AFTER && self.said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
                 warn!("waiting for {what}: {fault}");
                 self.said = Some(Instant::now());
             }

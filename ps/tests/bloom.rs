@@ -1,5 +1,4 @@
 //! Admission by a counting Bloom filter beside exact counts: the share of keys that come in too early, memory, snapshots, other shards.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeSet, HashMap};
 

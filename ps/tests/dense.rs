@@ -1,13 +1,10 @@
 //! Dense values in blocks: the same to the bit in this process and in others, for any cut.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use cluster::*;
 use forebay_actors::{Fault, Host};
 use forebay_net::{Peer, Server};
 use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, NamedValues, blocks, connect};

@@ -1,7 +1,5 @@
 //! What fences add to names: without them, too, each batch changes rows once, whichever processes of a rank push it, in any order.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::BTreeMap;
 
 use forebay_ps::{ExactlyOnce, PushAnswer, PushId, PushOutcome, Stamp, Trainer};

@@ -1,5 +1,4 @@
 //! A table with groups does what a table for each group does, each with the keys of its group alone.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 

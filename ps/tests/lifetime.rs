@@ -1,6 +1,5 @@
 //! Admission and eviction against a plain simulation: over any pulls, pushes and snapshots, in one table and in three, and after
 //! the rows of snapshots were put into other tables.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;

@@ -1,15 +1,12 @@
 //! Several calls under way on one connection: the shards take them in the order in which they were made. And pulls that are sent right
 //! behind a push, and see its round.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use cluster::*;
 use forebay_actors::Fault;
 use forebay_net::{Peer, Retry};
 use forebay_ps::remote::{Wire, connect};

@@ -1,13 +1,10 @@
 //! What a server of tables makes of those it does not know, of jobs that differ, and of messages that no client sends.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::*;
 use forebay_actors::Fault;
 use forebay_net::Retry;
 use forebay_ps::remote::{Wire, connect};

@@ -1,8 +1,6 @@
 //! Tables in other processes: what comes back is what a local table gives, to the bit, whatever the connections do.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +8,6 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use cluster::*;
 use forebay_actors::{Domain, Fault, Host};
 use forebay_net::{Caller, Handler, Incoming, Outgoing, Retry};
 use forebay_ps::remote::{TableService, Wire, connect};

@@ -1,14 +1,11 @@
 //! A trainer that looks up ahead through a [`RowCache`] sees the rows that it would see without, and leaves the same table, to the
 //! bit, whatever is under way at once.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 
-use cluster::*;
 use forebay_ps::remote::{Wire, connect};
 use forebay_ps::{
     Admission, CachedBatch, Init, Lifetime, Optimizer, PartConfig, PendingBatch, PendingPush, PushId, PushOutcome,

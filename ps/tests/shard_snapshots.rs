@@ -1,12 +1,9 @@
 //! Snapshots of the shards of a table: one moment of all of them, kept or dropped, while training goes on.
 
-#![allow(clippy::unwrap_used)]
-
-mod cluster;
+use crate::cluster::*;
 
 use std::collections::BTreeMap;
 
-use cluster::*;
 use forebay_actors::{Domain, Fault, Host};
 use forebay_ps::remote::Wire;
 use forebay_ps::{Route, ShardSnapshot, SnapshotKind, TableClient, start_table};

@@ -1,10 +1,7 @@
 //! Tables behind shards: the same to the bit for any number of them, and clear faults.
 
-#![allow(clippy::unwrap_used)]
+use crate::cluster::*;
 
-mod cluster;
-
-use cluster::*;
 use forebay_actors::{Domain, Host};
 use forebay_ps::{
     PushId, PushOutcome, Round, Route, Storage, TableClient, TableConfig, Trainer, start_shards, start_table,

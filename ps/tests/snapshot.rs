@@ -1,13 +1,10 @@
 //! Snapshots of a table against a copy of it: whatever comes between begin and end, the pages have the rows of the begin.
 
-#![allow(clippy::unwrap_used)]
-
-mod mixed_table;
+use crate::mixed_table::{DIM, STATE, config};
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_ps::{ExportBlock, Route, SnapshotKind, Storage, Table, TableError};
-use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
 
 /// The bits of weights and state by key.

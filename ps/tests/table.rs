@@ -1,8 +1,6 @@
 //! A table against the slowest table there is: a `HashMap` of rows, one weight at a time.
 
-#![allow(clippy::unwrap_used)]
-
-mod mixed_table;
+use crate::mixed_table::{DIM, STATE, config};
 
 use std::collections::HashMap;
 
@@ -11,7 +9,6 @@ use forebay_ps::{
     TableError,
 };
 use half::f16;
-use mixed_table::{DIM, STATE, config};
 use proptest::prelude::*;
 
 /// The reference. New weights are asked of a fresh table each time: a row depends on its key alone.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Fault, counted};
+use forebay_actors::{Fault, FaultKind, counted};
 use forebay_batches::wire::metadata::{Header, Reply};
 use forebay_net::{Dialer, Incoming, Message, Outgoing, Peer, Retry};
 use futures::StreamExt;
@@ -58,7 +58,11 @@ pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) ->
         tasks.spawn_on(
             async move {
                 if let Err(fault) = channel.run().await {
-                    tracing::error!(%fault, "the channel to trainer {trainer} has ended");
+                    // No error if the trainer wants no more rows: the program that reads the scores may close its pipe.
+                    match fault.kind == FaultKind::Drained {
+                        true => tracing::debug!(%fault, "the channel to trainer {trainer} has ended"),
+                        false => tracing::error!(%fault, "the channel to trainer {trainer} has ended"),
+                    }
                     channel.channels.send_queue.fail(fault);
                 }
             },

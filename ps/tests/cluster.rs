@@ -1,7 +1,5 @@
 //! Several server processes in one: each a host of shards and a server of its own on a port of the loopback.
 
-#![allow(clippy::unwrap_used, dead_code)]
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
