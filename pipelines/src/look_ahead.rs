@@ -109,12 +109,8 @@ impl LookAhead {
         let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
         if job.may_look_ahead() && job.train.look_ahead.is_auto() {
-            let so = if k > 0 {
-                format!("asked for {} ahead", counted(k, "batch"))
-            } else {
-                "not asked for ahead".to_owned()
-            };
-            tracing::info!("the ps are {round_trip:.1?} away: rows are {so}");
+            let ahead = if k > 0 { format!("look-ahead of {}", counted(k, "batch")) } else { "no look-ahead".to_owned() };
+            tracing::info!("the ps are {round_trip:.1?} away: {ahead}");
         }
         if k == 0 {
             return Ok(None);

@@ -33,7 +33,7 @@ fn the_model_does_not_depend_on_the_round_trip() {
                 log.lines().find_map(|line| line.strip_suffix(" streams")?.rsplit(' ').next()?.parse::<u32>().ok());
             assert!(streams.is_some_and(|streams| (4..=8).contains(&streams)), "50 ms ask for several: {log}");
         }
-        assert!(logs[0].contains("away: rows are asked for 8 batches ahead"), "{}", logs[0]);
+        assert!(logs[0].contains("away: look-ahead of 8 batches"), "{}", logs[0]);
         assert!(logs[0].contains("looked up to 8 batches ahead: pulled "), "{}", logs[0]);
         assert_eq!(run.model().difference(&one_process(&settings).0), None);
     });

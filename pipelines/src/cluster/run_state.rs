@@ -454,7 +454,10 @@ impl RunState {
             Some(OriginCheckpoint { number, .. }) => {
                 format!("stopped; --resume goes on from checkpoint {number}, and trains on the rows after it again")
             }
-            None => "stopped before the first checkpoint: the run has trained on no rows".to_owned(),
+            None => {
+                let first = if self.settings.checkpoints { "checkpoint" } else { "batch" };
+                format!("stopped before the first {first}: the run has trained on no rows")
+            }
         };
         self.fail_run(Failure { drained: true, ..Failure::new(Domain::External, message) });
     }
