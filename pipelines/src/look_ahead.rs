@@ -109,7 +109,8 @@ impl LookAhead {
         let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
         if job.may_look_ahead() && job.train.look_ahead.is_auto() {
-            let ahead = if k > 0 { format!("look-ahead of {}", counted(k, "batch")) } else { "no look-ahead".to_owned() };
+            let ahead =
+                if k > 0 { format!("look-ahead of {}", counted(k, "batch")) } else { "no look-ahead".to_owned() };
             tracing::info!("the ps are {round_trip:.1?} away: {ahead}");
         }
         if k == 0 {
