@@ -57,7 +57,7 @@ fn slots_with_options_that_mean_nothing_are_refused() {
         ("first = 0", ["`C1`", "first is 0"]),
         ("last = 0", ["`C1`", "last is 0"]),
         ("first = 3, last = 3", ["`C1`", "exclude each other"]),
-        ("pooling = 'average'", ["unknown variant `average`", "`mean`"]),
+        ("pooling = 'average'", ["unknown value `average`", "`mean`"]),
     ] {
         refused(nowhere, &[&format!("columns.slots=[{{ column = 'C1', {options} }}]")], &words);
     }

@@ -313,7 +313,7 @@ fn a_unit_that_is_missing_or_wrong_is_told_with_its_field() {
     refused(&text, "kind = 'hour', unit = 's'", &["line 2", "(time)", "found `2026-11-20 03:04:05`", "integer"]);
     refused(&text, "kind = 'hour', utc_offset = 'IST'", &["utc_offset is \"IST\"", "\"+05:30\""]);
     refused(&text, "kind = 'int', unit = 's'", &["columns.slots: `time`: unit is for kind = \"hour\""]);
-    refused(&text, "kind = 'hour', unit = 'm'", &["unknown variant `m`", "expected one of `s`, `ms`"]);
+    refused(&text, "kind = 'hour', unit = 'm'", &["unknown value `m`", "expected one of `s`, `ms`"]);
 }
 
 #[test]

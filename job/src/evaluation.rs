@@ -1,7 +1,11 @@
 //! The `[evaluation]` section of a job.
 
+use std::fmt;
+
 use forebay_actors::{Fault, counted};
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Job;
 
@@ -88,13 +92,46 @@ impl ReduceLrOnPlateau {
 }
 
 /// How often a run evaluates its model while it trains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EvaluateEvery {
     /// After so many epochs.
     Epochs(u32),
     /// After so many rows, counted over all epochs.
     Rows(u64),
+}
+
+/// The fields of which [`EvaluateEvery`] is one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EpochsOrRows {
+    epochs: Option<u32>,
+    rows: Option<u64>,
+}
+
+/// Not derived, because the derived code would say of both fields "wanted exactly 1 element, more than 1 element".
+impl<'de> Deserialize<'de> for EvaluateEvery {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Table;
+        impl<'de> Visitor<'de> for Table {
+            type Value = EvaluateEvery;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("{ epochs = 1 } or { rows = 1_000_000 }")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<EvaluateEvery, A::Error> {
+                let wrong = |what: &str| de::Error::custom(format!("{what}, expected {}", &self as &dyn de::Expected));
+                match EpochsOrRows::deserialize(MapAccessDeserializer::new(map))? {
+                    EpochsOrRows { epochs: Some(epochs), rows: None } => Ok(EvaluateEvery::Epochs(epochs)),
+                    EpochsOrRows { epochs: None, rows: Some(rows) } => Ok(EvaluateEvery::Rows(rows)),
+                    EpochsOrRows { epochs: None, rows: None } => Err(wrong("found neither epochs nor rows")),
+                    EpochsOrRows { .. } => Err(wrong("found both epochs and rows")),
+                }
+            }
+        }
+        from.deserialize_any(Table)
+    }
 }
 
 /// The metric that compares evaluations.
@@ -120,8 +157,8 @@ pub enum KeepModel {
     Last,
 }
 
-impl std::fmt::Display for EvaluationMetric {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for EvaluationMetric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Auc => "AUC",
             Self::Logloss => "logloss",
@@ -209,8 +246,8 @@ impl EvaluationOptions {
     }
 }
 
-impl std::fmt::Display for EvaluateEvery {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for EvaluateEvery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Epochs(1) => f.write_str("epoch"),
             Self::Epochs(epochs) => write!(f, "{epochs} epochs"),
@@ -268,6 +305,21 @@ mod tests {
             (&["evaluation.metric=aucc"], "did you mean `auc`?"),
             (&["evaluation.metric=log_loss"], "did you mean `logloss`?"),
             (&["evaluation.every.epoch=1"], "did you mean `epochs`?"),
+            (
+                &["evaluation.every={ epochs = 1, rows = 2 }"],
+                "found both epochs and rows, expected { epochs = 1 } or { rows = 1_000_000 }",
+            ),
+            (
+                &["evaluation.every={}"],
+                "found neither epochs nor rows, expected { epochs = 1 } or { rows = 1_000_000 }",
+            ),
+            (&["evaluation.every=epoch"], "found the text \"epoch\", expected { epochs = 1 } or { rows = 1_000_000 }"),
+            (&["evaluation.every=1000"], "found the number 1000, expected { epochs = 1 } or { rows = 1_000_000 }"),
+            (&["evaluation.every=[1, 2]"], "`evaluation.every` is a list, expected a table"),
+            (
+                &["evaluation.every.epochs=5_000_000_000"],
+                "found the number 5000000000, expected a smaller whole number",
+            ),
             (&["evaluation.every={ epochs = 1 }"], "data.eval is not"),
             (&["data.eval=rows", "evaluation.every.rows=0"], "evaluation.every is 0"),
             (&["evaluation.min_delta=-0.1"], "evaluation.min_delta is -0.1"),

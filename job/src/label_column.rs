@@ -320,7 +320,11 @@ impl<'de> Deserialize<'de> for Positive {
             }
             fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Positive, A::Error> {
                 #[derive(Deserialize)]
-                #[serde(untagged)]
+                #[serde(
+                    untagged,
+                    expecting = "expected texts or numbers in `positive`, such as [\"click\", \"buy\"] or [4, 5]; a column of booleans \
+                                 needs no `positive`"
+                )]
                 enum Value {
                     Text(String),
                     Integer(i64),
@@ -401,6 +405,8 @@ mod tests {
         let said = read("{ column = 'y', positive = '>= 9007199254740993' }").unwrap_err().to_string();
         assert!(said.contains("has more digits") && said.contains("9007199254740992: write that"), "{said}");
         assert!(read("{ column = 'y', positive = '>= 1700000000000000000' }").is_ok());
+        let said = read("{ column = 'y', positive = [true] }").unwrap_err().to_string();
+        assert!(said.contains("a column of booleans needs no `positive`"), "{said}");
         let said = read("{ column = 'y', positiv = '> 1' }").unwrap_err().to_string();
         assert!(said.contains("unknown field `positiv`"), "{said}");
         assert!(read("{ column = 'y', positive = '> 1', soft = true }").unwrap().check().is_err());

@@ -8,6 +8,17 @@ pub(crate) fn plain_words(message: &str) -> String {
     if let Some(wanted) = message.strip_prefix("invalid length 0, expected ") {
         return format!("found an empty list, expected {wanted}");
     }
+    if let Some(name) = message.strip_prefix("unknown variant ") {
+        return format!("unknown value {name}");
+    }
+    // What the parser says of a name, such as that of a metric, if the value is no text.
+    match message {
+        "wanted string or table" => return "found a value of another type, expected text".to_owned(),
+        message if message.starts_with("wanted exactly 1 element") || message.starts_with("expected table, found ") => {
+            return "found a table, expected text".to_owned();
+        }
+        _ => {}
+    }
     let said = ["invalid type: ", "invalid value: "].iter().find_map(|prefix| message.strip_prefix(prefix));
     match said.and_then(|said| said.split_once(", expected ")) {
         Some((found, wanted)) => format!("found {}, expected {}", self::found(found), expected(wanted, found)),
@@ -38,7 +49,7 @@ fn expected(what: &str, found: &str) -> String {
         "a sequence" => "a list",
         "a map" => "a table",
         "a boolean" => "true or false",
-        "a string" | "string only" => "text",
+        "a string" | "string only" | "variant identifier" => "text",
         "u8" | "u16" | "u32" | "u64" | "usize" if is_large(found) => "a smaller whole number",
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number of at least 0",
         "i8" | "i16" | "i32" | "i64" | "isize" => "a whole number",
@@ -49,8 +60,12 @@ fn expected(what: &str, found: &str) -> String {
     plain.to_owned()
 }
 
-/// Whether what was found has too many digits for a TOML integer, which ends at 2^63 - 1. A setting takes such a number for text.
+/// Whether what was found is an integer that is too large: serde refuses another one only if it is negative. One beyond the integers of TOML,
+/// which end at 2^63 - 1, is text in a setting.
 fn is_large(found: &str) -> bool {
+    if found.strip_prefix("integer `").is_some_and(|number| !number.starts_with('-')) {
+        return true;
+    }
     let digits = found.trim_start_matches(|c: char| !c.is_ascii_digit() && c != '-');
     digits.len() - digits.trim_start_matches(|c: char| c.is_ascii_digit()).len() >= 19
 }
@@ -83,6 +98,7 @@ mod tests {
                 r#"invalid type: string "9223372036854775808", expected u64"#,
                 r#"found the text "9223372036854775808", expected a smaller whole number"#,
             ),
+            ("invalid value: integer `300`, expected u8", "found the number 300, expected a smaller whole number"),
             (
                 "invalid type: floating point `1.5`, expected usize",
                 "found the number 1.5, expected a whole number of at least 0",
@@ -90,9 +106,14 @@ mod tests {
             ("invalid type: map, expected a path", "found a table, expected a path"),
             ("invalid type: unit variant, expected string only", "found a value of another type, expected text"),
             ("invalid type: boolean `true`, expected f64", "found true, expected a number"),
+            ("invalid type: integer `3`, expected variant identifier", "found the number 3, expected text"),
+            ("wanted string or table", "found a value of another type, expected text"),
+            ("wanted exactly 1 element, found 0 elements", "found a table, expected text"),
+            ("expected table, found integer", "found a table, expected text"),
             ("missing field `column`", "the field `column` is missing"),
             ("invalid length 0, expected a list", "found an empty list, expected a list"),
             ("unknown field `x`, expected `y`", "unknown field `x`, expected `y`"),
+            ("unknown variant `x`, expected one of `y`, `z`", "unknown value `x`, expected one of `y`, `z`"),
         ] {
             assert_eq!(plain_words(said), plain);
         }
