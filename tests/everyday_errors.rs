@@ -99,6 +99,45 @@ fn a_bad_value_is_named_with_its_file_and_its_row_or_line() {
     }
 }
 
+/// A bug: the only advice was to leave such rows out, which are all rows of a set of ratings.
+#[test]
+fn a_value_that_an_option_of_its_column_makes_usable_is_told_with_the_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let data = path.to_str().unwrap();
+    for (row, words) in [
+        ("4,0.5,7", &["column `label` is 4, expected 0 or 1; columns.label may say which values are 1", ">= 4"][..]),
+        ("-1,0.5,7", &["column `label` is -1, expected 0 or 1; columns.label may say", "positive = [...]"]),
+        ("1,NaN,7", &["column `x` is NaN, expected a finite number; `fill` of the dense feature replaces NaN"]),
+        (
+            "1,NA,7",
+            &["found `NA`, expected nothing or a number (if it means a missing value, set data.csv.nulls to [\"NA\"])"],
+        ),
+        ("1,\\N,7", &["set data.csv.nulls to [\"\\\\N\"])"]),
+    ] {
+        fs::write(&path, format!("label,x,c\n0,0.5,7\n{row}\n")).unwrap();
+        refused(data, &[], &[words, &["line 3"]].concat());
+    }
+    fs::write(&path, "label,x,c\n0,oops,7\n").unwrap();
+    let (_, said) = train(data, &[]);
+    assert!(said.contains("line 2") && !said.contains("split 0") && !said.contains("data.csv.nulls"), "{said}");
+}
+
+/// A bug: nothing said which column it was, and what stood there.
+#[test]
+fn rows_to_evaluate_on_that_are_all_bad_are_told_with_the_column_and_the_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let [rows, eval] = ["rows.csv", "eval.csv"].map(|name| dir.path().join(name));
+    fs::write(&rows, "label,x,c\n0,0.5,7\n1,0.1,7\n").unwrap();
+    fs::write(&eval, "label,x,c\n0,12%,7\n1,11%,7\n").unwrap();
+    let setting = format!("data.eval={}", eval.display());
+    let words =
+        ["2 rows were rejected, all because of this: not a number", "eval.csv`: column 2 (x): found `12%`, expected"];
+    refused(rows.to_str().unwrap(), &[&setting], &words);
+    fs::write(&eval, "label,x,c\n0,oops,7\n1,1\n").unwrap();
+    refused(rows.to_str().unwrap(), &[&setting], &["column 2 (x): ", "found `oops`"]);
+}
+
 /// A bug: a full disk under the files of bad rows ended the training.
 #[test]
 fn a_disk_of_bad_rows_that_is_full_ends_no_command() {

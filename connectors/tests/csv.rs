@@ -188,8 +188,8 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
         ("\nn,i,h,t\n", &["first line is empty"]),
         ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
         (&long, &["more than 1048576 bytes, so it is not a header"]),
-        ("n,i,h,t\n", &["holds no usable row"]),
-        ("n,i,h,t", &["holds no usable row"]),
+        ("n,i,h,t\n", &["holds no rows"]),
+        ("n,i,h,t", &["holds no rows"]),
     ] {
         fs::write(&path, text).unwrap();
         let said = why_refused(typed(&path)).await;

@@ -198,6 +198,14 @@ async fn a_file_without_a_usable_row_says_why_and_where() {
     fs::write(&path, "{\"n\": 1,\n[1]\n").unwrap();
     let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, all because of this: not a JSON object"), "{said}");
+    // A bug: nothing said which column it was, and what is expected there.
+    fs::write(&path, "{\"n\": {\"x\": 1}, \"i\": 1, \"h\": 1, \"t\": 1}\n".repeat(2)).unwrap();
+    let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
+    assert!(
+        said.contains("not one value; the first begins at byte 0 of") && said.contains("a.jsonl`: found"),
+        "{said}"
+    );
+    assert!(said.contains("in `n`, expected"), "{said}");
     fs::write(&path, "{\"n\": 1,\n{\"n\": \"x\", \"i\": 1, \"h\": 1, \"t\": 1}\n").unwrap();
     let said = why_refused(typed(&path).on_bad_row(OnBadRow::Skip)).await;
     assert!(said.contains("2 rows were rejected, 1 of them because of this: "), "{said}");

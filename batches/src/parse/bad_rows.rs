@@ -9,6 +9,9 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{BadRowsFile, OnBadRow, Rows};
 
+use super::column::NOT_FINITE;
+use super::label::NOT_BINARY;
+
 /// A value that its feature cannot take.
 pub(super) struct WrongValue {
     /// What the ledger counts its row under.
@@ -120,9 +123,10 @@ impl Reject {
                 None => format!("row {} of split {}", rows.lineage.row + row as u64, rows.lineage.split),
             };
             return Err(Fault::user(format!(
-                "{place}: {} (data.on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows; in a command, --set \
+                "{place}: {}{} (data.on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows; in a command, --set \
                  data.on_bad_row=skip)",
-                finding.detail
+                finding.detail,
+                advice(finding.reason)
             ))
             .hide_lineage()
             .kind(FaultKind::BadData));
@@ -132,6 +136,17 @@ impl Reject {
             cx.ledger().unwritten(file.append(&lines));
         }
         Ok(())
+    }
+}
+
+/// What to do if rows with this defect are to be used. Without it, the advice would be to leave them out.
+fn advice(reason: &str) -> &'static str {
+    match reason {
+        NOT_BINARY => {
+            "; columns.label may say which values are 1, { column = ..., positive = \">= 4\" } or { column = ..., positive = [...] }"
+        }
+        NOT_FINITE => "; `fill` of the dense feature replaces NaN, `clip` infinite values",
+        _ => "",
     }
 }
 

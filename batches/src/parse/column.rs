@@ -134,8 +134,12 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
         }
         (DataType::Struct(_), _) => ": write the fields that matter as columns of their own",
         (DataType::Map(..), _) => ": write its keys or its values as a list column",
-        (DataType::Timestamp(..) | DataType::Date32 | DataType::Date64, Wanted::Dense) => {
+        (DataType::Timestamp(..), Wanted::Dense) => {
             ": set transform to \"hour\", \"weekday\", \"age_days\" or \"age_hours\", or make it a slot"
+        }
+        // A date has no hour.
+        (DataType::Date32 | DataType::Date64, Wanted::Dense) => {
+            ": set transform to \"weekday\", \"age_days\" or \"age_hours\", or make it a slot"
         }
         (DataType::Timestamp(..) | DataType::Date32 | DataType::Date64, _) => {
             ": write what matters of it as a number (the hour, the days since something), or make it a slot"
@@ -173,7 +177,7 @@ mod tests {
         let of_slot = said(Wanted::Slot("integers, strings, booleans, dates or timestamps"));
         assert!(of_slot.contains("bigint") && of_slot.contains("log_bucket"), "{of_slot}");
         let of_date = wrong_type("d", &arrow::array::new_null_array(&DataType::Date32, 1), Wanted::Dense).to_string();
-        assert!(of_date.contains("set transform to \"hour\", \"weekday\", \"age_days\""), "{of_date}");
+        assert!(of_date.contains("set transform to \"weekday\", \"age_days\""), "{of_date}");
         // A label was advised to become a slot.
         assert!(said(Wanted::Other("text")).ends_with("expected text"));
     }

@@ -9,7 +9,7 @@ use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 use super::bad_rows::BadRows;
 use super::column::{Wanted, shown, wrong_type};
 
-const NOT_BINARY: &str = "label is neither 0 nor 1";
+pub(super) const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";
 const NO_LABEL: &str = "label is missing";
 const NO_LABELS: &str = "no label of several";
@@ -177,7 +177,8 @@ fn one_of(
     if is_number(array.data_type()) {
         let wanted: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
         if wanted.len() < values.len() {
-            let expected = format!("text, because columns.label.positive is {values:?}");
+            let booleans = if *array.data_type() == DataType::Boolean { ": leave it out for booleans" } else { "" };
+            let expected = format!("text, because columns.label.positive is {values:?}{booleans}");
             return Err(wrong_type(name, array, Wanted::Other(&expected)));
         }
         let numbers = numbers(name, array, "numbers")?;

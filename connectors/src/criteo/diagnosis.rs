@@ -33,7 +33,10 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
             let test_set = "40 fields, tab-separated (Criteo's own test set has no labels: it can be predicted, not trained or evaluated on)";
             (test_set, false)
         } else {
-            ("40 fields, tab-separated: a label, 13 integers, 26 hex categories", false)
+            (
+                "40 fields, tab-separated: a label, 13 integers, 26 hex categories (if it is not Criteo text, set data.format)",
+                false,
+            )
         };
         return BadRow { other_format, ..bad(reason, None, counted(count, "field"), expected) };
     }

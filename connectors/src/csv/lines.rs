@@ -9,6 +9,7 @@ use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
+use crate::text::number::trimmed;
 
 /// Columns being filled with the fields of lines.
 pub struct CsvParser {
@@ -161,12 +162,22 @@ impl LineParser for CsvParser {
                 shown(line),
                 "a delimiter behind the quote that ends the field; a quote in a field is written twice",
             ),
-            Reason::NotANumber => bad(value(), "nothing or a number"),
+            Reason::NotANumber => bad(value(), &number_expected(&raw())),
             Reason::NotAnInteger => bad(value(), &format!("nothing or {}", integer_expected(&raw()))),
             Reason::LosesDigits => bad(value(), &kept_as_text(&names[field])),
             Reason::Rounded => bad(value(), EXACT),
             Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
             _ => bad(value(), "text in UTF-8 (`iconv -f LATIN1 -t UTF-8` converts Latin-1)"),
         }
+    }
+}
+
+/// What is expected of a number; of a text that other programs write for a missing value, what to do.
+fn number_expected(found: &[u8]) -> String {
+    const MISSING: [&str; 8] = ["na", "n/a", "null", "none", "nil", "\\n", "-", "?"];
+    let found = String::from_utf8_lossy(trimmed(found)).into_owned();
+    match MISSING.contains(&found.to_ascii_lowercase().as_str()) {
+        true => format!("nothing or a number (if it means a missing value, set data.csv.nulls to [{found:?}])"),
+        false => "nothing or a number".to_owned(),
     }
 }

@@ -59,6 +59,13 @@ impl CsvOptions {
 
 fn delimiter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<char, D::Error> {
     let text = String::deserialize(deserializer)?;
-    CsvOptions::parse_delimiter(&text)
-        .map_err(|expected| de::Error::custom(format!("{text:?} is no delimiter, {expected}")))
+    CsvOptions::parse_delimiter(&text).map_err(|expected| {
+        let several = match text.chars().count() {
+            2.. => {
+                format!("; write a file with {text:?} between its fields anew, for instance by `sed 's/{text}/;/g'`")
+            }
+            _ => String::new(),
+        };
+        de::Error::custom(format!("{text:?} is no delimiter, {expected}{several}"))
+    })
 }

@@ -156,6 +156,12 @@ impl BadRow {
         Self { reason, column: None, found, expected: expected.to_owned(), other_format: false }
     }
 
+    /// The column, what was found and what is expected, beside a reason that is already said.
+    pub(crate) fn without_reason(&self) -> String {
+        let column = self.column.as_ref().map(|(column, name)| format!("column {} ({name}): ", column + 1));
+        format!("{}found {}, expected {}", column.unwrap_or_default(), self.found, self.expected)
+    }
+
     /// The kind of a fault because of this row.
     pub(crate) fn kind(&self) -> FaultKind {
         match self.reason {
@@ -229,6 +235,8 @@ pub(crate) fn integer_expected(found: &[u8]) -> &'static str {
 #[derive(Clone, Debug)]
 pub(crate) struct Rejected {
     pub(crate) reason: Reason,
+    /// What is wrong with it; only of the first rows of a split, if they are all rejected.
+    pub(crate) bad: Option<Box<BadRow>>,
     /// Kept only where it will be written; of an over-long line the first 4 KiB.
     pub(crate) line: Bytes,
     /// Byte of the (decompressed) file where the line begins.
@@ -252,7 +260,7 @@ impl RejectFile {
 
     /// Appends the lines of the file `name`. Returns how many of them could not be written.
     pub(crate) fn write(&mut self, name: &str, lines: &[Rejected]) -> u64 {
-        let row = |Rejected { reason, line, offset }: &Rejected| {
+        let row = |Rejected { reason, line, offset, .. }: &Rejected| {
             [format!("{name}\t{offset}\t{}\t", reason.text()).as_bytes(), &line[..], b"\n"].concat()
         };
         self.0.append(&lines.iter().map(row).collect::<Vec<_>>())

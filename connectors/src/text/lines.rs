@@ -160,7 +160,10 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
             _ => &[],
         };
         self.rejected_bytes += keep.len();
-        self.rejected.push(Rejected { reason: bad.reason, line: Bytes::copy_from_slice(keep), offset });
+        // The text of each would cost memory and time.
+        let is_first = self.rejected.is_empty() && self.row == 0 && self.columns.rows() == 0;
+        let (reason, line, bad) = (bad.reason, Bytes::copy_from_slice(keep), is_first.then(|| Box::new(bad)));
+        self.rejected.push(Rejected { reason, bad, line, offset });
         if self.rejected_bytes > REJECTED_BYTES || self.rejected.len() >= REJECTED_ROWS {
             self.flush(false)?;
         }

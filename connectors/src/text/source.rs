@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use futures::{TryFutureExt, TryStreamExt};
 use tokio::sync::mpsc;
 
-use super::bad_row::{OnBadRow, Reason, RejectFile, Rejected};
+use super::bad_row::{BadRow, OnBadRow, Reason, RejectFile, Rejected};
 use super::cut::{self, Cut};
 use super::decompress::{ChannelReader, TextCompression, decompress};
 use super::format::{LineFormat, LineParser};
@@ -63,15 +63,15 @@ pub struct TextSource<F> {
 struct Rejections {
     /// Bad rows of each reason.
     reasons: BTreeMap<&'static str, u64>,
-    /// The number of the file and the byte of the first one.
-    first: Option<(usize, u64)>,
+    /// The number of the file and the byte of the first one, and what is wrong with it.
+    first: Option<(usize, u64, Option<Box<BadRow>>)>,
 }
 
 impl Rejections {
     fn add(&mut self, file: usize, rejected: &[Rejected]) {
         for row in rejected {
             *self.reasons.entry(row.reason.text()).or_default() += 1;
-            self.first.get_or_insert((file, row.offset));
+            self.first.get_or_insert_with(|| (file, row.offset, row.bad.clone()));
         }
     }
 
@@ -83,20 +83,26 @@ impl Rejections {
         }
     }
 
-    /// `` , most of them (5) because of this: not a JSON object; the first begins at byte 0 of `rows.jsonl` ``; nothing without a bad row.
+    /// `` , most of them (5) because of this: not a JSON object; the first begins at byte 0 of `rows.jsonl`: found `[1]`, expected ... ``;
+    /// nothing without a bad row.
     fn said(&self, files: &[DataFile]) -> String {
         let most = self.reasons.iter().max_by_key(|(_, rows)| **rows);
-        let (Some((reason, rows)), Some((file, offset))) = (most, self.first) else { return String::new() };
-        let name = &files[file].name;
+        let (Some((reason, rows)), Some((file, offset, bad))) = (most, &self.first) else { return String::new() };
+        let name = &files[*file].name;
+        let what = match bad {
+            Some(bad) if bad.reason.text() == *reason => format!(": {}", bad.without_reason()),
+            Some(bad) => format!(": {bad}"),
+            None => String::new(),
+        };
         if self.reasons.len() == 1 && *rows == 1 {
-            return format!(" because of this: {reason}; it begins at byte {offset} of `{name}`");
+            return format!(" because of this: {reason}; it begins at byte {offset} of `{name}`{what}");
         }
         let share = match self.reasons.len() {
             1 => "all".to_owned(),
             _ if 2 * rows > self.reasons.values().sum::<u64>() => format!("most of them ({rows})"),
             _ => format!("{rows} of them"),
         };
-        format!(", {share} because of this: {reason}; the first begins at byte {offset} of `{name}`")
+        format!(", {share} because of this: {reason}; the first begins at byte {offset} of `{name}`{what}")
     }
 }
 
@@ -231,6 +237,7 @@ impl<F: LineFormat> TextSource<F> {
              data.on_bad_row=skip) or by --on-bad-row of data convert",
             file.name, failed.offset, failed.bad
         ))
+        .hide_lineage()
         .kind(failed.bad.kind())
     }
 }
@@ -332,7 +339,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.leases.is_none() {
                     let fault = Fault::user(match self.seen.1 {
-                        0 => format!("`{}` holds no usable row: it has none", self.input),
+                        0 => format!("`{}` holds no rows", self.input),
                         rejected => format!(
                             "`{}` holds no usable row: {} {} rejected{}",
                             self.input,
