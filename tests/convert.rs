@@ -40,6 +40,22 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     common::exits(0, convert(&rows, &out, &["--job", job.to_str().unwrap()]), &[]);
 }
 
+/// The fields of the Ali-CCP data set, for instance, have numbers as names. A bug: such a file was taken for one without a header.
+#[test]
+fn a_header_with_numbers_is_a_header_if_a_column_of_numbers_has_a_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows.csv"), dir.path().join("out"));
+    fs::write(&rows, "click,101,121\n0,7,8\n1,7,9\n").unwrap();
+    let (_, said) = run(&["data", "inspect", rows.to_str().unwrap()]);
+    assert!(said.contains("2 rows") && !said.contains("has the number"), "{said}");
+    common::exits(0, convert(&rows, &out, &[]), &["integers: click, 101, 121"]);
+    // A value that may stand in a row is no name.
+    for value in ["", "true", "NaN", "0.5"] {
+        fs::write(&rows, format!("{value},5,pv\n1,6,pv\n0,7,pv\n")).unwrap();
+        common::exits(2, convert(&rows, &dir.path().join("none"), &[]), &["has the number"]);
+    }
+}
+
 #[test]
 fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     let dir = tempfile::tempdir().unwrap();

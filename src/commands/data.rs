@@ -431,7 +431,9 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
         return Err(Fault::user(wrong));
     }
-    if let Some(number) = number_among(names).filter(|_| format == FileFormat::Csv) {
+    let numbers = |column: &FileColumn| column.kind != ValueKind::Text;
+    let is_named = columns.iter().any(|column| numbers(column) && is_name(&column.name));
+    if let Some(number) = number_among(names).filter(|_| format == FileFormat::Csv && !is_named) {
         return Err(Fault::user(format!(
             "{}; if these are names all the same, give --job with a job that has them in its columns",
             without_header(input, number)
@@ -458,6 +460,12 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
         }
     }
     Ok(columns)
+}
+
+/// Whether a column of numbers has a name that is no number: then the first line is a header, also if other names are numbers.
+fn is_name(name: &str) -> bool {
+    let is_value = |text: &str| text.parse::<f64>().is_ok() || ["", "true", "false"].contains(&text);
+    !is_value(&name.to_ascii_lowercase())
 }
 
 /// Says that the first line of CSV is no header, because it has this number, and how to add a header.
@@ -526,7 +534,8 @@ impl Inspect {
         if let Some(wrong) = self.form.one_column(&input, &names).filter(|_| found.format == "csv") {
             tracing::warn!("{wrong}");
         }
-        if let Some(number) = number_among(names).filter(|_| found.format == "csv") {
+        let is_named = found.columns.iter().any(|column| column.kind == "number" && is_name(&column.name));
+        if let Some(number) = number_among(names).filter(|_| found.format == "csv" && !is_named) {
             tracing::warn!(
                 "{}; this command took that row for the names of the columns",
                 without_header(&input, number)
