@@ -39,6 +39,7 @@ impl ReportFiles {
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
         let Some(path) = path else { return Ok(Self { json: None, html: None, trace: None }) };
+        check_local(&path, "--report")?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");
         if !is_json && path.is_file() && !may_be_replaced(&path) {
             return Err(Fault::user(format!(
@@ -91,6 +92,17 @@ impl ReportFiles {
     /// Whether the report goes anywhere.
     pub(crate) fn is_some(&self) -> bool {
         self.json.is_some()
+    }
+}
+
+/// Fails if the path that `option` names is a URL: its files are written to the local disk, where a folder would be called `hdfs:`.
+///
+/// # Errors
+/// A user fault that names the option.
+pub(crate) fn check_local(path: &Path, option: &str) -> Result<(), Fault> {
+    match path.to_string_lossy().contains("://") {
+        true => Err(Fault::user(format!("{option} is {}, expected a local path without `://`", path.display()))),
+        false => Ok(()),
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::Fault;
 use crate::connectors::staged;
 use crate::pipelines::{Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained};
-use crate::report::Sample;
+use crate::report::{Sample, check_local};
 
 use event_file::EventFile;
 
@@ -66,6 +66,7 @@ impl TensorBoard {
     /// # Errors
     /// As those of `start`.
     pub(crate) fn probe(folder: &Path) -> Result<(), Fault> {
+        check_local(folder, "--tensorboard")?;
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
             let folder = folder.display();
             return Err(Fault::user(format!(
