@@ -1,6 +1,7 @@
 //! `forebay completions` and `forebay man`: the completions for a shell, and the manual pages.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -45,9 +46,7 @@ impl Man {
             if folder.exists() && !folder.is_dir() {
                 return Err(Fault::user(format!("`{name}` is a file, expected a folder for the manual pages")));
             }
-            return std::fs::create_dir_all(&folder)
-                .and_then(|()| clap_mangen::generate_to(program, &folder))
-                .map_err(|e| staged::fault(&name, "cannot write manual pages to", e));
+            return write_pages(program, &folder).map_err(|e| staged::fault(&name, "cannot write manual pages to", e));
         }
         let mut page = Vec::new();
         clap_mangen::Man::new(program)
@@ -55,4 +54,16 @@ impl Man {
             .map_err(|e| Fault::internal("the manual page cannot be written").because(e))?;
         out::print(String::from_utf8_lossy(&page).trim_end())
     }
+}
+
+/// Writes the pages of all commands to a folder, each whole or not at all: on a full disk, an older page stays.
+fn write_pages(program: Command, folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let staged = tempfile::Builder::new().prefix(".forebay-").tempdir_in(folder)?;
+    clap_mangen::generate_to(program, staged.path())?;
+    for page in fs::read_dir(staged.path())? {
+        let page = page?;
+        fs::rename(page.path(), folder.join(page.file_name()))?;
+    }
+    Ok(())
 }

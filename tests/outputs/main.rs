@@ -237,6 +237,14 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     }
     refused(train(dir.path(), &[&setting]).arg("--tensorboard").arg(&model), &["in the folder of the model"]);
     refused(train(dir.path(), &[]).arg("--tensorboard").arg(&file), &["which is not a folder"]);
+    // A bug: a local folder `hdfs:` was made.
+    for argument in ["--report", "--tensorboard"] {
+        refused(
+            train(dir.path(), &[]).args([argument, "hdfs://ns/r"]),
+            &[argument, "expected a local path without `://`"],
+        );
+    }
+    assert!(!dir.path().join("hdfs:").exists());
     let again = dir.path().join("again");
     fs::write(&again, "").unwrap();
     for _ in 0..2 {
@@ -602,6 +610,18 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
         done(&mut write(1));
         assert!(disk.contents(name) != old, "{name} is written when there is space again");
     }
+}
+
+/// A bug: an empty page stayed.
+#[test]
+fn a_full_disk_leaves_no_part_of_a_manual_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let pages = disk.0.join("man");
+    disk.fill_but(16384);
+    let ended = common::ended(&mut common::forebay(&["man", pages.to_str().unwrap()]));
+    let text = common::exits(3, ended, &["the disk is full"]);
+    assert!(disk.contents("man").is_empty(), "{text}");
 }
 
 /// The same for checkpoints: the run goes on, and so does a compaction's folder.
