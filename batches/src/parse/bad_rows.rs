@@ -10,7 +10,9 @@ use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{BadRowsFile, OnBadRow, Rows};
 
 use super::column::NOT_FINITE;
-use super::label::NOT_BINARY;
+
+/// What the ledger counts a row with another label under.
+pub(super) const NOT_BINARY: &str = "label is neither 0 nor 1";
 
 /// A value that its feature cannot take.
 pub(super) struct WrongValue {

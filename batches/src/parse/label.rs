@@ -6,10 +6,9 @@ use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 
-use super::bad_rows::BadRows;
+use super::bad_rows::{BadRows, NOT_BINARY};
 use super::column::{Wanted, shown, wrong_type};
 
-pub(super) const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";
 const NO_LABEL: &str = "label is missing";
 const NO_LABELS: &str = "no label of several";

@@ -164,7 +164,7 @@ mod tests {
             ("dense = [{ column = 't', transform = 'log1p', unit = 's' }]", "unit is for transform"),
             (
                 "dense = [{ column = 't', transform = 'hour', unit = 'sec' }]",
-                "unknown value `sec`, expected one of `s`",
+                "unknown variant `sec`, expected one of `s`",
             ),
             ("dense = [{ column = 't', transform = 'hour', at_unit = 's' }]", "at_unit is that of a column in `at`"),
             (
