@@ -131,7 +131,7 @@ fn a_pull_behind_a_push_sees_its_round_and_no_other() {
         for wire in [Wire::F32, Wire::F16] {
             let mut dumps = Vec::new();
             // The last cuts the connections of one trainer again and again.
-            for (behind, cuts) in [(false, None), (true, None), (true, Some(vec![Cut::Bytes(150_000), Cut::Answer(9)]))]
+            for (behind, cuts) in [(false, None), (true, None), (true, Some(vec![Cut::Bytes(60_000), Cut::Answer(9)]))]
             {
                 let cluster = Cluster::start(1, 3).await;
                 let (address, made) = match cuts.clone() {
@@ -140,7 +140,7 @@ fn a_pull_behind_a_push_sees_its_round_and_no_other() {
                 };
                 let (a, b) = (client(&[peer(address)], wire).await, client(&cluster.peers(), wire).await);
                 futures::try_join!(in_step(a, 0, behind), in_step(b, 1, behind)).unwrap();
-                assert!(cuts.is_none() || made.load(Ordering::Relaxed) > 3, "no connection was cut");
+                assert!(cuts.is_none() || made.load(Ordering::Relaxed) > 2, "too few connections were cut");
                 let table = client(&cluster.peers(), Wire::F32).await;
                 dumps.push(dump(&table).await);
                 drop(table);
