@@ -64,42 +64,48 @@ pub(super) fn unnamed(folder: &CheckpointFolder) -> Vec<String> {
 
 #[test]
 fn at_every_point_of_a_checkpoint() {
-    for with_lifetime in [false, true] {
-        let (dir, mut expected) = (fast_folder(), BTreeMap::new());
-        let counted = {
-            let at = dir.path().join("counted");
-            let armed = arm(&at, NONE, PointFailure::Error);
-            let mut chain = Chain::new(&at, with_lifetime);
-            assert_eq!(run(&mut chain, &mut expected), (1..=CHECKPOINTS).collect::<Vec<_>>());
-            chain.end();
-            armed.passed()
-        };
-        assert!(counted.len() > 150, "{counted:#?}");
-        for failure in FAILURES {
-            for (at, point) in counted.iter().enumerate() {
-                if matches!(failure, PointFailure::Short | PointFailure::DeathInWrite)
-                    && !point.starts_with("before write")
-                {
-                    continue;
-                }
-                let what = format!("{failure:?} at point {at}, {point}");
-                let place = dir.path().join(format!("{failure:?}-{at}"));
-                let mut chain = Chain::new(&place, with_lifetime);
-                let armed = arm(&place, at, failure);
-                let acknowledged = run(&mut chain, &mut expected).pop().unwrap_or(0);
-                drop(armed);
-                let folder = open(&place);
-                let newest = check(&folder, &expected, with_lifetime, &what);
-                assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
-                if matches!(failure, PointFailure::Error | PointFailure::Short) {
-                    assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
-                    chain.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
-                    assert_eq!(check(&folder, &expected, with_lifetime, &what), CHECKPOINTS);
-                    assert_eq!(unnamed(chain.folder()), [""; 0], "{what}");
-                }
-                chain.end();
-                std::fs::remove_dir_all(&place).ok();
+    fail_at_every_point(false);
+}
+
+#[test]
+fn at_every_point_of_a_checkpoint_with_lifetimes() {
+    fail_at_every_point(true);
+}
+
+fn fail_at_every_point(with_lifetime: bool) {
+    let (dir, mut expected) = (fast_folder(), BTreeMap::new());
+    let counted = {
+        let at = dir.path().join("counted");
+        let armed = arm(&at, NONE, PointFailure::Error);
+        let mut chain = Chain::new(&at, with_lifetime);
+        assert_eq!(run(&mut chain, &mut expected), (1..=CHECKPOINTS).collect::<Vec<_>>());
+        chain.end();
+        armed.passed()
+    };
+    assert!(counted.len() > 150, "{counted:#?}");
+    for failure in FAILURES {
+        for (at, point) in counted.iter().enumerate() {
+            if matches!(failure, PointFailure::Short | PointFailure::DeathInWrite) && !point.starts_with("before write")
+            {
+                continue;
             }
+            let what = format!("{failure:?} at point {at}, {point}");
+            let place = dir.path().join(format!("{failure:?}-{at}"));
+            let mut chain = Chain::new(&place, with_lifetime);
+            let armed = arm(&place, at, failure);
+            let acknowledged = run(&mut chain, &mut expected).pop().unwrap_or(0);
+            drop(armed);
+            let folder = open(&place);
+            let newest = check(&folder, &expected, with_lifetime, &what);
+            assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
+            if matches!(failure, PointFailure::Error | PointFailure::Short) {
+                assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
+                chain.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
+                assert_eq!(check(&folder, &expected, with_lifetime, &what), CHECKPOINTS);
+                assert_eq!(unnamed(chain.folder()), [""; 0], "{what}");
+            }
+            chain.end();
+            std::fs::remove_dir_all(&place).ok();
         }
     }
 }
