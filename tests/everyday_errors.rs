@@ -121,6 +121,13 @@ fn a_value_that_an_option_of_its_column_makes_usable_is_told_with_the_option() {
     fs::write(&path, "label,x,c\n0,oops,7\n").unwrap();
     let (_, said) = train(data, &[]);
     assert!(said.contains("line 2") && !said.contains("split 0") && !said.contains("data.csv.nulls"), "{said}");
+    // The advice that Parquet gave, and CSV did not.
+    fs::write(&path, "label,x,c\nno,0.5,7\n").unwrap();
+    refused(
+        data,
+        &[],
+        &["(label)", "found `no`, expected nothing or a number (text may be a slot, or a label with `positive`)"],
+    );
 }
 
 /// A bug: nothing said which column it was, and what stood there.

@@ -240,7 +240,11 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"[{\"n\": 1},", "not a JSON object", "expected a JSON object on each line"),
         (b"{\"n\": 1", "not a JSON object", "(EOF while parsing an object)"),
         (b"{\"n\": 1} {}", "not a JSON object", "(trailing characters)"),
-        (b"{\"n\": \"one\", \"i\": 2, \"x\": {}}", "not a number", "found `\"one\"` in `n`, expected null or a number"),
+        (
+            b"{\"n\": \"one\", \"i\": 2, \"x\": {}}",
+            "not a number",
+            "found `\"one\"` in `n`, expected null or a number (text may",
+        ),
         (b"{\"n\": 1, \"i\": 2.5}", "not an integer", "found `2.5` in `i`"),
         (b"{\"h\": \"xyz\"}", "not a hex category", "in `h`"),
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),

@@ -6,7 +6,7 @@ use forebay_actors::{Fault, counted};
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
-use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, integer_expected, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
 use crate::text::number::trimmed;
@@ -178,6 +178,6 @@ fn number_expected(found: &[u8]) -> String {
     let found = String::from_utf8_lossy(trimmed(found)).into_owned();
     match MISSING.contains(&found.to_ascii_lowercase().as_str()) {
         true => format!("nothing or a number (if it means a missing value, set data.csv.nulls to [{found:?}])"),
-        false => "nothing or a number".to_owned(),
+        false => format!("nothing or {NUMBER}"),
     }
 }

@@ -11,7 +11,7 @@ use super::head::{JsonHead, Origin};
 use super::late_keys::NewKeys;
 use super::object::each_value;
 use crate::format::ValueKind;
-use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, Reason, integer_expected, kept_as_text, shown, too_long};
+use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
 use crate::text::head::BYTE_ORDER_MARK;
@@ -186,7 +186,7 @@ impl LineParser for JsonParser {
         };
         let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
         let value = match self.head.0.origins.get(place) {
-            Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number".to_owned(),
+            Some(Origin::Key { kind: ValueKind::Number, .. }) => format!("null or {NUMBER}"),
             Some(Origin::Key { kind: ValueKind::Integer | ValueKind::IntegerText, .. }) => {
                 format!("null or {}", integer_expected(raw.trim_matches('"').as_bytes()))
             }

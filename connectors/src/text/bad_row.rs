@@ -216,6 +216,9 @@ pub(crate) fn kept_as_text(column: &str) -> String {
     )
 }
 
+/// What is expected of a column of numbers where a text is found.
+pub(crate) const NUMBER: &str = "a number (text may be a slot, or a label with `positive`)";
+
 /// What is expected of a number that is written again.
 pub(crate) const EXACT: &str = "an integer that a 64-bit number of the column's type holds, because the column is kept: leave it out of \
     --keep, or write the rows as Parquet";
