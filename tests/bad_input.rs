@@ -208,7 +208,7 @@ fn files_without_rows_are_refused() {
     refused(&path, &THREE_COLUMNS, &["no rows", "none.parquet"]);
     let text = dir.path().join("none.txt");
     fs::write(&text, "\n\n").unwrap();
-    refused(&text, &[], &["no usable row", "none.txt"]);
+    refused(&text, &[], &["no rows", "none.txt"]);
 }
 
 #[test]
