@@ -174,10 +174,12 @@ impl ReadersApart {
             ClusterProcess::new(process).stopped_by(move || stop.asked())
         };
         stop.has_begun();
+        // The program that reads the scores may close its pipe: before this process has joined, too.
+        let not_wanted = |fault: &Fault| fault.kind == FaultKind::Drained && !stop.asked();
         let ended = process.take_part(|process| {
             let read = Reader::start_to_predict(&plan, process, context)?.run(|| stop.asked(), |_| {});
             let read = match read {
-                Err(fault) if fault.kind == FaultKind::Drained && !stop.asked() => {
+                Err(fault) if not_wanted(&fault) => {
                     tracing::info!("{fault}");
                     return Ok(Ended::Drained);
                 }
@@ -190,7 +192,13 @@ impl ReadersApart {
             left_out.for_each(|line| logs.log_format.note(line));
             Ok(Ended::Done)
         });
-        exit::unless_over(ended)
+        match exit::unless_over(ended) {
+            Err(fault) if not_wanted(&fault) => {
+                tracing::info!("{fault}");
+                Ok(Ended::Drained)
+            }
+            ended => ended,
+        }
     }
 
     fn process(&self, role: Role, listen: SocketAddr, coordinator: String) -> ProcessConfig {
