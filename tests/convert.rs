@@ -54,6 +54,12 @@ fn a_header_with_numbers_is_a_header_if_a_column_of_numbers_has_a_name() {
         fs::write(&rows, format!("{value},5,pv\n1,6,pv\n0,7,pv\n")).unwrap();
         common::exits(2, convert(&rows, &dir.path().join("none"), &[]), &["has the number"]);
     }
+    // The name of a folder column says nothing about the first line.
+    let day = dir.path().join("days/day=1");
+    fs::create_dir_all(&day).unwrap();
+    fs::write(day.join("rows.csv"), "0,5,pv\n1,6,pv\n").unwrap();
+    let (_, said) = run(&["data", "inspect", dir.path().join("days").to_str().unwrap()]);
+    assert!(said.contains("has the number"), "{said}");
 }
 
 #[test]

@@ -431,9 +431,9 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
         return Err(Fault::user(wrong));
     }
-    let numbers = |column: &FileColumn| column.kind != ValueKind::Text;
-    let is_named = columns.iter().any(|column| numbers(column) && is_name(&column.name));
-    if let Some(number) = number_among(names).filter(|_| format == FileFormat::Csv && !is_named) {
+    let named: Vec<(&str, bool)> =
+        columns.iter().map(|column| (column.name.as_str(), column.kind != ValueKind::Text)).collect();
+    if let Some(number) = row_number(&named).filter(|_| format == FileFormat::Csv) {
         return Err(Fault::user(format!(
             "{}; if these are names all the same, give --job with a job that has them in its columns",
             without_header(input, number)
@@ -462,10 +462,12 @@ fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]
     Ok(columns)
 }
 
-/// Whether a column of numbers has a name that is no number: then the first line is a header, also if other names are numbers.
-fn is_name(name: &str) -> bool {
+/// The number among the names of columns that shows that the first line of CSV is a row. Takes names, and whether the values of each column
+/// are numbers. `None` also if a column of numbers has a name that is no value: then the first line is a header with numbers among its names.
+fn row_number<'a>(columns: &[(&'a str, bool)]) -> Option<&'a str> {
     let is_value = |text: &str| text.parse::<f64>().is_ok() || ["", "true", "false"].contains(&text);
-    !is_value(&name.to_ascii_lowercase())
+    let is_header = columns.iter().any(|(name, numbers)| *numbers && !is_value(&name.to_ascii_lowercase()));
+    number_among(columns.iter().map(|(name, _)| *name)).filter(|_| !is_header)
 }
 
 /// Says that the first line of CSV is no header, because it has this number, and how to add a header.
@@ -529,13 +531,13 @@ impl Inspect {
         let files = block_on(input.list())?;
         let folders: BTreeSet<&str> =
             files.iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name).collect();
-        let names = found.columns.iter().map(|column| column.name.as_str());
-        let names: Vec<&str> = names.filter(|name| !folders.contains(name)).collect();
+        let named = found.columns.iter().map(|column| (column.name.as_str(), column.kind == "number"));
+        let named: Vec<(&str, bool)> = named.filter(|(name, _)| !folders.contains(name)).collect();
+        let names: Vec<&str> = named.iter().map(|(name, _)| *name).collect();
         if let Some(wrong) = self.form.one_column(&input, &names).filter(|_| found.format == "csv") {
             tracing::warn!("{wrong}");
         }
-        let is_named = found.columns.iter().any(|column| column.kind == "number" && is_name(&column.name));
-        if let Some(number) = number_among(names).filter(|_| found.format == "csv" && !is_named) {
+        if let Some(number) = row_number(&named).filter(|_| found.format == "csv") {
             tracing::warn!(
                 "{}; this command took that row for the names of the columns",
                 without_header(&input, number)
