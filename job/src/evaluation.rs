@@ -101,7 +101,7 @@ pub enum EvaluateEvery {
     Rows(u64),
 }
 
-/// The fields of which [`EvaluateEvery`] is one.
+/// The table in which a job writes an [`EvaluateEvery`]: it must set exactly one of the two fields.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct EpochsOrRows {

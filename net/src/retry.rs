@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-/// The log says first after this time what is waited for: processes that start together find each other earlier.
+/// A retry logs nothing before this time: processes that start together find each other earlier.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
 /// How often the log repeats what is waited for.
