@@ -1,6 +1,7 @@
 //! The buffers of one call: its keys and values are split over the endpoints, sent, and returned.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
 use futures::future::try_join_all;
@@ -62,7 +63,8 @@ impl Buffers {
                 asked.push(async move { Ok::<_, Fault>((i, endpoint.ask(call).await?)) });
             }
         }
-        Ok(Asked { calls: try_join_all(asked).await?, buffers: self })
+        let at = Instant::now();
+        Ok(Asked { calls: try_join_all(asked).await?, buffers: self, at })
     }
 }
 
@@ -97,20 +99,31 @@ pub(crate) struct Asked {
     /// Each call with the number of its endpoint.
     calls: Vec<(usize, PendingCall)>,
     buffers: Buffers,
+    at: Instant,
+}
+
+/// What a call returns when all its shares have ended.
+pub(crate) struct Answered {
+    pub(crate) buffers: Buffers,
+    pub(crate) pushed: PushOutcome,
+    /// How long shards of this process held a pull for the end of a round.
+    pub(crate) held: Duration,
 }
 
 impl Asked {
     /// Waits for all answers.
-    pub(crate) async fn answered(self) -> Result<(Buffers, PushOutcome), Fault> {
-        let Self { calls, mut buffers } = self;
+    pub(crate) async fn answered(self) -> Result<Answered, Fault> {
+        let Self { calls, mut buffers, at } = self;
         let (places, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let answers: Vec<_> = calls.into_iter().map(PendingCall::buffers).collect();
-        let mut outcomes = Vec::with_capacity(places.len());
-        for (i, ((keys, values), outcome)) in places.into_iter().zip(try_join_all(answers).await?) {
-            (buffers.keys[i], buffers.values[i]) = (keys, values);
-            outcomes.push(outcome);
+        let (mut outcomes, mut held_until) = (Vec::with_capacity(places.len()), None);
+        for (i, returned) in places.into_iter().zip(try_join_all(answers).await?) {
+            (buffers.keys[i], buffers.values[i]) = returned.rows;
+            outcomes.push(returned.pushed);
+            held_until = held_until.max(returned.held_until);
         }
-        Ok((buffers, PushOutcome::of_all(&outcomes)))
+        let held = held_until.map_or(Duration::ZERO, |until| until - at);
+        Ok(Answered { buffers, pushed: PushOutcome::of_all(&outcomes), held })
     }
 }
 

@@ -9,12 +9,13 @@ mod import;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_actors::Fault;
 use forebay_base::LrReductions;
 use futures::future::try_join_all;
 
-use crate::buffers::{Asked, Buffers, SpareBuffers};
+use crate::buffers::{Answered, Asked, Buffers, SpareBuffers};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
 use crate::lifetime::Absent;
@@ -308,20 +309,20 @@ impl TableClient {
         buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert, after }).await
     }
 
-    /// The second half: waits for the rows.
-    pub(crate) async fn take_rows(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<(), Fault> {
+    /// The second half: waits for the rows. Returns how long shards of this process held the pull for the end of a round.
+    pub(crate) async fn take_rows(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<Duration, Fault> {
         self.take(asked, self.layout.row_dim, rows).await
     }
 
-    async fn take(&self, asked: Asked, dim: usize, rows: &mut Vec<f32>) -> Result<(), Fault> {
-        let (mut buffers, _) = asked.answered().await?;
+    async fn take(&self, asked: Asked, dim: usize, rows: &mut Vec<f32>) -> Result<Duration, Fault> {
+        let Answered { mut buffers, held, .. } = asked.answered().await?;
         match &mut buffers.values[..] {
             // The caller gets the shard's buffer, and its own is kept for the next call.
             [only] => std::mem::swap(only, rows),
             parts => gather(&buffers.endpoint_of, parts, dim, rows),
         }
         self.spare.keep(buffers);
-        Ok(())
+        Ok(held)
     }
 
     /// The first half of a push: sends it to the shards, if there is anything to push.
@@ -346,7 +347,7 @@ impl TableClient {
     /// The second half: waits until it is applied, or for the end of its round.
     pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<PushOutcome, Fault> {
         let Some(asked) = asked else { return Ok(PushOutcome::Already) };
-        let (buffers, pushed) = asked.answered().await?;
+        let Answered { buffers, pushed, .. } = asked.answered().await?;
         self.spare.keep(buffers);
         Ok(pushed)
     }

@@ -1,6 +1,6 @@
 //! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another one.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_actors::{Client, Fault, PendingReply};
 use futures::future::BoxFuture;
@@ -57,6 +57,14 @@ impl Endpoint {
     }
 }
 
+/// What a pull or a push returns.
+pub(crate) struct Returned {
+    pub(crate) rows: Rows,
+    pub(crate) pushed: PushOutcome,
+    /// When the round ended that a pull was held for, if it was held by a shard of this process.
+    pub(crate) held_until: Option<Instant>,
+}
+
 /// A call that was handed over.
 pub(crate) enum PendingCall {
     Shard(Client<Call, Reply>, PendingReply<Reply>),
@@ -66,25 +74,33 @@ pub(crate) enum PendingCall {
 impl PendingCall {
     /// Waits for the end of a round, if the call is one of a round or must see one.
     pub(crate) async fn reply(self) -> Result<Reply, Fault> {
+        Ok(self.reply_after().await?.0)
+    }
+
+    /// The reply, and when the round ended that a pull was held for.
+    async fn reply_after(self) -> Result<(Reply, Option<Instant>), Fault> {
         match self {
             Self::Shard(shard, asked) => match asked.reply().await? {
                 Reply::Held(end, call) => {
                     round_ended(end).await?;
-                    shard.call(*call).await
+                    let ended = Instant::now();
+                    Ok((shard.call(*call).await?, Some(ended)))
                 }
-                reply => Ok(reply),
+                reply => Ok((reply, None)),
             },
-            Self::Process(asked) => asked.await,
+            Self::Process(asked) => Ok((asked.await?, None)),
         }
     }
 
-    /// The buffers of a pull or a push, and what became of the push.
-    pub(crate) async fn buffers(self) -> Result<(Rows, PushOutcome), Fault> {
-        match self.reply().await? {
-            Reply::Rows(rows) => Ok((rows, PushOutcome::Already)),
-            Reply::Pushed(pushed) => pushed.outcome().await,
-            _ => Err(confused()),
-        }
+    /// The buffers of a pull or a push, and what became of it.
+    pub(crate) async fn buffers(self) -> Result<Returned, Fault> {
+        let (reply, held_until) = self.reply_after().await?;
+        let (rows, pushed) = match reply {
+            Reply::Rows(rows) => (rows, PushOutcome::Already),
+            Reply::Pushed(pushed) => pushed.outcome().await?,
+            _ => return Err(confused()),
+        };
+        Ok(Returned { rows, pushed, held_until })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::cluster::*;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
 use forebay_net::{Peer, Retry};
@@ -148,6 +148,32 @@ fn a_pull_behind_a_push_sees_its_round_and_no_other() {
             }
             assert!(!dumps[0].is_empty() && dumps[0] == dumps[1] && dumps[0] == dumps[2], "{wire:?}");
         }
+    });
+}
+
+#[test]
+fn the_time_for_which_a_pull_is_held_is_no_time_of_the_ps() {
+    block_on(async {
+        let late = Duration::from_secs(1);
+        let cluster = Cluster::start(1, 2).await;
+        let trainer =
+            async |rank| client(&cluster.peers(), Wire::F32).await.of_trainer(Trainer { rank, incarnation: 1 });
+        let (a, b) = (trainer(0).await, trainer(1).await);
+        let (round, keys, mut rows) = (Round { trainers: 2, rows: 1 }, keys(1), Vec::new());
+        let grads = vec![1.0; keys.len() * DIM];
+        let asked = Instant::now();
+        let applied = a.begin_push_round(id(1, 0), round, &keys, &grads, 1).await.unwrap();
+        let pull = async { a.pull_after(1, &keys, &mut rows).await.map(|()| asked.elapsed()) };
+        let other = async {
+            tokio::time::sleep(late).await;
+            b.push_round(id(1, 1), round, &keys, &grads, 1).await
+        };
+        let (waited, ..) = futures::try_join!(pull, applied, other).unwrap();
+        let replies = a.replies().swap_remove(0);
+        assert_eq!(replies.count, 1);
+        assert!(waited.saturating_sub(replies.total) > late / 2, "{waited:?} {replies:?}");
+        drop((a, b));
+        cluster.stop().await;
     });
 }
 

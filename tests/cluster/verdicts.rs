@@ -75,6 +75,14 @@ fn a_ps_with_a_slow_network_is_named_and_nothing_is_advised_that_helps_all() {
 }
 
 #[test]
+fn a_ps_with_a_slow_network_is_named_when_trainers_are_in_step() {
+    let more = ["placement.readers=1", "placement.ps=2", "placement.trainers=2", "train.sync=true"];
+    let names = ["ps 0", "ps 1", "trainer 0", "trainer 1", "reader 0"];
+    let report = report_on_hosts(&names, &[("ps1", narrow(4))], &job(ROWS, &more));
+    assert!(report.analysis.to_string().contains("ps 1 takes "), "{report}");
+}
+
+#[test]
 fn networks_of_all_ps_that_are_full_are_relieved_by_one_more_ps() {
     let settings = job(ROWS, &["placement.readers=1", "placement.ps=2", "train.look_ahead=8"]);
     let report = report_on_hosts(&PS, &[("ps0", narrow(4)), ("ps1", narrow(4))], &settings);

@@ -51,7 +51,8 @@ impl TableClient {
 
     /// The second half: waits for the rows.
     pub(crate) async fn take_whole(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<(), Fault> {
-        self.take(asked, self.layout.whole_dim(), rows).await
+        self.take(asked, self.layout.whole_dim(), rows).await?;
+        Ok(())
     }
 
     /// Whether values are rounded on their way.

@@ -10,6 +10,7 @@
 //! ```
 
 use std::ops::Range;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Float32Type};
@@ -100,7 +101,8 @@ impl DenseService {
         let pulled = self.block.begin_pull(seen, after).await?;
         Ok(Box::pin(async move {
             let (version, values) = pulled.await?;
-            let metadata = Answer { pushed: PushOutcome::Already, number: version }.write(&Tail::Exponents(Vec::new()));
+            let metadata = Answer { pushed: PushOutcome::Already, held: Duration::ZERO, number: version };
+            let metadata = metadata.write(&Tail::Exponents(Vec::new()));
             Ok(Message { batch: values.map(value_column).transpose()?, metadata })
         }))
     }

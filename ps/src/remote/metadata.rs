@@ -1,5 +1,7 @@
 //! The metadata beside the columns: the [`Header`] of a push, the [`PullHeader`] of a pull, and the [`Answer`] to a request.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{MetadataReader, MetadataWriter};
@@ -109,11 +111,13 @@ impl PullHeader {
 /// The answer to a request. Exponents of f16 blocks may follow, or the values themselves when f16 cannot hold them.
 ///
 /// ```text
-///   flags | 0 u32 | number u64
+///   flags | held u32, microseconds | number u64
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) pushed: PushOutcome,
+    /// How long a pull of rows was held for the end of a round.
+    pub(crate) held: Duration,
     /// The version of dense values.
     pub(crate) number: u64,
 }
@@ -128,7 +132,8 @@ pub(crate) enum Tail {
 impl Answer {
     pub(crate) fn write(&self, tail: &Tail) -> Bytes {
         let applied = if self.pushed == PushOutcome::Applied { APPLIED } else { 0 };
-        let fields = |flags| MetadataWriter::new(flags).u32(0).u64(self.number);
+        let held = u32::try_from(self.held.as_micros()).unwrap_or(u32::MAX);
+        let fields = |flags| MetadataWriter::new(flags).u32(held).u64(self.number);
         match tail {
             Tail::Exponents(exponents) => fields(applied).finish(exponents.iter().map(|e| *e as u8)),
             Tail::Floats(floats) => fields(applied | FLOATS).finish(floats.iter().flat_map(|v| v.to_le_bytes())),
@@ -137,14 +142,15 @@ impl Answer {
 
     pub(crate) fn read(metadata: &[u8]) -> Result<(Self, Tail), Fault> {
         let mut fields = MetadataReader::new(metadata, "answer", 12)?;
-        let (flags, _, number) = (fields.tag(), fields.u32(), fields.u64());
+        let (flags, held, number) = (fields.tag(), fields.u32(), fields.u64());
+        let held = Duration::from_micros(held.into());
         let pushed = if flags & APPLIED != 0 { PushOutcome::Applied } else { PushOutcome::Already };
         let rest = fields.tail();
         let tail = match flags & FLOATS != 0 {
             true => Tail::Floats(rest.as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v)).collect()),
             false => Tail::Exponents(rest.iter().map(|e| *e as i8).collect()),
         };
-        Ok((Self { pushed, number }, tail))
+        Ok((Self { pushed, held, number }, tail))
     }
 }
 
@@ -170,7 +176,7 @@ mod tests {
             prop_assert_eq!(PullHeader::read(&pull.write(), None).unwrap(), pull);
 
             let pushed = if kind == 0 { PushOutcome::Applied } else { PushOutcome::Already };
-            let answer = Answer { pushed, number: series };
+            let answer = Answer { pushed, held: Duration::from_micros(rank.into()), number: series };
             for tail in [Tail::Exponents(exponents), Tail::Floats(floats.into_iter().map(|v| v as f32).collect())] {
                 prop_assert_eq!(Answer::read(&answer.write(&tail)).unwrap(), (answer, tail));
             }

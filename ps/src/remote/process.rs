@@ -151,11 +151,10 @@ impl Process {
         let (answered, ps) = (stream.begin(request, Resend::Yes).await?, self.ps.clone());
         Ok(Box::pin(async move {
             let (request, answer) = answered.await?;
-            // The time of a pull that waits for a round is that of the slowest trainer.
-            if after.is_none() {
-                pulled.add(asked.elapsed());
-            }
-            let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
+            let replied = asked.elapsed();
+            let (Answer { held, .. }, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
+            // A pull is held until the slowest trainer has pushed: no time of this ps.
+            pulled.add(replied.saturating_sub(held));
             match (answer.batch, tail) {
                 (Some(columns), Tail::Exponents(exponents)) => wire
                     .decode_into(&columns, "row", shape(begins.as_deref(), dim), &exponents, &mut values)

@@ -1,6 +1,7 @@
 //! Answers the requests of one exchange about a table: sends them to the shards, and returns pending answers.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow::datatypes::Float32Type;
 use forebay_actors::Fault;
@@ -67,11 +68,11 @@ impl<'a> RequestHandler<'a> {
         let begins = self.table.layout().own_widths(keys);
         Ok(Box::pin(async move {
             let mut rows = self.take();
-            self.table.take_rows(asked, &mut rows).await?;
+            let held = self.table.take_rows(asked, &mut rows).await?;
             if let Some(begins) = &begins {
                 cut(&mut rows, dim, begins);
             }
-            self.rows(rows, wire, shape(begins.as_deref(), dim))
+            self.rows(rows, wire, shape(begins.as_deref(), dim), held)
         }))
     }
 
@@ -84,12 +85,12 @@ impl<'a> RequestHandler<'a> {
         Ok(Box::pin(async move {
             let mut rows = self.take();
             self.table.take_whole(asked, &mut rows).await?;
-            self.rows(rows, Wire::F32, Shape::Rows(dim))
+            self.rows(rows, Wire::F32, Shape::Rows(dim), Duration::ZERO)
         }))
     }
 
-    fn rows(&self, mut rows: Vec<f32>, wire: Wire, shape: Shape<'_>) -> Result<Message, Fault> {
-        let rows_answer = Answer { pushed: PushOutcome::Already, number: 0 };
+    fn rows(&self, mut rows: Vec<f32>, wire: Wire, shape: Shape<'_>, held: Duration) -> Result<Message, Fault> {
+        let rows_answer = Answer { pushed: PushOutcome::Already, held, number: 0 };
         let Some(encoded) = wire.encode("row", &mut rows, shape)? else {
             // The trainer must see weights that are not finite, instead of a fault of the wire.
             return Ok(Message::metadata(rows_answer.write(&Tail::Floats(rows))));

@@ -2,6 +2,7 @@
 //! alike.
 
 use std::future::ready;
+use std::time::Duration;
 
 use arrow::array::{ArrayRef, RecordBatch};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type};
@@ -180,5 +181,5 @@ pub(crate) async fn push_answer<'a>(
 
 /// The answer that says what became of a push.
 pub(crate) fn pushed(pushed: PushOutcome) -> Message {
-    Message::metadata(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
+    Message::metadata(Answer { pushed, held: Duration::ZERO, number: 0 }.write(&Tail::Exponents(Vec::new())))
 }
