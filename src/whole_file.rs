@@ -27,13 +27,22 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = match tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder) {
         // The folder may be read-only while the file is writable.
         Err(e) if old.is_some() && e.kind() == ErrorKind::PermissionDenied => return fs::write(&place, bytes),
-        file => file?,
+        file => file.map_err(without_path)?,
     };
-    file.write_all(bytes)?;
+    // Not `file.write_all`: its errors have the name of the temporary file.
+    file.as_file_mut().write_all(bytes)?;
     if let Some(mode) = old {
         file.as_file().set_permissions(mode)?;
     }
     file.persist(&place).map(drop).map_err(|e| e.error)
+}
+
+/// An error of `tempfile` without the name of its file, which the user does not know.
+fn without_path(e: io::Error) -> io::Error {
+    match e.to_string().split_once(" at path ") {
+        Some((why, _)) => io::Error::new(e.kind(), why),
+        None => e,
+    }
 }
 
 /// Writes to a named pipe, or fails at once if no process reads it: to open it would otherwise block, and signals of the user would have no
@@ -47,4 +56,18 @@ fn write_to_pipe(pipe: &Path, bytes: &[u8]) -> io::Result<()> {
     })?;
     fcntl_setfl(&file, fcntl_getfl(&file)? - no_wait)?;
     file.write_all(bytes)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test")]
+mod tests {
+    use super::*;
+
+    /// A bug: users read the name of a file that they had not named.
+    #[test]
+    fn an_error_does_not_have_the_name_of_the_temporary_file() {
+        // No file can be made there.
+        let said = write(Path::new("/proc/report.json"), b"{}").unwrap_err().to_string();
+        assert!(said.contains("No such file") && !said.contains("/proc"), "{said}");
+    }
 }

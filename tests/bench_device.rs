@@ -66,6 +66,7 @@ fn invalid_flags_are_refused_by_name() {
         (&["--backend", "native", "--transfers", "apart"], &["train.transfers", "native"]),
         (&["--backend", "native", "--device", "cuda:0"], &["cuda:0", "cpu"]),
         (&["--tower", "wide"], &["wide"]),
+        (&["--tower", "16-8,"], &["--tower has an empty entry"]),
     ] {
         common::exits(2, run(&with(more)), words);
     }

@@ -7,6 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::StrictTables;
 use crate::lr_reduction::LrReduction;
 
 /// A learning rate. In a job file it is a number, or a table:
@@ -188,7 +189,9 @@ impl<'de> Deserialize<'de> for LearningRate {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<LearningRate, A::Error> {
-                let Table { peak, warmup_steps, decay } = Table::deserialize(MapAccessDeserializer::new(map))?;
+                // An optimizer with this rate is read from a buffer.
+                let table = StrictTables(MapAccessDeserializer::new(map));
+                let Table { peak, warmup_steps, decay } = Table::deserialize(table)?;
                 Ok(LearningRate { warmup_steps, decay, ..peak.into() })
             }
         }

@@ -7,6 +7,7 @@
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
 //! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: how far a run has reduced it
 //! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
+//! - [`StrictTables`]: no list of values in the place of a table, in what serde reads
 //! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
@@ -24,6 +25,7 @@ mod memory_error;
 mod names;
 mod panic;
 mod random;
+mod strict_tables;
 
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
@@ -38,3 +40,4 @@ pub use memory_error::is_out_of_memory;
 pub use names::nearest;
 pub use panic::{catch_expected, panic_is_expected, panic_message};
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};
+pub use strict_tables::StrictTables;

@@ -315,7 +315,7 @@ mod tests {
             ),
             (&["evaluation.every=epoch"], "found the text \"epoch\", expected { epochs = 1 } or { rows = 1_000_000 }"),
             (&["evaluation.every=1000"], "found the number 1000, expected { epochs = 1 } or { rows = 1_000_000 }"),
-            (&["evaluation.every=[1, 2]"], "`evaluation.every` is a list, expected a table"),
+            (&["evaluation.every=[1, 2]"], "found a list, expected { epochs = 1 } or { rows = 1_000_000 }"),
             (
                 &["evaluation.every.epochs=5_000_000_000"],
                 "found the number 5000000000, expected a smaller whole number",

@@ -2,6 +2,7 @@
 //! JSON values, so that the fields of all sections are compiled for three readers and two writers, and not for each format that a job
 //! or a manifest is in.
 
+use forebay_base::StrictTables;
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -22,12 +23,12 @@ impl Serialize for Job {
     }
 }
 
-/// A job that is read without JSON values in between.
+/// A job that is read without JSON values in between. A list in the place of a table is an error at every level.
 pub(super) struct ReadJob(pub(super) Job);
 
 impl<'de> Deserialize<'de> for ReadJob {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Job::deserialize(deserializer).map(Self)
+        Job::deserialize(StrictTables(deserializer)).map(Self)
     }
 }
 

@@ -5,7 +5,7 @@ use crate::Fault;
 /// The columns that an argument lists one after the other, each time that it is given.
 ///
 /// # Errors
-/// A user fault if a quote has no end, or text follows it.
+/// A user fault if a quote has no end, or text follows it; or if a name is empty and has no quotes.
 pub(super) fn split(arguments: &[String]) -> Result<Vec<String>, Fault> {
     let mut names = Vec::new();
     for argument in arguments {
@@ -18,6 +18,12 @@ pub(super) fn split(arguments: &[String]) -> Result<Vec<String>, Fault> {
                 Some(quoted) => unquote(quoted).ok_or_else(wrong)?,
                 None => {
                     let (name, after) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
+                    if name.trim().is_empty() {
+                        return Err(Fault::user(format!(
+                            "`{argument}` has an empty name in its list of columns: leave out the comma, or write \"\" for a column \
+                             without a name"
+                        )));
+                    }
                     (name.trim().to_owned(), after)
                 }
             };
@@ -64,12 +70,17 @@ mod tests {
         let found = |arguments: &[&str]| of(arguments).unwrap();
         assert_eq!(found(&["a, b ", "c"]), ["a", "b", "c"]);
         assert_eq!(found(&["\"buy, now\", a,\" lead\"", "\"x\"\"y\" "]), ["buy, now", "a", " lead", "x\"y"]);
-        assert_eq!(found(&["a,"]), ["a", ""]);
+        assert_eq!(found(&["a,\"\""]), ["a", ""]);
         assert_eq!(found(&[]), [""; 0]);
         let names = ["buy, now", " lead", "x\"y", "a"];
         assert_eq!(found(&[&join(&names)]), names);
         for wrong in ["\"a", "\"a\"b", "a,\"b\"\""] {
             assert!(of(&[wrong]).unwrap_err().contains("is not a list of columns"), "{wrong}");
+        }
+        // A bug: a column without a name was looked for.
+        for wrong in ["a,", ",a", "a,,b", "a, ,b", ""] {
+            let said = of(&[wrong]).unwrap_err();
+            assert!(said.starts_with(&format!("`{wrong}` has an empty name in its list of columns")), "{said}");
         }
     }
 }

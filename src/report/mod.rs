@@ -32,8 +32,8 @@ pub(crate) struct ReportFiles {
 }
 
 impl ReportFiles {
-    /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Makes the folder of the files, and
-    /// checks that all can be written, before the training.
+    /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Checks before the training that the
+    /// folder can be made and all files be written; the folder is made with the first file.
     ///
     /// # Errors
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report.
@@ -48,16 +48,15 @@ impl ReportFiles {
             )));
         }
         let is_file = !path.is_dir() && (path.exists() || is_json);
+        let folder: &Path = if is_file { path.parent().unwrap_or(Path::new("")) } else { &path };
         let files = if is_file {
-            let folder = path.parent().filter(|folder| !folder.exists());
-            folder.map_or(Ok(()), fs::create_dir_all).map_err(|e| cannot_write(&path, e))?;
-            Self { json: Some(path), html: None, trace: None }
+            Self { json: Some(path.clone()), html: None, trace: None }
         } else {
-            fs::create_dir_all(&path).map_err(|e| cannot_write(&path, e))?;
             let file = |name| Some(path.join(name));
             Self { json: file("report.json"), html: file("report.html"), trace: file("trace.json") }
         };
-        [&files.json, &files.html, &files.trace].into_iter().flatten().try_for_each(|file| probe(file))?;
+        let all = || [&files.json, &files.html, &files.trace].into_iter().flatten().try_for_each(|file| probe(file));
+        staged::probe_folder(folder, |e| cannot_write(&path, e), all)?;
         Ok(files)
     }
 
@@ -106,7 +105,7 @@ pub(crate) fn check_local(path: &Path, option: &str) -> Result<(), Fault> {
     }
 }
 
-/// Writes a file. Makes its folder again, if it was removed since the start.
+/// Writes a file. Makes its folder, if it is not there.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), Fault> {
     let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
     folder.and_then(|()| whole_file::write(file, bytes)).map_err(|e| cannot_write(file, e))

@@ -18,13 +18,14 @@ const CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
 pub(super) struct EventFile(File);
 
 impl EventFile {
-    /// A new file in a folder. Several in one folder are one run: TensorBoard reads them in the order of their names.
+    /// A new file in a folder, which is made if it is not there. Several in one folder are one run: TensorBoard reads them in the order of their names.
     ///
     /// # Errors
     /// The file cannot be written. None is left then.
     pub(super) fn new(folder: &Path) -> io::Result<EventFile> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let path = folder.join(name(now));
+        fs::create_dir_all(folder)?;
         let mut file = EventFile(File::options().append(true).create_new(true).open(&path)?);
         // From version 2 on, TensorBoard looks for `SessionLog` events.
         let written = file.write(0, What::FileVersion("brain.Event:2".into()));

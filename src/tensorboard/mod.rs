@@ -50,7 +50,7 @@ struct State {
 }
 
 impl TensorBoard {
-    /// Makes the folder, and a file in it that it removes: what cannot be written is found before the training.
+    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written.
@@ -61,7 +61,7 @@ impl TensorBoard {
         Ok(TensorBoard { folder: folder.into(), state: RefCell::new(state) })
     }
 
-    /// Fails if [`start`](Self::start) in another process would fail. Leaves no file.
+    /// Fails if [`start`](Self::start) in another process would fail. Leaves neither a file nor a folder that was not there.
     ///
     /// # Errors
     /// As those of `start`.
@@ -73,9 +73,8 @@ impl TensorBoard {
                 "--tensorboard is {folder}, which is not a folder: name a folder for event files"
             )));
         }
-        fs::create_dir_all(folder)
-            .and_then(|()| tempfile::tempfile_in(folder).map(drop))
-            .map_err(|e| cannot_write(folder, e))
+        let cannot = |e| cannot_write(folder, e);
+        staged::probe_folder(folder, cannot, || tempfile::tempfile_in(folder).map(drop).map_err(cannot))
     }
 
     /// Writes a sample if it is time for one, and evaluations that are new.

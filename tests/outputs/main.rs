@@ -360,7 +360,7 @@ fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_re
     );
     let there = dir.path().join("there");
     assert!(train(dir.path(), &[&format!("checkpoint.to={}", there.display())]).output().unwrap().status.success());
-    assert_eq!(fs::read_dir(there).unwrap().count(), 0, "what was written to try is gone");
+    assert!(!there.exists(), "what was written to try is gone");
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_job_that_is_refused_leaves_no_event_file() {
     let board = dir.path().join("board");
     for wrong in ["data.eval=/nowhere", "train.batch_rows=0"] {
         refused(train(dir.path(), &[wrong]).arg("--tensorboard").arg(&board), &[]);
-        assert_eq!(fs::read_dir(&board).unwrap().count(), 0, "{wrong}");
+        assert!(!board.exists(), "{wrong}");
     }
 }
 
@@ -621,7 +621,7 @@ fn a_full_disk_leaves_no_part_of_a_manual_page() {
     disk.fill_but(16384);
     let ended = common::ended(&mut common::forebay(&["man", pages.to_str().unwrap()]));
     let text = common::exits(3, ended, &["the disk is full"]);
-    assert!(disk.contents("man").is_empty(), "{text}");
+    assert!(!pages.exists(), "{text}");
 }
 
 /// The same for checkpoints: the run goes on, and so does a compaction's folder.
@@ -668,4 +668,42 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
     }
     listed("verify");
     common::exits(0, common::ended(&mut common::forebay(&["checkpoint", "compact", &to])), &[]);
+}
+
+/// A bug: the folders above its output stayed.
+#[test]
+fn a_command_that_fails_leaves_no_folder_that_was_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let new = dir.path().join("new");
+    let at = |name: &str| new.join("deep").join(name).display().to_string();
+    let csv = dir.path().join("rows.csv");
+    fs::write(&csv, "label,C1\n1,a\n0\n").unwrap();
+    let csv = csv.to_str().unwrap();
+    let (model, setting) = output(dir.path());
+    assert!(train(dir.path(), &[&setting]).output().unwrap().status.success());
+    let data = format!("data.train={csv}");
+    for field in ["output.model", "checkpoint.to"] {
+        let place = format!("{field}={}", at("folder"));
+        refused(&mut train(dir.path(), &[&data, &place]), &["has no column"]);
+        assert!(!new.exists(), "{field}");
+    }
+    for (argument, place) in [("--report", "report"), ("--report", "report.json"), ("--tensorboard", "board")] {
+        refused(train(dir.path(), &["data.train=/nowhere"]).args([argument, &at(place)]), &["/nowhere"]);
+        assert!(!new.exists(), "{argument} {place}");
+    }
+    let (model, out) = (model.to_str().unwrap(), at("rows"));
+    for (arguments, words) in [
+        (&["predict", "--model", model, "--data", csv, "--out", &out][..], "has no column"),
+        (&["predict", "--model", model, "--data", csv, "--keep", "C1,", "--out", &out], "`C1,` has an empty name"),
+        (&["predict", "--model", "/nowhere", "--data", csv, "--out", &out], "/nowhere"),
+        (
+            &["embed", "--model", model, "--data", csv, "--tower", "item", "--out", &out],
+            "no vectors of users and items",
+        ),
+        (&["export", "--model", "/nowhere", "--to", &out], "/nowhere"),
+        (&["data", "convert", csv, "--out", &out], "too few fields"),
+    ] {
+        refused(&mut common::forebay(arguments), &[words]);
+        assert!(!new.exists(), "{arguments:?}");
+    }
 }

@@ -117,6 +117,17 @@ fn no_number(line: &[u8], column: usize) -> Option<&'static str> {
     ["NaN", "Infinity"].into_iter().find(|number| stopped.starts_with(number.as_bytes()))
 }
 
+/// The type of a JSON value that is no object.
+fn value_kind(line: &[u8]) -> &'static str {
+    match line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii_start().first() {
+        Some(b'[') => "an array",
+        Some(b'"') => "a string",
+        Some(b't' | b'f') => "a boolean",
+        Some(b'n') => "null",
+        _ => "a number",
+    }
+}
+
 impl LineParser for JsonParser {
     fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
         let end = at + memchr::memchr(b'\n', &text[at..])?;
@@ -177,8 +188,11 @@ impl LineParser for JsonParser {
                 // The parser sees only this line, so its line number says nothing.
                 let why = e.to_string();
                 let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-                let why = no_number(line, e.column())
-                    .map_or_else(|| why.to_owned(), |number| format!("{number} is no JSON, write null"));
+                let why = match no_number(line, e.column()) {
+                    Some(number) => format!("{number} is no JSON, write null"),
+                    None if e.is_data() => format!("the line is {}", value_kind(line)),
+                    None => why.to_owned(),
+                };
                 return BadRow::new(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
             }
             // Not reachable: the same code refused the line.

@@ -35,7 +35,12 @@ impl OpenFolder {
     /// Makes a file of this name; parents are made, too. [`FileWriter::finish`] returns when the file is on the disk or in the
     /// store. Before that a local file may be there in part.
     pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
-        let name = self.name(file);
+        self.create_as(file, &self.name(file))
+    }
+
+    /// As [`create`](Self::create); messages call the file `name`.
+    pub(super) fn create_as(&self, file: &str, name: &str) -> Result<FileWriter, Fault> {
+        let name = name.to_owned();
         self.stop.check(&name)?;
         let writer = match &self.at {
             Opened::Local(path) => {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use forebay_actors::Fault;
 
 use super::error::fault;
+use super::missing_folders::MissingFolders;
 use super::place;
 use super::rename_flags::{FlaggedRename, exchange, is_unknown};
 use super::shell::quoted;
@@ -28,6 +29,8 @@ pub(super) struct Local {
     staged: PathBuf,
     replace: bool,
     published: bool,
+    /// The folders above it that were not there.
+    missing: MissingFolders,
     /// The folder, locked while this process writes it. `None`: the file system has no locks.
     _lock: Option<File>,
     pub(super) create: Create,
@@ -47,18 +50,17 @@ impl Local {
         // The leading dot makes readers skip the folder if the process is killed.
         let prefix = format!(".{}.partial-{}-", name.to_string_lossy(), host());
         remove_abandoned(&place, &prefix);
-        let (staged, lock) = make_locked(&place, &prefix)?;
+        let missing = MissingFolders::of(place.parent().unwrap_or(&place));
+        let (staged, lock) = make_locked(&place, &prefix).map_err(|e| fault(place.display(), "cannot make", e))?;
         let create: Create = |path| File::create_new(path);
-        Ok(Self { place, staged, replace, published: false, _lock: lock, create, exchange })
+        Ok(Self { place, staged, replace, published: false, missing, _lock: lock, create, exchange })
     }
 
     /// Makes a file, the folders in its name included.
-    pub(super) fn create(&self, name: &str) -> Result<File, Fault> {
+    pub(super) fn create(&self, name: &str) -> io::Result<File> {
         let path = self.staged.join(name);
-        path.parent()
-            .map_or(Ok(()), fs::create_dir_all)
-            .and_then(|()| (self.create)(&path))
-            .map_err(|e| fault(path.display(), "cannot make", e))
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        (self.create)(&path)
     }
 
     /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
@@ -67,6 +69,7 @@ impl Local {
         let replaced = self.give_name()?;
         // The folder stands in its place, whole: what fails from here on is no reason to write it again.
         self.published = true;
+        self.missing.keep();
         // The name itself is on the disk when the folder that holds it is.
         if let Err(e) = self.place.parent().map_or(Ok(()), sync_folder) {
             tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
@@ -189,17 +192,20 @@ fn host() -> String {
 }
 
 /// Makes a folder beside `place`, and locks it.
-fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fault> {
+fn make_locked(place: &Path, prefix: &str) -> io::Result<(PathBuf, Option<File>)> {
     loop {
         let staged = place.with_file_name(format!("{prefix}{:016x}", forebay_base::random_seed()));
-        let made = fs::create_dir_all(&staged).map_err(|e| fault(staged.display(), "cannot make", e));
-        let lock = made.map(|()| File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))))?;
-        match lock {
+        match fs::create_dir_all(&staged) {
+            // Between two of its steps, another process may have removed the folders above that it had made.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&staged)?,
+            made => made?,
+        }
+        match File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))) {
             // Before it was locked, another process may have removed it as one that was left behind.
             Ok(Some(lock)) => match fs::metadata(&staged) {
                 Ok(_) => return Ok((staged, Some(lock))),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(fault(staged.display(), "cannot make", e)),
+                Err(e) => return Err(e),
             },
             Ok(None) => {}
             Err(e) => {

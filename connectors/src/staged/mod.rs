@@ -16,6 +16,7 @@ mod flat;
 mod folder;
 mod folders;
 mod local;
+mod missing_folders;
 mod place;
 mod rename_flags;
 mod renamed;
@@ -37,6 +38,7 @@ use self::flat::Flat;
 use self::folder::Opened;
 pub use self::folder::{Folder, OpenFolder};
 use self::local::Local;
+pub use self::missing_folders::{MissingFolders, probe_folder};
 use self::renamed::Renamed;
 use self::within::SUCCESS;
 pub(crate) use self::within::below;
@@ -98,33 +100,42 @@ impl StagedFolder {
     }
 
     /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
-    /// store without folders: below it) and removes that file. If it fails on HDFS, it removes the folders that it made.
+    /// store without folders: below it) and removes that file, and the folders of the local disk that it made. On HDFS it removes them
+    /// only if it fails.
     ///
     /// Remembers the disk of a local folder: if that is unmounted later, nothing is written beside the place any more.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
         let open = folder.open()?;
         let above = if put_back(&open)? { MissingAbove::default() } else { MissingAbove::of(&open) };
         let probed = Self::begin_at(open.clone(), replace).and_then(|staged| {
-            let mut file = staged.create("probe")?;
-            let name = file.name().to_owned();
+            let name = open.to_string();
+            let mut file = staged.create_as("probe", &name)?;
             file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
-            file.finish().map(drop)
+            file.finish()?;
+            if let Opened::Local(path) = &open.at {
+                place::remember_disk(&open.disks, path);
+            }
+            Ok(())
         });
-        match &open.at {
-            _ if probed.is_err() => above.remove(),
-            Opened::Local(path) => place::remember_disk(&open.disks, path),
-            Opened::Store(_) => {}
+        if probed.is_err() {
+            above.remove();
         }
         probed
     }
 
     /// Makes a file; its name may hold slashes.
     pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
+        self.create_as(file, &self.folder.name(file))
+    }
+
+    /// As [`create`](Self::create); messages call the file `name`.
+    fn create_as(&self, file: &str, name: &str) -> Result<FileWriter, Fault> {
         self.folder.check_not_stopped()?;
-        let name = self.folder.name(file);
+        let name = name.to_owned();
         let (at, pending) = match &self.staged {
             Staged::Local(local) => {
-                return Ok(FileWriter::local(name, local.create(file)?).stopped_by(&self.folder.stop));
+                let made = local.create(file).map_err(|e| fault(&name, "cannot make", e))?;
+                return Ok(FileWriter::local(name, made).stopped_by(&self.folder.stop));
             }
             Staged::Renamed(renamed) => (renamed.staged(), None),
             Staged::Flat(flat) => (&flat.place, Some(Arc::clone(&flat.pending))),
@@ -177,10 +188,27 @@ fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
 }
 
 impl OpenFolder {
-    /// Remembers the disk that this folder is on, if it is a local one. If the disk is unmounted later, writing here is an external fault.
-    pub fn remember_disk(&self) {
+    /// Writes and removes a small file of this name, which messages do not show. Leaves no local folder that was not there, and remembers
+    /// the disk of a local one: if it is unmounted later, writing here is an external fault.
+    ///
+    /// # Errors
+    /// A user fault if the folder cannot be written; an external fault of a disk or a store.
+    pub fn probe(&self, file: &str) -> Result<(), Fault> {
+        let _missing = self.missing_folders();
+        self.create_as(file, &self.to_string())?.finish()?;
+        self.remove(file)?;
         if let Opened::Local(path) = &self.at {
             self.disks.remember(path);
+        }
+        Ok(())
+    }
+
+    /// This folder and those above it, if it is a local one, as far as they are not there.
+    #[must_use]
+    pub fn missing_folders(&self) -> MissingFolders {
+        match &self.at {
+            Opened::Local(path) => MissingFolders::of(path),
+            Opened::Store(_) => MissingFolders::default(),
         }
     }
 
@@ -242,10 +270,10 @@ mod tests {
         let folder = |name: &str| Folder::from(dir.path().join(name)).with_stores(&stores);
         StagedFolder::probe(&folder("models/ctr"), true).unwrap();
         let checkpoints = folder("models/checkpoints").open().unwrap();
-        checkpoints.create("probe").unwrap().finish().unwrap();
-        checkpoints.remember_disk();
-        checkpoints.remove_all().unwrap();
+        checkpoints.probe("probe").unwrap();
         drop(StagedFolder::begin(&folder("models/ctr"), true).unwrap());
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        fs::create_dir(dir.path().join("models")).unwrap();
         stores.disks().unmounted(&dir.path().join("models"));
         let faults = [
             StagedFolder::begin(&folder("models/ctr"), true).err().unwrap(),
@@ -258,6 +286,38 @@ mod tests {
         }
         assert_eq!(fs::read_dir(dir.path().join("models")).unwrap().count(), 0);
         drop(StagedFolder::begin(&folder("elsewhere/ctr"), true).unwrap());
+    }
+
+    /// A bug: the folders above an output stayed after a command that had failed, and its errors had the hidden name.
+    #[test]
+    fn an_output_that_is_not_written_leaves_no_folder_above_it_and_errors_have_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || fs::read_dir(dir.path()).unwrap().count();
+        let place = dir.path().join("new/deep/out");
+        let folder = Folder::from(&place);
+        StagedFolder::probe(&folder, true).unwrap();
+        assert_eq!(names(), 0);
+        let staged = StagedFolder::begin(&folder, false).unwrap();
+        write(&staged, "a", "1");
+        drop(staged);
+        assert_eq!(names(), 0);
+        let (first, second) =
+            (StagedFolder::begin(&folder, false).unwrap(), StagedFolder::begin(&folder, false).unwrap());
+        drop(first);
+        second.publish().unwrap();
+        assert!(place.is_dir());
+        fs::write(dir.path().join("file"), "").unwrap();
+        let in_a_file = Folder::from(dir.path().join("file/out"));
+        let long = Folder::from(dir.path().join("x".repeat(240)));
+        for folder in [in_a_file, long] {
+            let name = folder.open().unwrap().to_string();
+            for fault in
+                [StagedFolder::probe(&folder, true).unwrap_err(), folder.open().unwrap().probe("p/q").unwrap_err()]
+            {
+                let said = fault.to_string();
+                assert!(said.starts_with(&format!("cannot make `{name}`: ")) && fault.domain == Domain::User, "{said}");
+            }
+        }
     }
 
     #[test]

@@ -42,17 +42,10 @@ impl OnBadRow {
     /// A user fault if bad rows cannot be written; an external fault of the disk.
     pub fn probe(&self) -> Result<(), Fault> {
         let Self::WriteTo(folder) = self else { return Ok(()) };
-        let fault = |e| staged::fault(folder.display(), "cannot write bad rows to", e);
-        let made: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+        let cannot = |e| staged::fault(folder.display(), "cannot write bad rows to", e);
         let file = folder.join(format!(".probe-{:016x}", forebay_base::random_seed()));
-        let probed = std::fs::create_dir_all(folder)
-            .and_then(|()| File::create_new(&file))
-            .and_then(|_| std::fs::remove_file(&file));
-        for folder in made {
-            // Another process may use it by now.
-            let _ = std::fs::remove_dir(folder);
-        }
-        probed.map_err(fault)
+        let probe = || File::create_new(&file).and_then(|_| std::fs::remove_file(&file)).map_err(cannot);
+        staged::probe_folder(folder, cannot, probe)
     }
 }
 

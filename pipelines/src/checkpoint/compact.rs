@@ -105,13 +105,16 @@ impl CheckpointFolder {
 }
 
 impl Compaction<'_> {
-    /// Writes the checkpoint. If that fails, or the folder is [stopped](CheckpointFolder::stopped_by), it removes its files.
+    /// Writes the checkpoint. If that fails, or the folder is [stopped](CheckpointFolder::stopped_by), it removes its files, and the local
+    /// folders that it made for them.
     ///
     /// # Errors
     /// As those of [`CheckpointFolder::compact`].
     pub fn write(self) -> Result<CheckpointManifest, Fault> {
-        let manifest = self.write_files().inspect_err(|_| self.discard())?;
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
+        // Those that are still empty at the end are removed.
+        let _missing = into.missing_folders();
+        let manifest = self.write_files().inspect_err(|_| self.discard())?;
         // After a fault the manifest may exist all the same, so its files stay.
         if into.put_new(&name, manifest.to_json()?)? {
             if let Err(e) = self.into.discard_others(self.number) {

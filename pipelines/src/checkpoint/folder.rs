@@ -65,18 +65,14 @@ impl CheckpointFolder {
         }
     }
 
-    /// Writes and removes a small file, as checkpoints will be written. If the disk of a local folder is unmounted later, no checkpoint is
+    /// Writes and removes a small file, as checkpoints will be written; leaves no local folder that was not there. If the disk of a local folder is unmounted later, no checkpoint is
     /// written to the disk beneath.
     ///
     /// # Errors
     /// A user fault if the folder holds something else, or cannot be written; an external fault of a disk or a store.
     pub(crate) fn probe(&self) -> Result<(), Fault> {
         self.check_place()?;
-        let name = file_name(0, forebay_base::random_seed(), "probe");
-        self.folder.create(&name)?.finish()?;
-        self.folder.remove(&name)?;
-        self.folder.remember_disk();
-        Ok(())
+        self.folder.probe(&file_name(0, forebay_base::random_seed(), "probe"))
     }
 
     /// The numbers of the checkpoints, lowest first.

@@ -111,6 +111,9 @@ impl Device {
         if self.batches < FEWEST || self.batch_rows.contains(&0) {
             return Err(Fault::user(format!("--batches is at least {FEWEST}, --batch-rows at least 1")));
         }
+        if self.towers.iter().any(String::is_empty) {
+            return Err(Fault::user("--tower has an empty entry, expected widths such as 400-400-400"));
+        }
         if !(self.unique_per_row > 0.0 && self.unique_per_row <= 26.0) {
             return Err(Fault::user(format!(
                 "--unique-per-row is {}, expected more than 0 and at most 26",

@@ -1,0 +1,115 @@
+//! The local folders that a command makes for its output: if the command fails, it leaves none of them.
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use forebay_actors::{Fault, FaultKind};
+
+/// A folder and those above it, as far as they were not there. Dropping this removes those that have been made since and are empty.
+#[derive(Default)]
+pub struct MissingFolders {
+    /// The lowest first.
+    folders: Vec<PathBuf>,
+}
+
+impl MissingFolders {
+    /// Looks which folders are missing; to be called before they are made.
+    #[must_use]
+    pub fn of(folder: &Path) -> Self {
+        Self { folders: folder.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect() }
+    }
+
+    /// The folders stay.
+    pub fn keep(&mut self) {
+        self.folders.clear();
+    }
+}
+
+impl Drop for MissingFolders {
+    fn drop(&mut self) {
+        for folder in &self.folders {
+            match fs::remove_dir(folder) {
+                // It was not made.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                // It is not empty: another process may use it by now.
+                Err(_) => break,
+                Ok(()) => {}
+            }
+        }
+    }
+}
+
+/// Makes a folder, calls `probe`, which writes and removes a file in it, and removes the folders that were not there.
+///
+/// # Errors
+/// What `probe` returned; `cannot` of the error if the folder cannot be made.
+pub fn probe_folder(
+    folder: &Path,
+    cannot: impl Fn(io::Error) -> Fault,
+    probe: impl Fn() -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let _missing = MissingFolders::of(folder);
+    let made = || if folder.exists() { Ok(()) } else { fs::create_dir_all(folder) };
+    let probed = || made().map_err(&cannot).and_then(|()| probe());
+    match probed() {
+        // Another process that probes the same folder may have removed it.
+        Err(fault) if fault.kind == FaultKind::NotFound => probed(),
+        probed => probed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::fault;
+    use super::*;
+
+    #[test]
+    fn empty_folders_that_were_not_there_are_removed_and_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("there")).unwrap();
+        for (folder, file, stays) in [
+            ("new/a/b", None, None),
+            ("there", None, Some("there")),
+            ("there/a", None, Some("there")),
+            ("used/a/b", Some("used/file"), Some("used")),
+            ("full/a", Some("full/a/file"), Some("full/a")),
+        ] {
+            let missing = MissingFolders::of(&at(folder));
+            fs::create_dir_all(at(folder)).unwrap();
+            file.map_or(Ok(()), |file| fs::write(at(file), "1")).unwrap();
+            drop(missing);
+            assert_eq!(at(folder).exists(), stays == Some(folder), "{folder}");
+            assert!(stays.is_none_or(|stays| at(stays).exists()), "{folder}");
+        }
+        assert!(!at("new").exists());
+        let missing = MissingFolders::of(&at("new/a/b"));
+        fs::create_dir_all(at("new/a")).unwrap();
+        drop(missing);
+        assert!(!at("new").exists(), "not all were made");
+        let mut kept = MissingFolders::of(&at("kept/a"));
+        fs::create_dir_all(at("kept/a")).unwrap();
+        kept.keep();
+        drop(kept);
+        assert!(at("kept/a").exists());
+    }
+
+    #[test]
+    fn a_probe_makes_a_folder_again_that_another_process_has_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("a/b");
+        let cannot = |e| fault(folder.display(), "cannot write to", e);
+        let tries = Cell::new(0);
+        let probe = || {
+            tries.set(tries.get() + 1);
+            if tries.get() == 1 {
+                fs::remove_dir(&folder).unwrap();
+            }
+            fs::write(folder.join("file"), "1").and_then(|()| fs::remove_file(folder.join("file"))).map_err(cannot)
+        };
+        probe_folder(&folder, cannot, probe).unwrap();
+        assert_eq!((tries.get(), dir.path().join("a").exists()), (2, false));
+    }
+}
