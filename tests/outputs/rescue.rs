@@ -110,7 +110,8 @@ fn a_model_whose_disk_is_unmounted_during_the_run_is_saved_elsewhere_and_not_on_
 fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
     let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
-    run.wait_for("the model is not saved yet", 1);
+    run.wait_for("the model is not saved yet (Ctrl-C ends the tries), trying again for ", 1);
+    run.wait_for(" s: the same fault", 1);
     run.signal("-TERM");
     common::exits(2, run.wait(), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
