@@ -28,7 +28,8 @@ pub(crate) struct Logs {
     #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER", display_order = 101)]
     log: Option<String>,
 
-    /// Write no plan and no progress to standard error, and log warnings and errors only; results still go to standard output
+    /// Write no plan, no progress and no report of a run that failed to standard error, and log warnings and errors only; results still go
+    /// to standard output
     #[arg(long, short, global = true, display_order = 102)]
     pub(crate) quiet: bool,
 }

@@ -145,6 +145,26 @@ fn rows_to_evaluate_on_that_are_all_bad_are_told_with_the_column_and_the_value()
     refused(rows.to_str().unwrap(), &[&setting], &["column 2 (x): ", "found `oops`"]);
 }
 
+/// A bug: the log, the report and the error said the same.
+#[test]
+fn the_fault_of_a_run_is_said_once_and_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.csv").display().to_string();
+    fs::write(&rows, "label,c\n0,7\n1,7\n").unwrap();
+    let (code, text) = train(&rows, &[]);
+    let last = text.trim_end().lines().next_back().unwrap();
+    assert!(code == Some(2) && last.starts_with("error: ") && last.contains("has no column `x`"), "{code:?} {text}");
+    assert!(text.contains("train: failed after "), "{text}");
+    assert_eq!(text.matches("has no column `x`").count(), 1, "{text}");
+    let data = format!("data.train={rows}");
+    let mut quiet = vec!["train", "-q", "--set", &data, "--set", "model.kind=lr"];
+    COLUMNS.iter().for_each(|setting| quiet.extend(["--set", *setting]));
+    let text = common::exits(2, run(&quiet), &[]);
+    // Without output.model it also warns.
+    let lines: Vec<&str> = text.lines().filter(|line| !line.contains(" WARN ")).collect();
+    assert_eq!(lines, [last]);
+}
+
 /// A bug: a full disk under the files of bad rows ended the training.
 #[test]
 fn a_disk_of_bad_rows_that_is_full_ends_no_command() {

@@ -105,6 +105,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
+/// Says that a run has failed, but not why: the run returns its fault, which would stand twice on the screen.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.verdict {
@@ -122,9 +123,6 @@ impl fmt::Display for Report {
             commas(self.rows_per_second() as u64)
         )?;
         writeln!(f)?;
-        if let Verdict::Failed { message, .. } = &self.verdict {
-            writeln!(f, "   {message}")?;
-        }
         for (i, stage) in self.stages.iter().enumerate() {
             if let Some(link) = i.checked_sub(1).and_then(|above| self.links.get(above)) {
                 writeln!(f, "{}│ {}", "   ".repeat(i), LinkLine(link))?;

@@ -20,7 +20,7 @@ use crate::sources;
 /// model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type or one by which
 /// they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
-    check_outputs(job, context)?;
+    check_outputs(job, context, false)?;
     check_eval(job, context).map(drop)
 }
 
@@ -32,12 +32,12 @@ pub(crate) fn check_eval(job: &Job, context: &Context) -> Result<Option<FileType
 
 /// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that goes on from a model or a checkpoint
 /// calls this before it loads one, which may take minutes; after that only [`check_eval`] is left. If the run is one process, this also
-/// checks that the rows to train on exist. Blocks on the stores.
+/// checks that the rows to train on exist. `goes_on`: see [`check_outputs`]. Blocks on the stores.
 ///
 /// # Errors
 /// As [`preflight`]. Returns a user fault if the rows to train on do not exist.
-pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), Fault> {
-    check_outputs(job, context)?;
+pub(crate) fn check_before_loading(job: &Job, context: &Context, goes_on: bool) -> Result<(), Fault> {
+    check_outputs(job, context, goes_on)?;
     if let (Some(paths), true) = (&job.data.train, job.placement.is_one_process()) {
         sources::check_found(job, context, paths)?;
     }
@@ -45,8 +45,9 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context) -> Result<(), F
     sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
-/// The part of [`preflight`] about the places of all that the run writes. Blocks on the stores.
-pub(crate) fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
+/// The part of [`preflight`] about the places of all that the run writes. `goes_on`: the run may have trained before, so a
+/// disk that is full now, or a store that is away, does not end it. Blocks on the stores.
+pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Result<(), Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
     }
@@ -60,18 +61,11 @@ pub(crate) fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
         if job.keeps_best() {
             best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
         }
-        probe_place(folder, context)
-            .map_err(|fault| not_trained(fault, "the model could not be saved at output.model"))?;
+        check_probed(probe_place(folder, context), goes_on, "the model could not be saved at output.model")?;
     }
     if let Some(to) = &job.checkpoint.to {
-        match CheckpointFolder::open(to, context)?.probe() {
-            Err(fault) if fault.domain == Domain::User => {
-                return Err(not_trained(fault, "checkpoints could not be written to checkpoint.to"));
-            }
-            // The disk is full, or the store is away: this may change before the first checkpoint.
-            Err(fault) => tracing::warn!("a checkpoint could not be written to checkpoint.to now: {fault}"),
-            Ok(()) => {}
-        }
+        let probed = CheckpointFolder::open(to, context)?.probe();
+        check_probed(probed, true, "checkpoints could not be written to checkpoint.to")?;
     }
     if !job.placement.is_one_process() {
         // The readers write bad rows.
@@ -81,9 +75,16 @@ pub(crate) fn check_outputs(job: &Job, context: &Context) -> Result<(), Fault> {
     job.data.on_bad_row.probe().or_else(|fault| if fault.domain == Domain::User { Err(fault) } else { Ok(()) })
 }
 
-/// Says that the run ends before its first row, and why.
-fn not_trained(fault: Fault, why: &str) -> Fault {
-    fault.context(format!("nothing is trained, because {why}"))
+/// Fails if a probe has failed, and says `why` nothing is trained. `may_wait`: if the disk is full or the store is away, this is only a
+/// warning, because it may change before something is written.
+fn check_probed(probed: Result<(), Fault>, may_wait: bool, why: &str) -> Result<(), Fault> {
+    match probed {
+        Err(fault) if may_wait && fault.domain == Domain::External => {
+            tracing::warn!("{why} now: {fault}");
+            Ok(())
+        }
+        probed => probed.map_err(|fault| fault.context(format!("nothing is trained, because {why}"))),
+    }
 }
 
 /// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is below

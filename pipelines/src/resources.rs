@@ -76,7 +76,7 @@ pub(crate) struct Resources {
     pub(crate) source: SourceProgress,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
-    /// Whether the places of all that the run writes were checked, before a model or a checkpoint was loaded.
+    /// Whether the places of all that the run writes were checked already.
     pub(crate) outputs_are_checked: bool,
     /// Set if it may leave while the run goes on.
     pub(crate) departure: Option<Departure>,
@@ -227,14 +227,14 @@ impl Resources {
     /// the job. Blocks on the stores.
     pub(crate) fn check_before_loading(&self) -> Result<(), Fault> {
         self.check_memory()?;
-        preflight::check_before_loading(&self.job, &self.context)
+        preflight::check_before_loading(&self.job, &self.context, false)
     }
 
     /// The checks of the process that saves the model. Blocks on the stores.
     pub(crate) fn check_before_start(&self) -> Result<(), Fault> {
         let (job, context) = (&self.job, &self.context);
         if !self.outputs_are_checked {
-            preflight::check_outputs(job, context)?;
+            preflight::check_outputs(job, context, false)?;
         }
         if let Some(eval) = preflight::check_eval(job, context)? {
             self.types.evaluated_on(eval);

@@ -29,12 +29,13 @@ pub struct Retries<'a> {
 }
 
 impl Retries<'_> {
-    /// Calls `attempt`, and again after each fault that may pass, with longer and longer waits. Blocks.
+    /// Calls `attempt`, and again after each fault that may pass, with longer and longer waits. Warns before each wait; a fault that is the
+    /// same as before is not told again. Blocks.
     ///
     /// # Errors
     /// The first fault that does not pass; the last one, if the time is over or it is to try no more.
     pub fn run<T>(&self, mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
-        let (begun, mut waits) = (Instant::now(), waits());
+        let (begun, mut waits, mut before) = (Instant::now(), waits(), String::new());
         loop {
             let fault = match attempt() {
                 Err(fault) if (self.passes)(&fault) => fault,
@@ -44,7 +45,10 @@ impl Retries<'_> {
             if left.is_zero() || (self.gives_up)() {
                 return Err(fault);
             }
-            tracing::warn!("{}, trying again for {} s: {fault}", self.not_yet, left.as_secs().max(1));
+            let text = fault.to_string();
+            let why = if text == before { "the same fault" } else { text.as_str() };
+            tracing::warn!("{}, trying again for {} s: {why}", self.not_yet, left.as_secs().max(1));
+            before = text;
             let until = Instant::now() + waits.next_wait().min(left);
             while Instant::now() < until {
                 if (self.gives_up)() {

@@ -53,7 +53,11 @@ impl Saving<'_> {
         let told_before = self.stop.asked();
         let retry_for = self.trained.model.job.output.retry_for.0;
         let retries = Retries {
-            not_yet: "the model is not saved yet",
+            // After the first signal, the second one ends the program at once.
+            not_yet: match told_before {
+                true => "the model is not saved yet",
+                false => "the model is not saved yet (Ctrl-C ends the tries)",
+            },
             timeout: if told_before { retry_for.min(WHEN_TOLD) } else { retry_for },
             passes: &|fault: &Fault| fault.domain == Domain::External,
             gives_up: &|| !told_before && self.stop.asked() || self.has_failed(),
@@ -102,7 +106,13 @@ impl Saving<'_> {
             Some(place) => {
                 Fault::user(format!("{fault}; the model was saved at {place} instead: move it to {}", self.folder))
             }
-            None => fault.context("the model could not be saved anywhere, and is lost"),
+            None => fault.context(match &self.trained.model.job.checkpoint.to {
+                Some(to) => format!(
+                    "the model could not be saved anywhere, and is lost; --resume goes on from the newest checkpoint in {to} or \
+                     begins anew"
+                ),
+                None => "the model could not be saved anywhere, and is lost".into(),
+            }),
         }
     }
 

@@ -190,9 +190,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
                 let report = &failed.report.report;
                 let ended = if failed.fault.kind == FaultKind::Drained { "drained" } else { "failed" };
                 end.dashboard.inspect(|dashboard| dashboard.failed(report));
-                match logs.is_json() {
-                    true => out::print_or_drop(json!({ ended: { "report": report } })),
-                    false => out::eprint_or_drop(report),
+                if logs.is_json() {
+                    out::print_or_drop(json!({ ended: { "report": report } }));
+                } else if !logs.quiet {
+                    out::eprint_or_drop(report);
                 }
                 match &failed.drained {
                     Some(drained) => end.write_drained(drained, before, history.as_ref()),

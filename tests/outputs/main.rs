@@ -624,6 +624,29 @@ fn a_full_disk_leaves_no_part_of_a_manual_page() {
     assert!(!pages.exists(), "{text}");
 }
 
+/// A bug: the file ended within a row.
+#[test]
+fn bad_rows_on_a_full_disk_end_with_a_whole_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let bad = format!("1,oops,{}\n", "7".repeat(90)).repeat(500);
+    fs::write(dir.path().join("rows.csv"), format!("label,x,c\n1,0.5,7\n0,0.5,8\n{bad}")).unwrap();
+    let folder = disk.0.join("bad").display().to_string();
+    disk.fill_but(8192);
+    let settings = [
+        "data.train=rows.csv",
+        "columns.dense=['x']",
+        "columns.slots=['c']",
+        &format!("data.on_bad_row={{ write_to = {folder:?} }}"),
+    ];
+    let ended = common::ended(&mut train(dir.path(), &settings));
+    let text = common::exits(0, ended, &["trained on 2 rows", "bad rows could not be written to the file of bad rows"]);
+    let written = fs::read_to_string(disk.0.join("bad/rejected.tsv")).unwrap();
+    assert!(written.ends_with('\n'), "{text}");
+    let lines = written.lines().count();
+    assert!(text.contains(&format!("; {} bad rows could not be written", 500 - lines)), "{lines} lines: {text}");
+}
+
 /// The same for checkpoints: the run goes on, and so does a compaction's folder.
 #[test]
 fn a_full_disk_leaves_checkpoints_as_they_were() {

@@ -110,7 +110,8 @@ fn a_model_whose_disk_is_unmounted_during_the_run_is_saved_elsewhere_and_not_on_
 fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
     let Some((dir, disk)) = full_disk() else { return };
     let mut run = Background::start(&mut train(dir.path(), &[&onto(&disk), "output.retry_for=10h"]));
-    run.wait_for("the model is not saved yet", 1);
+    run.wait_for("the model is not saved yet (Ctrl-C ends the tries), trying again for ", 1);
+    run.wait_for(" s: the same fault", 1);
     run.signal("-TERM");
     common::exits(2, run.wait(), &[]);
     assert_eq!(rows_of(&dir.path().join("model.rescued")), 2000);
@@ -229,6 +230,36 @@ fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
     let text = common::exits(3, common::code_and_output(&output), &["could not be saved anywhere", "the disk is full"]);
     assert!(!text.contains("starts it again"), "{text}");
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
+}
+
+/// A bug: all processes were started again ten times, in more than a minute.
+#[test]
+fn a_launch_that_has_no_room_for_its_model_starts_no_process() {
+    let Some((dir, disk)) = full_disk() else { return };
+    disk.fill_up();
+    let output = launch(dir.path(), &["placement.readers=1", &onto(&disk)]).output().unwrap();
+    let text = common::exits(3, common::code_and_output(&output), &[]);
+    let words = "error: nothing is trained, because the model could not be saved at output.model: cannot write `";
+    assert!(text.starts_with(words) && text.contains("the disk is full"), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+}
+
+/// A bug: a ps was killed while the disk was full, and the run ended, although it needs the disk only at its end.
+#[test]
+fn a_launched_run_goes_on_from_its_checkpoint_while_the_disk_of_its_model_is_full() {
+    let Some((dir, disk)) = full_disk() else { return };
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+    let more = ["placement.readers=1", "data.epochs=1000000", "checkpoint.rows=20000", &checkpoints, &onto(&disk)];
+    let mut run = Background::start(&mut launch(dir.path(), &more));
+    run.wait_for("INFO checkpoint ", 1);
+    disk.fill_up();
+    let ps = format!("role ps .*--parent {}( |$)", run.id());
+    assert!(Command::new("pkill").args(["-KILL", "-f", &ps]).status().unwrap().success());
+    run.wait_for("WARN the model could not be saved at output.model now: cannot write `", 1);
+    let made = run.output().matches("INFO checkpoint ").count();
+    run.wait_for("INFO checkpoint ", made + 2);
+    run.signal("-TERM");
+    common::exits(5, run.wait(), &["the disk is full", "goes on from checkpoint "]);
 }
 
 /// As `deploy/slurm` starts them.

@@ -14,7 +14,7 @@ pub struct BadRowsFile {
     path: PathBuf,
     /// `None` after a fault.
     file: Option<File>,
-    /// Whether the file ends within a row: a process was killed, or its disk was full.
+    /// Whether the file ends within a row, because a process was killed.
     is_torn: bool,
 }
 
@@ -44,8 +44,8 @@ impl BadRowsFile {
         })
     }
 
-    /// Appends rows, each with its line end. Returns the number of rows that are not in the file. At the first fault it logs a warning;
-    /// after that it writes nothing more.
+    /// Appends rows, each with its line end. Returns the number of rows that are not in the file. At the first fault it logs a warning and
+    /// cuts off a row of which only a part was written; after that it writes nothing more.
     pub fn append(&mut self, rows: &[Vec<u8>]) -> u64 {
         let Some(file) = &mut self.file else { return rows.len() as u64 };
         let mut text = if std::mem::take(&mut self.is_torn) { vec![b'\n'] } else { Vec::new() };
@@ -58,9 +58,24 @@ impl BadRowsFile {
             .collect();
         let (written, failed) = write(file, &text);
         let Some(e) = failed else { return 0 };
+        let whole = ends.partition_point(|end| *end <= written);
+        cut(file, written - whole.checked_sub(1).map_or(0, |last| ends[last]));
         self.file = None;
         warn(&cannot_write(&self.path, e));
-        ends.iter().filter(|end| **end > written).count() as u64
+        (rows.len() - whole) as u64
+    }
+}
+
+/// Removes the last bytes that were written to a file, if no other process has appended to it since. If it fails, the next run begins a
+/// new line after them.
+fn cut(file: &mut File, bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
+    if let (Ok(end), Ok(there)) = (file.stream_position(), file.metadata())
+        && there.len() == end
+    {
+        let _ = file.set_len(end.saturating_sub(bytes as u64));
     }
 }
 
@@ -140,6 +155,25 @@ mod tests {
         assert_eq!(file.append(&rows(&["one\n", "two\n"])), 2);
         assert_eq!(file.append(&rows(&["three\n"])), 1);
         assert_eq!(file.append(&[]), 0);
+    }
+
+    /// A bug: the file ended within a row.
+    #[test]
+    fn what_was_written_of_a_row_is_cut_off_unless_another_process_has_appended_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows");
+        fs::write(&path, "one\n").unwrap();
+        let open = || OpenOptions::new().append(true).open(&path).unwrap();
+        let (mut file, mut other) = (open(), open());
+        let mut cut_after_writing = |text: &str, other_writes: &str| {
+            file.write_all(text.as_bytes()).unwrap();
+            other.write_all(other_writes.as_bytes()).unwrap();
+            cut(&mut file, 2);
+            fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(cut_after_writing("tw", ""), "one\n");
+        assert_eq!(cut_after_writing("two\nth", ""), "one\ntwo\n");
+        assert_eq!(cut_after_writing("th", "four\n"), "one\ntwo\nthfour\n");
     }
 
     #[test]

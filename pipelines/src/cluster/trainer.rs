@@ -55,12 +55,12 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         }
         if process.config().rank == 0 {
             // Before the run starts, which waits until the ps have loaded it.
-            preflight::check_before_loading(&job, context)?;
+            preflight::check_before_loading(&job, context, goes_on(process, Some(&start)))?;
         }
         found = Some(start);
         Ok(())
     })?;
-    match wire(job, process.config().rank, context, receive_queue, &session, found) {
+    match wire(job, process, context, receive_queue, &session, found) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => {
             // It was told to end, and has left: the others go on.
@@ -70,19 +70,29 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     }
 }
 
+/// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this
+/// process, perhaps not for the first time. `launch` looked at the disk before.
+fn goes_on(process: &ClusterProcess, start: Option<&StartState>) -> bool {
+    process.config().supervised || matches!(start, Some(StartState::Checkpoint(..)))
+}
+
 fn has_failed(session: &ClusterSession) -> bool {
     matches!(session.status().phase, RunPhase::Failed(_))
 }
 
 fn wire(
     job: Job,
-    rank: u32,
+    process: &ClusterProcess,
     context: &Context,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
     found: Option<StartState>,
 ) -> Result<Training, Fault> {
     let status = session.wait_until_started()?;
+    let rank = process.config().rank;
+    if rank == 0 && found.is_none() {
+        preflight::check_outputs(&job, context, goes_on(process, None))?;
+    }
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
     let mut resources = Resources::new(job, context.clone(), |host, job, config| {
         if job.placement.ps == 0 {
@@ -94,8 +104,8 @@ fn wire(
         }
         session.table(job, &status, config)
     })?;
-    // The first trainer checks them before it loads something.
-    resources.outputs_are_checked = rank == 0 && found.is_some();
+    // By the first trainer: here, or before it loaded something.
+    resources.outputs_are_checked = true;
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
     resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;

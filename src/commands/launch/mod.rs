@@ -41,7 +41,7 @@ use crate::logs::Logs;
 use crate::net::SecurityFiles;
 use crate::pipelines::cluster::{Role, SupervisorClient, ended_before};
 use crate::pipelines::model_folder::check_predecessor;
-use crate::pipelines::{Context, check_checkpoints};
+use crate::pipelines::{Context, check_checkpoints, preflight};
 use crate::report::ReportFiles;
 #[cfg(feature = "otel")]
 use crate::spans::{TRACEPARENT, new_traceparent};
@@ -91,6 +91,8 @@ impl Launch {
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
         self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
+        // A process that finds a full disk would be started again ten times.
+        preflight(&job, context)?;
         stop.begin()?;
         let token = Token::new()?;
         // All processes read the same copy of the job: its file may change, or be a pipe, which can be read only once.
