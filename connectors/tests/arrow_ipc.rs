@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, DictionaryArray, Float32Array, Int8Array, Int32Array, ListArray, MapBuilder, RunArray,
-    StringArray, StringDictionaryBuilder, UnionArray,
+    Array, ArrayRef, AsArray, DictionaryArray, Float32Array, Int8Array, Int32Array, Int64Array, ListArray, MapBuilder,
+    RunArray, StringArray, StringDictionaryBuilder, UnionArray,
 };
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
@@ -309,6 +309,33 @@ async fn a_file_cut_anywhere_is_refused_by_name() {
             let said = refused(ArrowSource::new(&*path, options())).await.to_string();
             assert!(said.contains(name), "{keep}: {said}");
         }
+    }
+}
+
+/// A bug: files of polars with integers of 128 bits were called damaged, without the column.
+#[tokio::test]
+async fn a_column_of_an_unknown_type_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["big.arrow", "big.arrows"] {
+        let path = dir.path().join(name);
+        let big: ArrayRef = Arc::new(Int64Array::from(vec![7]));
+        write(&path, &RecordBatch::try_from_iter([("big", big)]).unwrap(), 1, None);
+        let whole = std::fs::read(&path).unwrap();
+        // One of these is the number of bits in the schema that is read.
+        let bits = (0..whole.len() - 4).filter(|&at| whole[at..at + 4] == 64_i32.to_le_bytes());
+        let mut said = Vec::new();
+        for at in bits {
+            let mut bytes = whole.clone();
+            bytes[at] = 128;
+            std::fs::write(&path, &bytes).unwrap();
+            said.extend(
+                read(&mut ArrowSource::new(&*path, options()), &cx()).await.err().map(|fault| fault.to_string()),
+            );
+        }
+        assert!(
+            said.iter().any(|said| said.contains("column `big` has a type that Forebay does not know")),
+            "{said:?}"
+        );
     }
 }
 

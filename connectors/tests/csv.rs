@@ -81,6 +81,11 @@ async fn a_line_that_is_too_long_is_a_bad_row_wherever_it_lies() {
             assert_eq!(found.num_rows(), rows, "{name}");
         }
     }
+    // A bug: the number was that of the next line.
+    for name in ["near.csv", "near.csv.zst", "last.csv", "last.csv.zst", "longer.csv"] {
+        let said = why_refused(typed(&dir.path().join(name))).await;
+        assert!(said.contains(&format!("{name}`, line 1002 (byte ")), "{said}");
+    }
 }
 
 #[tokio::test]
@@ -213,6 +218,13 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let utf16: Vec<u8> = "\u{feff}n,i,h,t\n1,2,3,4\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     fs::write(&path, utf16).unwrap();
     assert!(why_refused(typed(&path)).await.contains("iconv -f UTF-16 -t UTF-8"));
+    // Without a byte order mark the names have bytes that a terminal does not show.
+    for (big_endian, from) in [(false, "UTF-16LE"), (true, "UTF-16BE")] {
+        let bytes = |unit: u16| if big_endian { unit.to_be_bytes() } else { unit.to_le_bytes() };
+        fs::write(&path, "n,i,h,t\n1,2,3,4\n".encode_utf16().flat_map(bytes).collect::<Vec<u8>>()).unwrap();
+        let said = why_refused(typed(&path)).await;
+        assert!(said.contains(&format!("iconv -f {from} -t UTF-8")), "{said}");
+    }
     fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();
     assert!(why_refused(typed(&dir.path().join("b.csv.gz"))).await.contains("cannot decompress"));
     for delimiter in ['"', '\n', 'é'] {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::{self, MessageHeader, MetadataVersion};
 use bytes::Bytes;
@@ -206,7 +206,8 @@ impl Window<'_> {
     }
 }
 
-/// The schema in a header. Arrow's conversion panics at some that are damaged; here that is an error.
+/// The schema in a header. Arrow's conversion panics at types that it does not know, such as the integers of 128 bits of polars, and at
+/// some schemas that are damaged; here that is an error.
 fn schema_of(file: &DataFile, schema: ipc::Schema<'_>) -> Result<SchemaRef, Fault> {
     if !schema.endianness().equals_to_target_endianness() {
         return Err(Fault::user(format!(
@@ -215,7 +216,18 @@ fn schema_of(file: &DataFile, schema: ipc::Schema<'_>) -> Result<SchemaRef, Faul
         )));
     }
     let converted: Option<Schema> = schema.fields().and_then(|_| catch_expected(|| fb_to_schema(schema)).ok());
-    converted.map(Arc::new).ok_or_else(|| damaged(&file.name, "its schema"))
+    converted.map(Arc::new).ok_or_else(|| {
+        let is_unknown = |field: &ipc::Field<'_>| catch_expected(|| Field::from(*field)).is_err();
+        let unknown = schema.fields().into_iter().flatten().find(is_unknown);
+        match unknown.and_then(|field| field.name()) {
+            Some(column) => Fault::user(format!(
+                "`{}`: column `{column}` has a type that Forebay does not know, or the file is damaged: write it again without this \
+                 column or with another type",
+                file.name
+            )),
+            None => damaged(&file.name, "its schema"),
+        }
+    })
 }
 
 /// The message in a header, of a version that is read.

@@ -121,6 +121,9 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
         .map_err(|reason| Fault::user(format!("`{name}`, line 1: the header cannot be read: {}", reason.text())))?;
     let names = fields.into_iter().map(|field| String::from_utf8(field).map(|name| name.trim().to_owned()));
     let names: Vec<String> = names.collect::<Result<_, _>>().map_err(|_| not_utf8(name, line))?;
+    if let Some(at) = memchr::memchr(0, line) {
+        return Err(zero_byte(name, line, at));
+    }
     let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
     Ok(Some((names, ((text.len() - end) / lines).max(1) as u64)))
 }
@@ -134,16 +137,30 @@ fn not_utf8(name: &str, line: &[u8]) -> Fault {
         return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"));
     }
     let byte = line.get(valid).copied().unwrap_or_default();
-    // A few letters of the name that the byte is in.
-    let around = &line[valid.saturating_sub(12)..line.len().min(valid + 12)];
     let from = if utf16 { "UTF-16" } else { "LATIN1" };
     Fault::user(format!(
         "`{name}`, line 1: the header is not UTF-8: its byte {valid} is 0x{byte:02x}, in {}: convert the file, for instance with `iconv -f {from} \
          -t UTF-8 {name} > utf8.csv`{}",
-        shown(around),
+        around(line, valid),
         if utf16 { "" } else { " if it is Latin-1 (ISO 8859-1)" }
     ))
     .kind(FaultKind::BadData)
+}
+
+/// The fault of a header with a zero byte, as UTF-16 without a byte order mark has in ASCII text.
+fn zero_byte(name: &str, line: &[u8], at: usize) -> Fault {
+    let from = if at == 0 { "UTF-16BE" } else { "UTF-16LE" };
+    Fault::user(format!(
+        "`{name}`, line 1: the header has a zero byte, in {}: if the file is UTF-16, convert it, for instance with `iconv -f {from} \
+         -t UTF-8 {name} > utf8.csv`",
+        around(line, at)
+    ))
+    .kind(FaultKind::BadData)
+}
+
+/// A few letters of the name that a byte of the header is in.
+fn around(line: &[u8], at: usize) -> String {
+    shown(&line[at.saturating_sub(12)..line.len().min(at + 12)])
 }
 
 fn layout(

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
 
-use super::error::fault;
+use super::error::{fault, made_meanwhile};
 use super::missing_folders::MissingFolders;
 use super::place;
 use super::rename_flags::{FlaggedRename, exchange, is_unknown};
@@ -97,6 +97,9 @@ impl Local {
                     Err(e) if is_unknown(e) => self.replace_by_two_renames().map(Some),
                     exchanged => exchanged.map(|()| Some(self.staged.clone())).map_err(|e| cannot(e.into())),
                 }
+            }
+            Err(e) if !self.replace && e.kind() == io::ErrorKind::DirectoryNotEmpty => {
+                Err(made_meanwhile(&self.place.display().to_string()))
             }
             renamed => renamed.map(|()| None).map_err(cannot),
         }
@@ -324,6 +327,19 @@ mod tests {
         staged.create("new").unwrap();
         staged.exchange = |_, _| Err(Errno::INVAL);
         staged
+    }
+
+    /// A bug: the fault was `Directory not empty`, as one that may pass.
+    #[test]
+    fn a_folder_that_another_program_has_made_meanwhile_stays_and_the_fault_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("scores");
+        let staged = Local::begin(place.clone(), false).unwrap();
+        staged.create("new").unwrap();
+        make_old(&place);
+        let fault = staged.publish().unwrap_err();
+        assert!(fault.domain == Domain::User && fault.to_string().contains("another program has made `"), "{fault}");
+        assert_eq!((names(dir.path()), names(&place)), (vec!["scores".to_owned()], vec!["old".to_owned()]));
     }
 
     /// A bug: every second training to the same folder failed on NFS.

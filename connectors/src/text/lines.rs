@@ -133,8 +133,9 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
     /// Takes the beginning of a line that is longer than [`MAX_LINE`].
     pub(crate) fn too_long(&mut self, head: &[u8], offset: u64) -> Result<(), Stop> {
         debug_assert!(head.len() > MAX_LINE);
+        self.refused(head, offset)?;
         self.lines += 1;
-        self.refused(head, offset)
+        Ok(())
     }
 
     /// Hands over what is left.

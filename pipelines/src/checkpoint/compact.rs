@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::UInt64Type;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::{OpenFolder, fault, is_in};
 use forebay_ps::Absent;
 
@@ -29,6 +29,8 @@ pub struct Compaction<'a> {
     from: &'a CheckpointFolder,
     into: &'a CheckpointFolder,
     old: CheckpointManifest,
+    /// The newest checkpoint of `from` when the compaction began.
+    newest: Option<u64>,
     /// The number of the checkpoint to be made.
     number: u64,
     try_id: u64,
@@ -43,9 +45,9 @@ impl CheckpointFolder {
     /// checkpoint before this one is whole, this one is given up.
     ///
     /// # Errors
-    /// A user fault: there is no such checkpoint, it is damaged, or a run made another meanwhile. `number` is not the newest and `to` is
-    /// `None`: a run would go on from the older one. `to` is this folder, holds something other than checkpoints, or has one of this
-    /// number. An external fault if the store fails.
+    /// A user fault: there is no such checkpoint, or it is damaged. `number` is not the newest and `to` is `None`: a run would go on from
+    /// the older one. `to` is this folder, holds something other than checkpoints, or has one of this number. An external fault if the
+    /// store fails, or a run made another checkpoint meanwhile.
     pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
         self.compaction(number, to)?.map(Compaction::write).transpose()
     }
@@ -60,14 +62,15 @@ impl CheckpointFolder {
         to: Option<&'a Self>,
     ) -> Result<Option<Compaction<'a>>, Fault> {
         to.map_or(Ok(()), |to| self.check_other(to))?;
-        let old = self.to_compact(number, to)?;
+        let newest = self.numbers()?.last().copied();
+        let old = self.to_compact(number, to).map_err(|fault| self.outrun(newest, fault))?;
         if to.is_none() && old.tables.iter().all(|table| table.layers.len() < 2) {
             return Ok(None);
         }
         let into = to.unwrap_or(self);
         let number = match to {
             Some(_) => old.number,
-            None => self.numbers()?.last().copied().unwrap_or(old.number) + 1,
+            None => newest.unwrap_or(old.number) + 1,
         };
         if to.is_some() && into.numbers()?.contains(&number) {
             return Err(Fault::user(format!(
@@ -75,7 +78,7 @@ impl CheckpointFolder {
                 into.folder
             )));
         }
-        Ok(Some(Compaction { from: self, into, old, number, try_id: forebay_base::random_seed() }))
+        Ok(Some(Compaction { from: self, into, old, newest, number, try_id: forebay_base::random_seed() }))
     }
 
     /// Fails if `to` is this folder, or is not one for checkpoints.
@@ -88,6 +91,18 @@ impl CheckpointFolder {
             )));
         }
         to.check_place()
+    }
+
+    /// The fault of a compaction: if the folder has a newer checkpoint than `newest`, the run may have removed what was read, and another
+    /// try may succeed.
+    fn outrun(&self, newest: Option<u64>, fault: Fault) -> Fault {
+        match self.numbers() {
+            Ok(now) if fault.kind != FaultKind::Drained && now.last().copied() > newest => {
+                let message = format!("a run made another checkpoint in {} meanwhile; try again", self.folder);
+                Fault::external(message).because(fault)
+            }
+            _ => fault,
+        }
     }
 
     fn to_compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<CheckpointManifest, Fault> {
@@ -111,12 +126,13 @@ impl Compaction<'_> {
     /// # Errors
     /// As those of [`CheckpointFolder::compact`].
     pub fn write(self) -> Result<CheckpointManifest, Fault> {
+        let outrun = |fault| self.from.outrun(self.newest, fault);
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
         // Those that are still empty at the end are removed.
         let _missing = into.missing_folders();
-        let manifest = self.write_files().inspect_err(|_| self.discard())?;
+        let manifest = self.write_files().inspect_err(|_| self.discard()).map_err(outrun)?;
         // After a fault the manifest may exist all the same, so its files stay.
-        if into.put_new(&name, manifest.to_json()?)? {
+        if into.put_new(&name, manifest.to_json()?).map_err(outrun)? {
             if let Err(e) = self.into.discard_others(self.number) {
                 tracing::warn!("files of compactions that were killed may stay in {into}: {e}");
             }

@@ -248,13 +248,24 @@ impl CheckpointFolder {
     /// Makes `manifest` a checkpoint.
     ///
     /// # Errors
-    /// A user fault if there is another of its number: two runs write here.
+    /// A user fault if another run wrote one of its number; an external fault if that one is of the same run, by a compaction or by another
+    /// process: [`next_number`](Self::next_number) tells them apart before the next try.
     pub(crate) fn publish(&self, manifest: &CheckpointManifest) -> Result<(), Fault> {
         let name = CheckpointManifest::name(manifest.number);
-        if self.folder.put_new(&name, manifest.to_json()?)? {
-            return Ok(());
+        let fault = match self.folder.put_new(&name, manifest.to_json()?) {
+            Ok(true) => return Ok(()),
+            Ok(false) => self.another_run(manifest.number),
+            // A compaction to a checkpoint of this number removes all other files of the number, unfinished manifests included.
+            Err(fault) if fault.kind == FaultKind::NotFound => fault,
+            Err(fault) => return Err(fault),
+        };
+        match self.manifest(manifest.number) {
+            Ok(there) if there.position.run == manifest.position.run => Err(Fault::external(format!(
+                "{} is there already: a compaction made it meanwhile, or another process of this run",
+                self.folder.name(&name)
+            ))),
+            _ => Err(fault),
         }
-        Err(self.another_run(manifest.number))
     }
 
     /// Removes the files of tries to write checkpoint `number` that no manifest names. There is a checkpoint of this number, so a process
@@ -430,7 +441,12 @@ mod tests {
         let mut manifest = checkpoint(&folder, 1, &[]);
         folder.publish(&manifest).unwrap();
         manifest.written += 1;
-        assert!(folder.publish(&manifest).unwrap_err().to_string().contains("was written by another run"));
+        let fault = folder.publish(&manifest).unwrap_err();
+        assert!(fault.domain == Domain::External && fault.to_string().contains("a compaction made it"), "{fault}");
+        manifest.position.run += 1;
+        let fault = folder.publish(&manifest).unwrap_err();
+        assert!(fault.domain == Domain::User && fault.to_string().contains("was written by another run"), "{fault}");
+        manifest.position.run -= 1;
         let next = |run| folder.author(run, 1).and_then(|author| folder.next_number(&author));
         assert_eq!(next(manifest.position.run).unwrap(), 2);
         assert!(next(77).unwrap_err().to_string().contains("was written by another run"));

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use forebay_actors::Domain;
+
 use super::super::folder::{CheckpointFolder, file_name};
 use super::chain::{Chain, fast_folder};
 use super::fail_points::unnamed;
@@ -94,5 +96,23 @@ fn a_compaction_removes_what_killed_ones_of_its_number_have_left() {
     assert_eq!(folder.compact(None, None).unwrap().unwrap().number, 4);
     assert_eq!(unnamed(folder), [""; 0]);
     assert_eq!(folder.numbers().unwrap(), [2, 3, 4]);
+    chain.end();
+}
+
+/// A bug: the fault was that of a missing file, after which no program tries again.
+#[test]
+fn a_compaction_whose_checkpoint_the_run_removes_is_to_be_tried_again() {
+    let (dir, elsewhere) = (fast_folder(), fast_folder());
+    let mut chain = Chain::new(dir.path(), false);
+    make(&mut chain, 3);
+    let folder = chain.folder().clone();
+    let to = CheckpointFolder::open(elsewhere.path().to_str().unwrap(), &Context::default()).unwrap();
+    let compactions = [None, Some(&to)].map(|to| folder.compaction(None, to).unwrap().unwrap());
+    make(&mut chain, 4);
+    assert_eq!(folder.numbers().unwrap(), [6, 7]);
+    for compaction in compactions {
+        let fault = compaction.write().unwrap_err();
+        assert!(fault.domain == Domain::External && fault.to_string().contains("try again"), "{fault}");
+    }
     chain.end();
 }
