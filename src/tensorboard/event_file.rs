@@ -18,7 +18,8 @@ const CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
 pub(super) struct EventFile(File);
 
 impl EventFile {
-    /// A new file in a folder, which is made if it is not there. Several in one folder are one run: TensorBoard reads them in the order of their names.
+    /// A new file in a folder, which is made if it is not there. Several in one folder are one run: TensorBoard reads them in the order of
+    /// their names.
     ///
     /// # Errors
     /// The file cannot be written. None is left then.

@@ -65,8 +65,8 @@ impl CheckpointFolder {
         }
     }
 
-    /// Writes and removes a small file, as checkpoints will be written; leaves no local folder that was not there. If the disk of a local folder is unmounted later, no checkpoint is
-    /// written to the disk beneath.
+    /// Writes and removes a small file, as checkpoints will be written; leaves no local folder that was not there. If the disk of a local
+    /// folder is unmounted later, no checkpoint is written to the disk beneath.
     ///
     /// # Errors
     /// A user fault if the folder holds something else, or cannot be written; an external fault of a disk or a store.
