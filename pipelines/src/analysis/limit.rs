@@ -96,6 +96,9 @@ const IDLE: f64 = 0.3;
 /// Fewer batches than this say little.
 const FEW_BATCHES: u64 = 20;
 
+/// The share of the trainers' time from which replies of a slow ps hold up the steps of trainers in step.
+const LATE: f64 = 0.1;
+
 /// The share of its cores from which a machine is the limit.
 const CORES_USED_UP: f64 = 0.9;
 
@@ -159,7 +162,7 @@ fn of_load(load: &Load, loads: &[Load], processes: &[&ProcessReport]) -> Limit {
         return Limit { share: load.share, ..of_shards(shards) };
     }
     let skew = match (&load.at, load.others_true_rate) {
-        _ if part == "shards" => others::slow_ps(processes),
+        _ if part == "shards" => others::slow_ps(processes).map(|(words, _)| words),
         (Some(at), Some(others)) => {
             Some(format!("{at} does {:.0} rows/s where the others do {others:.0}", load.true_rate))
         }
@@ -247,6 +250,10 @@ fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Lim
     if all.iter().any(|load| load.stage == SHARDS && load.share >= IDLE) {
         return None;
     }
+    // A trainer whose replies come last on the line of a slow ps begins its step last, too.
+    if others::slow_ps(processes).is_some_and(|(_, waited)| waited >= LATE) {
+        return None;
+    }
     let (trainer, skew, waited) = others::slow_trainer(processes).filter(|(.., waited)| *waited >= IDLE)?;
     let own = loads(&[trainer]);
     let top = own.iter().find(|load| load.stage != "push")?;
@@ -271,7 +278,7 @@ fn of_tickets(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
     let replicas = processes.iter().find_map(|process| process.stage("lookup")).map_or(1, |lookup| lookup.replicas);
     // Look-ahead has a replica for each ticket.
     let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
-    let skew = others::slow_ps(processes);
+    let skew = others::slow_ps(processes).map(|(words, _)| words);
     if bound > 0 && others::ps_are_far(processes) == Some(false) {
         // With several batches under way, more of them would only wait longer for a reply.
         let waits_for = Some("shards".into());

@@ -40,15 +40,21 @@ fn slowest(waits: &BTreeMap<String, ProcessWait>) -> Option<(&String, &ProcessWa
     waits.iter().filter(|(_, wait)| wait.count >= FEW).max_by_key(|(_, wait)| wait.mean())
 }
 
-/// Says which ps is slow, if its replies take much longer than those of the others.
-pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<String> {
+/// Says which ps is slow, if its replies take much longer than those of the others, and for which share of the trainers' time look-ups wait
+/// because of that.
+pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<(String, f64)> {
     let waits = merged(processes, "lookup").by_process;
     let (name, slow) = slowest(&waits)?;
     let others: Vec<f64> =
         waits.iter().filter(|(ps, _)| *ps != name).map(|(_, wait)| wait.mean().as_secs_f64()).collect();
     let (mean, others) = (slow.mean().as_secs_f64(), others.iter().sum::<f64>() / (others.len() as f64));
     let is_slow = mean > SLOW * others && mean - others > CHANCE;
-    is_slow.then(|| format!("{name} takes {:.1} ms to reply where the others take {:.1}", 1e3 * mean, 1e3 * others))
+    let trainers = processes.iter().filter(|process| process.stage("lookup").is_some());
+    let time: f64 = trainers.map(|process| process.report.wall.as_secs_f64()).sum();
+    let share = (mean - others) * slow.count as f64 / time.max(1e-3);
+    is_slow.then(|| {
+        (format!("{name} takes {:.1} ms to reply where the others take {:.1}", 1e3 * mean, 1e3 * others), share)
+    })
 }
 
 /// Whether look-ups wait for the distance to the ps: their replies take about as long as those of small requests. `None` if it is

@@ -467,6 +467,12 @@ fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
         trainer.report.stages[1].by_process = [wait_for("ps 0", 1, Duration::from_secs(20))].into();
     }
     assert_ne!(analysis_of(&far, &sync).limit.unwrap().name, "train");
+    // With a slow ps, the trainer whose replies come last begins its step last.
+    let mut late = run.clone();
+    late[1].report.stages[1].by_process =
+        [wait_for("ps 0", 1, Duration::ZERO), wait_for("ps 1", 40, Duration::ZERO)].into();
+    let found = analysis_of(&late, &sync).to_string();
+    assert!(found.contains("ps 1 takes 400.0 ms to reply where the others take 10.0"), "{found}");
     // Without steps of all trainers, and with shards that have work, pushes wait for the ps.
     assert_eq!(analysis_of(&run, placement).limit.unwrap().name, "push");
     run[2].report.services[0] = stage("ps0-embedding", 60, &[]);
