@@ -179,7 +179,11 @@ fn a_dropped_handle_ends_the_run() {
     let control = running.control();
     drop(running);
     until("the run has ended", || control.ended());
-    assert!(control.snapshot().to_string().contains("handle of the run was dropped"));
+    let verdict = control.snapshot().verdict;
+    assert!(
+        matches!(&verdict, Verdict::Failed { message, .. } if message.contains("handle of the run was dropped")),
+        "{verdict:?}"
+    );
     assert!(control.scale("many", 3).is_ok(), "asking an ended run is harmless");
 }
 
