@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float32Array, StringArray};
 use arrow::record_batch::RecordBatch;
+use common::Background;
 use disk::Disk;
 use forebay::Model;
 use forebay::pipelines::RunEnd;
@@ -35,6 +36,21 @@ fn output(dir: &Path) -> (PathBuf, String) {
     let model = dir.join("model");
     let setting = format!("output.model={}", model.display());
     (model, setting)
+}
+
+/// Kills the processes of this role that a launch has started.
+fn kill_role(launch: &Background, role: &str) {
+    let processes = format!("role {role} .*--parent {}( |$)", launch.id());
+    assert!(Command::new("pkill").args(["-KILL", "-f", &processes]).status().unwrap().success());
+}
+
+/// Waits until a run has made two more checkpoints, and drains it; its output has these words. The batches that were on their way are fewer
+/// than the rows of a checkpoint, so the run has gone on.
+fn drained_after_two_checkpoints(mut run: Background, words: &[&str]) {
+    let made = run.output().matches("INFO checkpoint ").count();
+    run.wait_for("INFO checkpoint ", made + 2);
+    run.signal("-TERM");
+    common::exits(5, run.wait(), words);
 }
 
 fn full() -> File {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{common, refused, train};
+use super::{common, drained_after_two_checkpoints, kill_role, refused, train};
 use common::Background;
 
 fn pipe(dir: &Path, name: &str) -> PathBuf {
@@ -51,14 +51,9 @@ fn a_launch_goes_on_with_its_job_when_the_file_changes() {
     let mut run = Background::start(common::forebay(&["launch"]).arg(&file).current_dir(dir.path()));
     run.wait_for("checkpoint 1 after", 1);
     fs::write(&file, "seed = 5\n").unwrap();
-    let readers = format!("role reader .*--parent {}( |$)", run.id());
-    assert!(Command::new("pkill").args(["-KILL", "-f", &readers]).status().unwrap().success());
+    kill_role(&run, "reader");
     run.wait_for("starts it again", 1);
-    // The batches on their way are fewer than the rows of a checkpoint.
-    let made = run.output().matches("INFO checkpoint ").count();
-    run.wait_for("INFO checkpoint ", made + 2);
-    run.signal("-TERM");
-    common::exits(5, run.wait(), &[]);
+    drained_after_two_checkpoints(run, &[]);
 }
 
 #[test]

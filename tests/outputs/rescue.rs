@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::common::{self, Background};
 use super::disk::Disk;
-use super::train;
+use super::{drained_after_two_checkpoints, kill_role, train};
 
 const LITTLE: u64 = 16384;
 
@@ -253,13 +253,9 @@ fn a_launched_run_goes_on_from_its_checkpoint_while_the_disk_of_its_model_is_ful
     let mut run = Background::start(&mut launch(dir.path(), &more));
     run.wait_for("INFO checkpoint ", 1);
     disk.fill_up();
-    let ps = format!("role ps .*--parent {}( |$)", run.id());
-    assert!(Command::new("pkill").args(["-KILL", "-f", &ps]).status().unwrap().success());
+    kill_role(&run, "ps");
     run.wait_for("WARN the model could not be saved at output.model now: cannot write `", 1);
-    let made = run.output().matches("INFO checkpoint ").count();
-    run.wait_for("INFO checkpoint ", made + 2);
-    run.signal("-TERM");
-    common::exits(5, run.wait(), &["the disk is full", "goes on from checkpoint "]);
+    drained_after_two_checkpoints(run, &["the disk is full", "goes on from checkpoint "]);
 }
 
 /// As `deploy/slurm` starts them.
