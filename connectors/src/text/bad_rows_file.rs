@@ -44,8 +44,8 @@ impl BadRowsFile {
         })
     }
 
-    /// Appends rows, each with its line end. Returns the number of rows that are not in the file. At the first fault it logs a warning and
-    /// cuts off a row of which only a part was written; after that it writes nothing more.
+    /// Appends rows, each with its line end. Returns the number of rows that are not in the file. If a write fails, this method logs a
+    /// warning and removes the incomplete row from the end of the file; later calls write nothing.
     pub fn append(&mut self, rows: &[Vec<u8>]) -> u64 {
         let Some(file) = &mut self.file else { return rows.len() as u64 };
         let mut text = if std::mem::take(&mut self.is_torn) { vec![b'\n'] } else { Vec::new() };
