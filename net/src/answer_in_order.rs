@@ -117,11 +117,12 @@ mod tests {
             outgoing: Outgoing,
         ) -> Result<(), Fault> {
             let begin = async |message: Message| {
+                let pending = Arc::clone(&self.pending);
+                // Last: the test, in another thread, counts the pending answers when it hears of this one.
                 self.begun.send(message.metadata.clone()).unwrap();
                 if message.metadata == "wrong" {
                     return Err(Fault::user("that is wrong"));
                 }
-                let pending = Arc::clone(&self.pending);
                 Ok(Box::pin(async move {
                     let _pending = pending;
                     self.permits.acquire().await.unwrap().forget();
