@@ -25,6 +25,11 @@ SEVERAL := $(filter-out $(ONE_PROGRAM),$(patsubst %/tests/,%,$(wildcard */tests/
 TESTS := $(basename $(notdir $(wildcard tests/*.rs $(SEVERAL:%=%/tests/*.rs)))) $(ONE_PROGRAM) \
 	$(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs $(SEVERAL:%=%/tests/*/main.rs))))
 CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
+# Tests of the backend on libtorch, and of programs with and without it. Only for these does `make test` build the program with libtorch:
+# it then takes .3 CPU seconds more to start, and the tests start it thousands of times.
+TORCH_TESTS := apart golden gradients histories state torch transfer two_towers value_weights
+BOTH_TESTS := bench_device transfers
+NATIVE_TESTS := $(sort $(filter-out $(TORCH_TESTS),$(TESTS)))
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
@@ -42,7 +47,12 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo test --workspace --doc
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
-	cargo test --workspace --features torch,otel --no-fail-fast
+	failed=0; \
+	cargo test --workspace --no-fail-fast --features otel --examples $(NATIVE_TESTS:%=--test %) || failed=1; \
+	cargo test --workspace --no-fail-fast --features otel --doc || failed=1; \
+	cargo test --workspace --no-fail-fast --features torch,otel --lib --bins --example own_model $(TORCH_TESTS:%=--test %) \
+		$(BOTH_TESTS:%=--test %) || failed=1; \
+	exit $$failed
 
 chaos: ## kill, stop and cut off the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...; root); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -231,6 +232,20 @@ mod with_libtorch {
         assert!(fault(&[APART, "train.staleness=4"]).contains("not finite"));
     }
 
+    /// The dense parameters that a launch with one reader and one ps trains.
+    fn launched(dir: &Path, data: &Path, name: &str, settings: &[&str]) -> (Vec<u8>, String) {
+        let (folder, train) = (dir.join(name), format!("data.train={}", data.display()));
+        let output = format!("output.model={}", folder.display());
+        let placed = ["placement.readers=1", "placement.ps=1"];
+        let small = ["model.hidden=[24, 12]", "model.embedding_dim=6", "train.batch_rows=256", "train.threads=1"];
+        let mut args = vec!["launch"];
+        for setting in [&[TORCH, &train, &output][..], &placed, &small, settings].concat() {
+            args.extend(["--set", setting]);
+        }
+        let text = common::exits(0, run(&args), &[]);
+        (std::fs::read(folder.join("dense.safetensors")).unwrap(), text)
+    }
+
     /// Two synchronous trainers: the ps hold the dense parameters, each batch uploads them, and their gradients come
     /// back with it. A trainer with an empty batch takes part in the step.
     #[test]
@@ -238,18 +253,24 @@ mod with_libtorch {
         let dir = tempfile::tempdir().unwrap();
         let data = common::parquet(dir.path(), 0, 3000);
         let model = |name: &str, more: &[&str]| {
-            let (folder, train) = (dir.path().join(name), format!("data.train={}", data.display()));
-            let output = format!("output.model={}", folder.display());
-            let placed = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
-            let small = ["model.hidden=[24, 12]", "model.embedding_dim=6", "train.batch_rows=256", "train.threads=1"];
-            let mut args = vec!["launch"];
-            for setting in [&[TORCH, &train, &output][..], &placed, &small, more].concat() {
-                args.extend(["--set", setting]);
-            }
-            let text = common::exits(0, run(&args), &[]);
+            let settings = [&["placement.trainers=2", "train.sync=true"], more].concat();
+            let (dense, text) = launched(dir.path(), &data, name, &settings);
             assert_eq!(text.contains("upload"), more == [APART], "{text}");
-            std::fs::read(folder.join("dense.safetensors")).unwrap()
+            dense
         };
         assert!(model("inline", &[]) == model("apart", &[APART]));
+    }
+
+    #[test]
+    fn a_trainer_that_looks_ahead_trains_the_same_model_to_the_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 3000);
+        let model = |ahead: u64| {
+            let look_ahead = format!("train.look_ahead={ahead}");
+            let (dense, text) = launched(dir.path(), &data, &look_ahead, &[APART, &look_ahead]);
+            assert_eq!(text.contains("looked up to"), ahead > 0, "{text}");
+            dense
+        };
+        assert!(model(0) == model(8));
     }
 }

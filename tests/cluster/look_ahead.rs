@@ -37,8 +37,6 @@ fn the_model_is_that_of_one_process_whatever_the_look_ahead_is() {
         (2, &["placement.readers=1", "table.shards=3", momentum]),
         (64, &["placement.readers=2", "placement.in_flight=2", "model.kind=lr"]),
         (0, &["placement.readers=1"]),
-        #[cfg(feature = "torch")]
-        (8, &["placement.readers=1", "train.backend=torch", "train.transfers=apart"]),
     ] {
         let setting = format!("train.look_ahead={k}");
         let (run, settings, trainer) = finished(&hosts, &[&[setting.as_str()], settings].concat());
