@@ -115,6 +115,7 @@ impl RoleCommand {
             let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
             args.start_spans(context, Some(&config.run), &service)?
         };
+        let launched = self.parent.is_some();
         // A process that is told to end before it has joined still joins, to tell the others, which may wait for it.
         stop.has_begun();
         let ended = process.take_part(|process| match self.role {
@@ -123,7 +124,9 @@ impl RoleCommand {
                 match logs.is_json() {
                     true => out::print_or_drop(json!({ "read": { "report": report } })),
                     false => {
-                        out::print_or_drop(&report);
+                        if !launched {
+                            out::print_or_drop(&report);
+                        }
                         out::print_or_drop(format_args!("read {}", counted(report.ledger.read, "row")));
                     }
                 }
@@ -146,7 +149,7 @@ impl RoleCommand {
             Role::Trainer => {
                 let saves = process.config().rank == 0;
                 let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
-                let end = AtEnd { report: &report, dashboard, tensorboard, saves };
+                let end = AtEnd { report: &report, dashboard, tensorboard, saves, launched };
                 train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
         });

@@ -72,7 +72,7 @@ impl Train {
         let dashboard = args.dashboard.map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
-        let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
+        let end = AtEnd { report: &report, dashboard, tensorboard, saves: true, launched: false };
         run(Training::builder(job).context(context).resume(args.resume).build()?, &stop, end, logs)
     }
 }
@@ -87,6 +87,8 @@ pub(crate) struct AtEnd<'a> {
     pub(crate) tensorboard: Option<&'a TensorBoard>,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
+    /// Whether `launch` started this process. It shows the report of the first trainer, which has the meters of all processes.
+    pub(crate) launched: bool,
 }
 
 impl AtEnd<'_> {
@@ -221,11 +223,13 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let saved = OnceCell::new();
     let summary = Summary { trained: &trained, usage, status, timelines, saved, json: logs.is_json() };
     if !end.saves {
-        // The first trainer has the meters of all processes.
         match logs.is_json() {
             true => out::print_or_drop(
                 json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } }),
             ),
+            false if end.launched => {
+                out::print_or_drop(format_args!("trained on {}", counted(trained.training.rows, "row")))
+            }
             false => out::print_or_drop(&trained.report.report),
         }
         end.show(&summary, history.as_ref(), None, true);

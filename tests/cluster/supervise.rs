@@ -227,6 +227,7 @@ fn a_coordinator_that_is_killed_after_the_last_row_does_not_leave_the_run_withou
         check_said(&log, "ps 0 was killed by signal 9 (SIGKILL): starts it again");
         assert_eq!(log.matches("trainer 0  | saved ").count(), 2, "{log}");
         assert_eq!(log.matches("reader 0   | read 12,000 rows").count(), 1, "{log}");
+        assert!(!log.contains("reader 0   | read: finished"), "the report of the first trainer has its meters: {log}");
         assert_eq!(run.model().difference(&one_process(&settings).0), None);
     });
 }
