@@ -450,11 +450,13 @@ impl RunState {
     /// Ends a run that is to be drained and has read nothing in this attempt: all that is trained on is in the checkpoint that the
     /// attempt goes on from.
     fn end_drained(&mut self) {
-        let message = match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
-            Some(OriginCheckpoint { number, .. }) => {
+        let message = match self.origin.as_ref().map(|origin| origin.checkpoint) {
+            // The coordinator still looks for it.
+            None => "stopped; --resume goes on from the newest checkpoint, if there is one".to_owned(),
+            Some(Some(OriginCheckpoint { number, .. })) => {
                 format!("stopped; --resume goes on from checkpoint {number}, and trains on the rows after it again")
             }
-            None => {
+            Some(None) => {
                 let first = if self.settings.checkpoints { "checkpoint" } else { "batch" };
                 format!("stopped before the first {first}: the run has trained on no rows")
             }

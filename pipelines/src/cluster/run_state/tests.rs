@@ -382,6 +382,28 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
 }
 
+/// A bug: a run that was drained before the coordinator had found the checkpoint said that it has trained on no rows.
+#[test]
+fn a_run_that_is_drained_says_what_it_goes_on_from_as_far_as_that_is_known() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    job.placement.ps = 1;
+    job.checkpoint.to = Some("checkpoints".into());
+    let found = |number| Some(Origin { checkpoint: number, ..Origin::default() });
+    for (origin, words) in [
+        (None, "--resume goes on from the newest checkpoint, if there is one"),
+        (found(Some(OriginCheckpoint::own(5))), "--resume goes on from checkpoint 5"),
+        (found(None), "stopped before the first checkpoint: the run has trained on no rows"),
+    ] {
+        let mut run = RunState::new(&job, 7, now);
+        if let Some(origin) = origin {
+            run.set_origin(7, origin);
+        }
+        run.begin_drain();
+        let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits: {words}") };
+        assert!(failure.drained && failure.message.contains(words), "{}", failure.message);
+    }
+}
+
 /// A bug: a run of several processes ended without a checkpoint and without a model.
 #[test]
 fn a_drain_whose_last_checkpoint_cannot_be_written_ends_as_one_without_checkpoints() {
