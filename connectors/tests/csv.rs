@@ -218,6 +218,9 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let utf16: Vec<u8> = "\u{feff}n,i,h,t\n1,2,3,4\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
     fs::write(&path, utf16).unwrap();
     assert!(why_refused(typed(&path)).await.contains("iconv -f UTF-16 -t UTF-8"));
+    let utf32: Vec<u8> = "\u{feff}n,i,h,t\n1,2,3,4\n".chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+    fs::write(&path, utf32).unwrap();
+    assert!(why_refused(typed(&path)).await.contains("iconv -f UTF-32 -t UTF-8"));
     // Without a byte order mark the names have bytes that a terminal does not show.
     for (big_endian, from) in [(false, "UTF-16LE"), (true, "UTF-16BE")] {
         let bytes = |unit: u16| if big_endian { unit.to_be_bytes() } else { unit.to_le_bytes() };

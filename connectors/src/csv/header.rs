@@ -130,19 +130,23 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
 
 /// The fault of a header with a byte that is not UTF-8: where it is, and how to convert the file.
 fn not_utf8(name: &str, line: &[u8]) -> Fault {
-    let utf16 = line.starts_with(b"\xff\xfe") || line.starts_with(b"\xfe\xff");
+    let marked = match line {
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some("UTF-32"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        _ => None,
+    };
     let valid = std::str::from_utf8(line).map_or_else(|e| e.valid_up_to(), str::len);
     // Control characters other than tabs are those of binary files.
-    if !utf16 && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {
+    if marked.is_none() && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {
         return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"));
     }
     let byte = line.get(valid).copied().unwrap_or_default();
-    let from = if utf16 { "UTF-16" } else { "LATIN1" };
+    let from = marked.unwrap_or("LATIN1");
     Fault::user(format!(
         "`{name}`, line 1: the header is not UTF-8: its byte {valid} is 0x{byte:02x}, in {}: convert the file, for instance with `iconv -f {from} \
          -t UTF-8 {name} > utf8.csv`{}",
         around(line, valid),
-        if utf16 { "" } else { " if it is Latin-1 (ISO 8859-1)" }
+        if marked.is_some() { "" } else { " if it is Latin-1 (ISO 8859-1)" }
     ))
     .kind(FaultKind::BadData)
 }

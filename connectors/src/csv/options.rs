@@ -32,6 +32,10 @@ impl CsvOptions {
         match (text, characters.next(), characters.next()) {
             ("\\t", ..) => Ok('\t'),
             (_, Some(one), None) => Ok(one),
+            (_, _, Some(_)) => Err(format!(
+                "expected one character, such as ; or \\t; write a file with {text:?} between its fields anew, for instance by \
+                 `sed 's/{text}/;/g'`"
+            )),
             _ => Err("expected one character, such as ; or \\t".to_owned()),
         }
     }
@@ -59,13 +63,18 @@ impl CsvOptions {
 
 fn delimiter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<char, D::Error> {
     let text = String::deserialize(deserializer)?;
-    CsvOptions::parse_delimiter(&text).map_err(|expected| {
-        let several = match text.chars().count() {
-            2.. => {
-                format!("; write a file with {text:?} between its fields anew, for instance by `sed 's/{text}/;/g'`")
-            }
-            _ => String::new(),
-        };
-        de::Error::custom(format!("{text:?} is no delimiter, {expected}{several}"))
-    })
+    CsvOptions::parse_delimiter(&text)
+        .map_err(|expected| de::Error::custom(format!("{text:?} is no delimiter, {expected}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_delimiter_of_several_characters_names_a_command_that_replaces_it() {
+        let said = CsvOptions::parse_delimiter("::").unwrap_err();
+        assert!(said.contains("one character") && said.contains("sed 's/::/;/g'"), "{said}");
+        assert_eq!(CsvOptions::parse_delimiter("\\t"), Ok('\t'));
+    }
 }
