@@ -231,7 +231,7 @@ async fn an_array_and_objects_of_several_lines_are_refused_whatever_happens_to_b
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let bad: [(&[u8], &str, &str); 13] = [
+    let bad: [(&[u8], &str, &str); 14] = [
         (b"1,2,3", "not a JSON object", "found `1,2,3` (the line is a number), expected a JSON object on each line"),
         (b"[{\"n\": 1},", "not a JSON object", "(the line is an array), expected a JSON object on each line"),
         (b"{\"n\": 1", "not a JSON object", "(EOF while parsing an object)"),
@@ -246,6 +246,11 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),
         (b"{\"t\": [1]}", "not one value", "found `[1]` in `t`, expected null or text"),
         (b"{\"i\": 1, \"i\": 1}", "a key twice", "in `i`"),
+        (
+            b"\xff\xfe{\0\"\0n\0\"\0:\0\x31\0}\0",
+            "not a JSON object",
+            "the file is UTF-16: convert it, for instance with `iconv -f UTF-16 -t UTF-8`",
+        ),
         // As Python writes them.
         (b"{\"n\": NaN, \"i\": 2}", "not a JSON object", "(NaN is no JSON, write null)"),
         (b"{\"i\": 2, \"n\": -Infinity}", "not a JSON object", "(Infinity is no JSON, write null)"),

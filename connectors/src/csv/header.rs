@@ -15,7 +15,7 @@ use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folde
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
 use crate::text::column::{data_type, field};
-use crate::text::head::{BYTE_ORDER_MARK, read_head};
+use crate::text::head::{BYTE_ORDER_MARK, marked_encoding, read_head};
 
 /// Files whose headers are read at once.
 const AT_ONCE: usize = 16;
@@ -130,11 +130,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
 
 /// The fault of a header with a byte that is not UTF-8: where it is, and how to convert the file.
 fn not_utf8(name: &str, line: &[u8]) -> Fault {
-    let marked = match line {
-        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some("UTF-32"),
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
-        _ => None,
-    };
+    let marked = marked_encoding(line);
     let valid = std::str::from_utf8(line).map_or_else(|e| e.valid_up_to(), str::len);
     // Control characters other than tabs are those of binary files.
     if marked.is_none() && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {

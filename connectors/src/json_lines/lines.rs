@@ -14,7 +14,7 @@ use crate::format::ValueKind;
 use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
-use crate::text::head::BYTE_ORDER_MARK;
+use crate::text::head::{BYTE_ORDER_MARK, marked_encoding};
 
 /// Columns being filled with the values of lines.
 pub struct JsonParser {
@@ -188,10 +188,13 @@ impl LineParser for JsonParser {
                 // The parser sees only this line, so its line number says nothing.
                 let why = e.to_string();
                 let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
-                let why = match no_number(line, e.column()) {
-                    Some(number) => format!("{number} is no JSON, write null"),
-                    None if e.is_data() => format!("the line is {}", value_kind(line)),
-                    None => why.to_owned(),
+                let why = match (marked_encoding(line), no_number(line, e.column())) {
+                    (Some(from), _) => {
+                        format!("the file is {from}: convert it, for instance with `iconv -f {from} -t UTF-8`")
+                    }
+                    (None, Some(number)) => format!("{number} is no JSON, write null"),
+                    (None, None) if e.is_data() => format!("the line is {}", value_kind(line)),
+                    (None, None) => why.to_owned(),
                 };
                 return BadRow::new(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
             }

@@ -12,6 +12,15 @@ use crate::file::DataFile;
 /// Some programs, such as Excel, begin a file of UTF-8 with it.
 pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// The encoding other than UTF-8 that the byte order mark of a text says, as `iconv` calls it.
+pub(crate) fn marked_encoding(text: &[u8]) -> Option<&'static str> {
+    match text {
+        [0xff, 0xfe, 0, 0, ..] | [0, 0, 0xfe, 0xff, ..] => Some("UTF-32"),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Some("UTF-16"),
+        _ => None,
+    }
+}
+
 /// Bytes that are read at first: they hold the header of nearly every file.
 const FIRST: u64 = 64 << 10;
 
