@@ -38,22 +38,23 @@ impl Bits {
 
     /// The first difference from `other`.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
-        let rows = self.rows.iter().filter(|(key, row)| other.rows.get(key) != Some(row)).count();
-        let (dense, far) = (self.dense != other.dense, self.distance(other));
-        (dense || rows > 0 || self.rows.len() != other.rows.len()).then(|| {
-            let (here, there) = (self.rows.len(), other.rows.len());
+        let (dense, rows) = (self.dense != other.dense, self.difference_of_rows(other));
+        (dense || rows.is_some()).then(|| {
+            let (far, rows) = (self.distance(other), rows.unwrap_or_else(|| "all rows are the same".to_owned()));
             let dense = if dense { "differ" } else { "are the same" };
-            format!("dense parameters {dense} (by {far:e}), {rows} rows of {here} are not among those {there}")
+            format!("dense parameters {dense} (by {far:e}), {rows}")
         })
     }
 
     /// The first difference of the rows of the tables from those of `other`.
-    #[allow(dead_code, reason = "not all test programs use it")]
     pub(crate) fn difference_of_rows(&self, other: &Self) -> Option<String> {
+        if self.rows == other.rows {
+            return None;
+        }
         let differ = |(key, row): &(&u64, &Vec<u32>)| other.rows.get(key) != Some(row);
         let rows = self.rows.iter().filter(differ).count();
         let (here, there) = (self.rows.len(), other.rows.len());
-        (rows > 0 || here != there).then(|| format!("{rows} rows of {here} are not among those {there}"))
+        Some(format!("{rows} rows of {here} are not among those {there}"))
     }
 
     /// The largest distance of two dense parameters, relative to the largest of them.
