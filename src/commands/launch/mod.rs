@@ -90,7 +90,7 @@ impl Launch {
         check_predecessor(&job, context)?;
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
-        self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
+        self.run.tensorboard.as_deref().map_or(Ok(()), |folder| TensorBoard::probe(folder, self.run.resume))?;
         // A process that finds a full disk would be started again ten times.
         preflight(&job, context)?;
         stop.begin()?;
