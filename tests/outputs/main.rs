@@ -327,6 +327,9 @@ fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
             "{command}: {code:?} {text}"
         );
         assert!(!text.contains("starts it again"), "{text}");
+        let last = text.trim_end().lines().last().unwrap();
+        let of_launch = last.starts_with("error: trainer 0 ended with exit code 6: the model is saved");
+        assert_eq!(of_launch, command == "launch", "{text}");
         assert_eq!(Model::load(&model, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
         fs::remove_dir_all(&model).unwrap();
     }
