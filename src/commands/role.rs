@@ -106,7 +106,9 @@ impl RoleCommand {
         let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
         let dashboard = args.dashboard.filter(|_| shows).map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
-        let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
+        // `launch` has found a disk that was full before it started the process for the first time.
+        let goes_on = args.resume || self.parent.is_some();
+        let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder, goes_on)).transpose()?;
         #[cfg(feature = "otel")]
         let (_spans, context) = &{
             let config = process.config();

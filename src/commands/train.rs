@@ -70,7 +70,7 @@ impl Train {
         let security = || Security::load(&job.network.security_files());
         let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
         let dashboard = args.dashboard.map(dashboard).transpose()?;
-        let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
+        let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder, args.resume)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
         let end = AtEnd { report: &report, dashboard, tensorboard, saves: true, launched: false };
         run(Training::builder(job).context(context).resume(args.resume).build()?, &stop, end, logs)

@@ -6,10 +6,12 @@ mod messages;
 
 use std::cell::RefCell;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
+use crate::actors::Domain;
 use crate::connectors::staged;
 use crate::pipelines::{Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained};
 use crate::report::{Sample, check_local};
@@ -21,6 +23,9 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two samples is at least this part of the run so far: a run of a day has some 5,000.
 const PART_OF_RUN: u32 = 1000;
+
+/// Bytes that the disk must have room for when the run begins.
+const PROBE: usize = 4096;
 
 /// Writes event files.
 pub(crate) struct TensorBoard {
@@ -50,12 +55,13 @@ struct State {
 }
 
 impl TensorBoard {
-    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training.
+    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training. `goes_on`: the run may have
+    /// trained before, so a disk that is full now does not end it.
     ///
     /// # Errors
-    /// The folder or a file in it cannot be written.
-    pub(crate) fn start(folder: &Path) -> Result<TensorBoard, Fault> {
-        Self::probe(folder)?;
+    /// The folder or a file in it cannot be written. The disk is full, unless `goes_on`.
+    pub(crate) fn start(folder: &Path, goes_on: bool) -> Result<TensorBoard, Fault> {
+        Self::probe(folder, goes_on)?;
         let (began, next) = (Instant::now(), Instant::now());
         let state = State { file: Events::NotBegun, started: false, began, next, before: None, evaluations: 0 };
         Ok(TensorBoard { folder: folder.into(), state: RefCell::new(state) })
@@ -65,7 +71,7 @@ impl TensorBoard {
     ///
     /// # Errors
     /// As those of `start`.
-    pub(crate) fn probe(folder: &Path) -> Result<(), Fault> {
+    pub(crate) fn probe(folder: &Path, goes_on: bool) -> Result<(), Fault> {
         check_local(folder, "--tensorboard")?;
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
             let folder = folder.display();
@@ -74,7 +80,13 @@ impl TensorBoard {
             )));
         }
         let cannot = |e| cannot_write(folder, e);
-        staged::probe_folder(folder, cannot, || tempfile::tempfile_in(folder).map(drop).map_err(cannot))
+        // A full disk still makes files.
+        let probe = || tempfile::tempfile_in(folder).and_then(|mut file| file.write_all(&[0; PROBE])).map_err(cannot);
+        match staged::probe_folder(folder, cannot, probe) {
+            // The first sample warns if the disk is still full.
+            Err(fault) if goes_on && fault.domain == Domain::External => Ok(()),
+            probed => probed,
+        }
     }
 
     /// Writes a sample if it is time for one, and evaluations that are new.
@@ -220,7 +232,7 @@ mod tests {
     #[test]
     fn a_full_disk_ends_the_event_files_and_not_the_run() {
         let dir = tempfile::tempdir().unwrap();
-        let board = TensorBoard::start(dir.path()).unwrap();
+        let board = TensorBoard::start(dir.path(), false).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "it begins with the first sample");
         board.write(1, vec![("train/rows".into(), 500.0)]);
         assert!(matches!(board.state.borrow().file, Events::File(_)));
@@ -234,7 +246,7 @@ mod tests {
     fn a_folder_that_is_removed_ends_the_event_files_and_not_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("events");
-        let board = TensorBoard::start(&folder).unwrap();
+        let board = TensorBoard::start(&folder, false).unwrap();
         board.write(1, Vec::new());
         fs::remove_dir_all(&folder).unwrap();
         board.write(2, Vec::new());

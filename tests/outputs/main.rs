@@ -327,6 +327,9 @@ fn a_model_that_is_saved_is_not_trained_again_for_its_report() {
             "{command}: {code:?} {text}"
         );
         assert!(!text.contains("starts it again"), "{text}");
+        let last = text.trim_end().lines().last().unwrap();
+        let of_launch = last.starts_with("error: trainer 0 ended with exit code 6: the model is saved");
+        assert_eq!(of_launch, command == "launch", "{text}");
         assert_eq!(Model::load(&model, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
         fs::remove_dir_all(&model).unwrap();
     }
@@ -387,6 +390,28 @@ fn a_job_that_is_refused_leaves_no_event_file() {
         refused(train(dir.path(), &[wrong]).arg("--tensorboard").arg(&board), &[]);
         assert!(!board.exists(), "{wrong}");
     }
+}
+
+/// A bug: the run went on without event files.
+#[test]
+fn event_files_on_a_full_disk_are_refused_before_the_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    disk.fill_up();
+    let rows = format!("data.train={}", common::parquet(dir.path(), 0, 2000).display());
+    for (command, readers) in [("train", "placement.readers=0"), ("launch", "placement.readers=1")] {
+        let mut run = common::forebay(&[command, "--set", "model.kind=lr", "--set", &rows, "--set", readers]);
+        run.arg("--tensorboard").arg(disk.0.join("board"));
+        let words = ["error: cannot write event files to", "the disk is full"];
+        let text = common::exits(3, common::ended(&mut run), &words);
+        assert!(!text.contains("trained on") && !text.contains("trainer 0"), "{command}: {text}");
+    }
+    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "nothing is left behind but what filled the disk");
+    // A run that has trained before goes on.
+    let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+    let mut run = train(dir.path(), &[&checkpoints]);
+    run.arg("--resume").arg("--tensorboard").arg(disk.0.join("board"));
+    common::exits(0, common::ended(&mut run), &["no more event files for TensorBoard", "trained on 2,000 rows"]);
 }
 
 #[test]

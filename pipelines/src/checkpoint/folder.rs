@@ -248,23 +248,31 @@ impl CheckpointFolder {
     /// Makes `manifest` a checkpoint.
     ///
     /// # Errors
-    /// A user fault if another run wrote one of its number; an external fault if that one is of the same run, by a compaction or by another
-    /// process: [`next_number`](Self::next_number) tells them apart before the next try.
+    /// A user fault if another run wrote one of its number; else as [`overtaken`](Self::overtaken).
     pub(crate) fn publish(&self, manifest: &CheckpointManifest) -> Result<(), Fault> {
-        let name = CheckpointManifest::name(manifest.number);
-        let fault = match self.folder.put_new(&name, manifest.to_json()?) {
+        let (number, run) = (manifest.number, manifest.position.run);
+        let fault = match self.folder.put_new(&CheckpointManifest::name(number), manifest.to_json()?) {
             Ok(true) => return Ok(()),
-            Ok(false) => self.another_run(manifest.number),
-            // A compaction to a checkpoint of this number removes all other files of the number, unfinished manifests included.
-            Err(fault) if fault.kind == FaultKind::NotFound => fault,
-            Err(fault) => return Err(fault),
+            Ok(false) => self.another_run(number),
+            Err(fault) => fault,
         };
-        match self.manifest(manifest.number) {
-            Ok(there) if there.position.run == manifest.position.run => Err(Fault::external(format!(
+        Err(self.overtaken(number, run, fault))
+    }
+
+    /// The fault of a try to write checkpoint `number` of `run`. A compaction to a checkpoint of this number removes the files of all other
+    /// tries, also those that HDFS has under their hidden names: then the fault is external, because the next try succeeds. So it is if
+    /// another process of this run made the checkpoint: [`next_number`](Self::next_number) tells them apart.
+    pub(super) fn overtaken(&self, number: u64, run: u64, fault: Fault) -> Fault {
+        // External faults are tried again as they are. The fault of a file that is gone has lost its kind if it comes from a ps.
+        if fault.domain != Domain::User {
+            return fault;
+        }
+        match self.manifest(number) {
+            Ok(there) if there.position.run == run => Fault::external(format!(
                 "{} is there already: a compaction made it meanwhile, or another process of this run",
-                self.folder.name(&name)
-            ))),
-            _ => Err(fault),
+                self.folder.name(&CheckpointManifest::name(number))
+            )),
+            _ => fault,
         }
     }
 

@@ -105,13 +105,21 @@ impl CheckpointWriter {
         Ok(Files { tables: files, dense, kept, metrics })
     }
 
+    /// The fault of a checkpoint that needs files that are gone. The next one is full then.
+    fn layers_are_gone(&mut self) -> Fault {
+        self.layers.clear();
+        Fault::external("files of an earlier checkpoint that this one needs are gone: the next one has all rows")
+    }
+
     /// Makes a checkpoint of what was cut.
     ///
     /// # Errors
     /// The store fails, or another run writes here. What was written is removed.
     pub(super) fn write(&mut self, to: &Checkpoints, mut cut: Cut) -> Result<CheckpointManifest, Fault> {
         self.failed = Some(cut.plan);
-        let written = Self::write_files(to, &mut cut).inspect_err(|_| self.discard_failed(to))?;
+        let (number, run) = (cut.plan.number, cut.position.run);
+        let overtaken = |fault| to.folder.overtaken(number, run, fault);
+        let written = Self::write_files(to, &mut cut).map_err(overtaken).inspect_err(|_| self.discard_failed(to))?;
         let Checkpoints { folder, job, config, cut_point, .. } = to;
         let Files { tables: files, dense, kept, metrics } = written;
         let Cut { plan, position, snapshots, .. } = cut;
@@ -124,14 +132,16 @@ impl CheckpointWriter {
         let start = to.author.start;
         let manifest = CheckpointManifest { kept, metrics, start, types: types.0, lists, ..manifest };
         if !folder.has_layers(&layers)? {
-            self.layers.clear();
             self.discard_failed(to);
-            let gone = "files of an earlier checkpoint that this one needs are gone: the next one has all rows";
-            return Err(Fault::external(gone));
+            return Err(self.layers_are_gone());
         }
         // From here on, the manifest may exist in spite of a fault.
         self.failed = None;
         folder.publish(&manifest)?;
+        // `checkpoint compact --keep` may have removed them since. If the store does not answer, the checkpoint counts.
+        if !full && matches!(folder.has_layers(&layers), Ok(false)) {
+            return Err(self.layers_are_gone());
+        }
         if let Some(evaluations) = &to.evaluations {
             evaluations.checkpointed(&manifest.position.evaluations);
         }

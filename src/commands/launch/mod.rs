@@ -36,7 +36,7 @@ use self::supervisor::Supervisor;
 use self::token::Token;
 use self::watch::Watch;
 use super::job_args::RunArgs;
-use crate::exit::Ended;
+use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
 use crate::pipelines::cluster::{Role, SupervisorClient, ended_before};
@@ -90,7 +90,7 @@ impl Launch {
         check_predecessor(&job, context)?;
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
-        self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
+        self.run.tensorboard.as_deref().map_or(Ok(()), |folder| TensorBoard::probe(folder, self.run.resume))?;
         // A process that finds a full disk would be started again ten times.
         preflight(&job, context)?;
         stop.begin()?;
@@ -110,6 +110,11 @@ impl Launch {
         let watch = Watch::start(SupervisorClient::new(RUN, &coordinator, &security)?, first, most_silence)?;
         let ended = Supervisor::new(children, self.restarts, &output, watch, most_silence).run(&stop);
         output.finish(&stop);
+        if let Ok(Ended::OnlySaved) = ended {
+            let only_saved = "trainer 0 ended with exit code 6: the model is saved, but its evaluation or the report failed, or it is not \
+                              that of the best evaluation: its last lines say which and why";
+            exit::report(&Fault::external(only_saved), logs.log_format);
+        }
         ended
     }
 

@@ -19,6 +19,8 @@ use object_store::{
 pub(crate) enum StoreFailure {
     /// It fails and has no effect; later ones do not fail.
     Error,
+    /// The same, because another process has removed the file that was being written: HDFS has it under a hidden name.
+    Gone,
     /// It has its effect, but its answer is lost.
     Unheard,
     /// It fails, and has its effect this many calls later: the store was only slow.
@@ -103,7 +105,10 @@ impl FaultyStore {
         if let Some((_, effect)) = late {
             effect.await;
         }
-        let failed = || object_store::Error::Generic { store: "test", source: format!("it fails: {what}").into() };
+        let failed = || match failure {
+            StoreFailure::Gone => object_store::Error::NotFound { path: what.clone(), source: "it is gone".into() },
+            _ => object_store::Error::Generic { store: "test", source: format!("it fails: {what}").into() },
+        };
         let dead = matches!(failure, StoreFailure::Death | StoreFailure::DeathAfter) && number > at && at != usize::MAX;
         if dead {
             return Err(failed());
@@ -112,7 +117,7 @@ impl FaultyStore {
             return effect.await;
         }
         match failure {
-            StoreFailure::Error | StoreFailure::Death => {}
+            StoreFailure::Error | StoreFailure::Gone | StoreFailure::Death => {}
             StoreFailure::Unheard | StoreFailure::DeathAfter => drop(effect.await),
             StoreFailure::Late(by) => {
                 let effect: BoxFuture<'static, ()> = Box::pin(async move { drop(effect.await) });
