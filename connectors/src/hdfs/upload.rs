@@ -288,8 +288,8 @@ async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> 
     cluster.call(place, Repeat::Always, length).await
 }
 
-/// Whether the write can go on later: the NameNode is away, or it has just started and waits for reports of its DataNodes, or the ticket
-/// that the file was begun with has expired.
+/// Whether the write can go on later: the NameNode is away, it waits for reports of its DataNodes because it has just started or they are
+/// slow, or the ticket that the file was begun with has expired.
 fn may_go_on(error: &HdfsError) -> bool {
     let said = match error {
         HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {
@@ -297,7 +297,12 @@ fn may_go_on(error: &HdfsError) -> bool {
         }
         _ => "",
     };
-    let waits = ["is not sufficiently replicated yet", "There are 0 datanode(s) running", "complete file in time"];
+    let waits = [
+        "is not sufficiently replicated yet",
+        "Not replicated yet",
+        "There are 0 datanode(s) running",
+        "complete file in time",
+    ];
     may_pass(error, Repeat::UntilAnswered) || lacks_ticket(error) || waits.iter().any(|text| said.contains(text))
 }
 
@@ -314,6 +319,7 @@ mod tests {
             HdfsError::IOError(ErrorKind::ConnectionAborted.into()),
             rpc("hdfs.server.namenode.SafeModeException", "Cannot complete file /a"),
             rpc("io.IOException", "append: lastBlock=blk_1 of src=/a is not sufficiently replicated yet."),
+            rpc("hdfs.server.namenode.NotReplicatedYetException", "Not replicated yet: /a"),
             HdfsError::OperationFailed("Failed to complete file in time".into()),
             HdfsError::NoSASLMechanism,
         ] {
