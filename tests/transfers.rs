@@ -5,7 +5,6 @@
 
 mod common;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -192,6 +191,8 @@ fn a_plan_refuses_settings_of_dense_compute_that_a_training_refuses() {
 
 #[cfg(feature = "torch")]
 mod with_libtorch {
+    use std::path::Path;
+
     use super::*;
 
     const TORCH: &str = "train.backend=torch";
