@@ -105,12 +105,6 @@ impl CheckpointWriter {
         Ok(Files { tables: files, dense, kept, metrics })
     }
 
-    /// The fault of a checkpoint that needs files that are gone. The next one is full then.
-    fn layers_are_gone(&mut self) -> Fault {
-        self.layers.clear();
-        Fault::external("files of an earlier checkpoint that this one needs are gone: the next one has all rows")
-    }
-
     /// Makes a checkpoint of what was cut.
     ///
     /// # Errors
@@ -132,16 +126,14 @@ impl CheckpointWriter {
         let start = to.author.start;
         let manifest = CheckpointManifest { kept, metrics, start, types: types.0, lists, ..manifest };
         if !folder.has_layers(&layers)? {
+            self.layers.clear();
             self.discard_failed(to);
-            return Err(self.layers_are_gone());
+            let gone = "files of an earlier checkpoint that this one needs are gone: the next one has all rows";
+            return Err(Fault::external(gone));
         }
         // From here on, the manifest may exist in spite of a fault.
         self.failed = None;
         folder.publish(&manifest)?;
-        // `checkpoint compact --keep` may have removed them since. If the store does not answer, the checkpoint counts.
-        if !full && matches!(folder.has_layers(&layers), Ok(false)) {
-            return Err(self.layers_are_gone());
-        }
         if let Some(evaluations) = &to.evaluations {
             evaluations.checkpointed(&manifest.position.evaluations);
         }
