@@ -55,8 +55,8 @@ struct State {
 }
 
 impl TensorBoard {
-    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training. `goes_on`: the run may have
-    /// trained before, so a disk that is full now does not end it.
+    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training. `goes_on`: the run may
+    /// have trained before, so a disk that is full now does not end it.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written. The disk is full, unless `goes_on`.
