@@ -85,8 +85,9 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
+        let launched = self.parent.is_some();
         let stop = Stop::listen(logs.log_format)?;
-        if self.parent.is_some() {
+        if launched {
             stop.only_drains();
         }
         let args = &self.run_args;
@@ -107,7 +108,7 @@ impl RoleCommand {
         let dashboard = args.dashboard.filter(|_| shows).map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         // `launch` has found a disk that was full before it started the process for the first time.
-        let goes_on = args.resume || self.parent.is_some();
+        let goes_on = args.resume || launched;
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder, goes_on)).transpose()?;
         #[cfg(feature = "otel")]
         let (_spans, context) = &{
@@ -117,7 +118,6 @@ impl RoleCommand {
             let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
             args.start_spans(context, Some(&config.run), &service)?
         };
-        let launched = self.parent.is_some();
         // A process that is told to end before it has joined still joins, to tell the others, which may wait for it.
         stop.has_begun();
         let ended = process.take_part(|process| match self.role {
@@ -158,7 +158,7 @@ impl RoleCommand {
         match exit::unless_over(ended) {
             // For `launch` and others that start a process again after any other fault of a disk or a store.
             Err(fault)
-                if (self.parent.is_some() || self.restarted_on_fault)
+                if (launched || self.restarted_on_fault)
                     && fault.kind == FaultKind::Unsaved
                     && fault.domain == Domain::External =>
             {
