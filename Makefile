@@ -47,10 +47,11 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo test --workspace --doc
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
+	cargo build --workspace --features otel --examples
 	failed=0; \
-	cargo test --workspace --no-fail-fast --features otel --examples $(NATIVE_TESTS:%=--test %) || failed=1; \
+	cargo test --workspace --no-fail-fast --features otel $(NATIVE_TESTS:%=--test %) || failed=1; \
 	cargo test --workspace --no-fail-fast --features otel --doc || failed=1; \
-	cargo test --workspace --no-fail-fast --features torch,otel --lib --bins --example own_model $(TORCH_TESTS:%=--test %) \
+	cargo test --workspace --no-fail-fast --features torch,otel --lib --bins $(TORCH_TESTS:%=--test %) \
 		$(BOTH_TESTS:%=--test %) || failed=1; \
 	exit $$failed
 
