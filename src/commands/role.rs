@@ -100,15 +100,15 @@ impl RoleCommand {
         if process.config().leaves_alone(&job) {
             stop.leaves();
         }
-        let report = ReportFiles::new(args.report.clone())?;
+        // `launch` has found a disk that was full before it started the process for the first time.
+        let goes_on = args.resume || launched;
+        let report = ReportFiles::new(args.report.clone(), goes_on)?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
         let security = || Security::load(&process.config().security);
         let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
         let dashboard = args.dashboard.filter(|_| shows).map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
-        // `launch` has found a disk that was full before it started the process for the first time.
-        let goes_on = args.resume || launched;
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder, goes_on)).transpose()?;
         #[cfg(feature = "otel")]
         let (_spans, context) = &{

@@ -66,7 +66,7 @@ impl Train {
             let service = SpanService { name, instance: "train-0".into(), tls_ca };
             args.start_spans(context, job.network.run.as_deref(), &service)?
         };
-        let report = ReportFiles::new(args.report)?;
+        let report = ReportFiles::new(args.report, args.resume)?;
         let security = || Security::load(&job.network.security_files());
         let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
         let dashboard = args.dashboard.map(dashboard).transpose()?;
@@ -194,7 +194,8 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
                 end.dashboard.inspect(|dashboard| dashboard.failed(report));
                 if logs.is_json() {
                     out::print_or_drop(json!({ ended: { "report": report } }));
-                } else if !logs.quiet {
+                } else if !logs.quiet && report.ledger.read > 0 {
+                    // Without rows it would be twenty lines of zeros before the error.
                     out::eprint_or_drop(report);
                 }
                 match &failed.drained {

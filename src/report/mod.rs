@@ -7,10 +7,11 @@ mod sample;
 mod trace;
 
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::Fault;
+use crate::actors::Domain;
 use crate::connectors::staged;
 use crate::pipelines::cluster::ProcessTimeline;
 use crate::whole_file;
@@ -33,11 +34,13 @@ pub(crate) struct ReportFiles {
 
 impl ReportFiles {
     /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Checks before the training that the
-    /// folder can be made and all files be written; the folder is made with the first file.
+    /// folder can be made and all files be written; the folder is made with the first file. `goes_on`: the run may have trained before, so a
+    /// disk that is full now does not end it.
     ///
     /// # Errors
-    /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report.
-    pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
+    /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report. The disk is
+    /// full, unless `goes_on`.
+    pub(crate) fn new(path: Option<PathBuf>, goes_on: bool) -> Result<Self, Fault> {
         let Some(path) = path else { return Ok(Self { json: None, html: None, trace: None }) };
         check_local(&path, "--report")?;
         let is_json = path.extension().is_some_and(|extension| extension == "json");
@@ -55,8 +58,16 @@ impl ReportFiles {
             let file = |name| Some(path.join(name));
             Self { json: file("report.json"), html: file("report.html"), trace: file("trace.json") }
         };
+        let room = || match probe_room(folder) {
+            // The files are there, or are no files of this folder, such as a pipe.
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => Ok(()),
+            room => room.map_err(|e| cannot_write(&path, e)),
+        };
         let all = || [&files.json, &files.html, &files.trace].into_iter().flatten().try_for_each(|file| probe(file));
-        staged::probe_folder(folder, |e| cannot_write(&path, e), all)?;
+        match staged::probe_folder(folder, |e| cannot_write(&path, e), || all().and_then(|()| room())) {
+            Err(fault) if goes_on && fault.domain == Domain::External => {}
+            probed => probed?,
+        }
         Ok(files)
     }
 
@@ -105,13 +116,25 @@ pub(crate) fn check_local(path: &Path, option: &str) -> Result<(), Fault> {
     }
 }
 
+/// Bytes that a disk must have room for before a run begins.
+const ROOM: usize = 4096;
+
+/// Writes a file without a name to a folder: a full disk still makes files, but has no room for their bytes.
+///
+/// # Errors
+/// The error of the file system.
+pub(crate) fn probe_room(folder: &Path) -> io::Result<()> {
+    // An empty path is the working directory.
+    tempfile::tempfile_in(Path::new(".").join(folder))?.write_all(&[0; ROOM])
+}
+
 /// Writes a file. Makes its folder, if it is not there.
 fn write(file: &Path, bytes: &[u8]) -> Result<(), Fault> {
     let folder = file.parent().map_or(Ok(()), fs::create_dir_all);
     folder.and_then(|()| whole_file::write(file, bytes)).map_err(|e| cannot_write(file, e))
 }
 
-fn cannot_write(path: &Path, e: std::io::Error) -> Fault {
+fn cannot_write(path: &Path, e: io::Error) -> Fault {
     staged::fault(path.display(), "cannot write the report to", e)
 }
 

@@ -14,7 +14,7 @@ use crate::Fault;
 use crate::actors::Domain;
 use crate::connectors::staged;
 use crate::pipelines::{Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained};
-use crate::report::{Sample, check_local};
+use crate::report::{Sample, check_local, probe_room};
 
 use event_file::EventFile;
 
@@ -23,9 +23,6 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two samples is at least this part of the run so far: a run of a day has some 5,000.
 const PART_OF_RUN: u32 = 1000;
-
-/// Bytes that the disk must have room for when the run begins.
-const PROBE: usize = 4096;
 
 /// Writes event files.
 pub(crate) struct TensorBoard {
@@ -80,9 +77,7 @@ impl TensorBoard {
             )));
         }
         let cannot = |e| cannot_write(folder, e);
-        // A full disk still makes files.
-        let probe = || tempfile::tempfile_in(folder).and_then(|mut file| file.write_all(&[0; PROBE])).map_err(cannot);
-        match staged::probe_folder(folder, cannot, probe) {
+        match staged::probe_folder(folder, cannot, || probe_room(folder).map_err(cannot)) {
             // The first sample warns if the disk is still full.
             Err(fault) if goes_on && fault.domain == Domain::External => Ok(()),
             probed => probed,

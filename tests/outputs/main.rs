@@ -392,19 +392,21 @@ fn a_job_that_is_refused_leaves_no_event_file() {
     }
 }
 
-/// A bug: the run went on without event files.
+/// A bug: the run went on without event files, or ended with a model and without its report.
 #[test]
-fn event_files_on_a_full_disk_are_refused_before_the_training() {
+fn a_report_and_event_files_on_a_full_disk_are_refused_before_the_training() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
     disk.fill_up();
     let rows = format!("data.train={}", common::parquet(dir.path(), 0, 2000).display());
     for (command, readers) in [("train", "placement.readers=0"), ("launch", "placement.readers=1")] {
-        let mut run = common::forebay(&[command, "--set", "model.kind=lr", "--set", &rows, "--set", readers]);
-        run.arg("--tensorboard").arg(disk.0.join("board"));
-        let words = ["error: cannot write event files to", "the disk is full"];
-        let text = common::exits(3, common::ended(&mut run), &words);
-        assert!(!text.contains("trained on") && !text.contains("trainer 0"), "{command}: {text}");
+        for (option, what) in [("--tensorboard", "event files"), ("--report", "the report")] {
+            let mut run = common::forebay(&[command, "--set", "model.kind=lr", "--set", &rows, "--set", readers]);
+            run.arg(option).arg(disk.0.join("out"));
+            let said = format!("error: cannot write {what} to");
+            let text = common::exits(3, common::ended(&mut run), &[&said, "the disk is full"]);
+            assert!(!text.contains("trained on") && !text.contains("trainer 0"), "{command}: {text}");
+        }
     }
     assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 1, "nothing is left behind but what filled the disk");
     // A run that has trained before goes on.

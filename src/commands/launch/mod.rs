@@ -88,7 +88,7 @@ impl Launch {
             return Ok(Ended::Done);
         }
         check_predecessor(&job, context)?;
-        ReportFiles::new(self.run.report.clone())?;
+        ReportFiles::new(self.run.report.clone(), self.run.resume)?;
         self.check_dashboard()?;
         self.run.tensorboard.as_deref().map_or(Ok(()), |folder| TensorBoard::probe(folder, self.run.resume))?;
         // A process that finds a full disk would be started again ten times.
