@@ -1,4 +1,4 @@
-//! Whether the process of the coordinator has ended, as a process sees it that sends requests to it.
+//! Decides from the answers to its requests whether the process of the coordinator has ended.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
