@@ -1,4 +1,4 @@
-//! Decides from the answers to its requests whether the process of the coordinator has ended.
+//! Decides whether the process of the coordinator has ended: its host refuses connections for long.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
