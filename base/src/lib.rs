@@ -1,4 +1,4 @@
-//! Small things that every crate of Forebay needs and none is about.
+//! Small helpers that several crates of Forebay use.
 //!
 //! - [`SplitMix64`], [`mix64`]: random numbers that a seed determines, the same on every machine
 //! - [`Backoff`]: waits between retries

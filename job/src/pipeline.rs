@@ -26,7 +26,7 @@ pub struct PipelineOptions {
     /// Capacity of the link in front of each stage.
     pub links: Links,
     /// Custom stages over rows as they are read, such as row filters, in this order. An entry is a name that your program registers
-    /// ([how](in-rust.md#a-row-filter-or-a-stage-of-your-own)), or a table. They run in training and in evaluation.
+    /// ([how](in-rust.md#a-row-filter-or-a-stage-of-your-own)), or a table. They run in training, evaluation and prediction.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_read: Vec<OwnStage>,
     /// Custom stages over parsed rows.
@@ -43,7 +43,7 @@ pub struct PipelineOptions {
 pub struct OwnStage {
     /// Name of the stage in the registry, in plans and in reports.
     pub name: String,
-    /// Leave the stage out of evaluation.
+    /// Leave the stage out of evaluation, prediction and serving.
     #[serde(default)]
     pub training_only: bool,
 }

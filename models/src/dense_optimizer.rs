@@ -155,9 +155,11 @@ impl DenseOptimizer {
         DenseOptimizer::Adamw { lr, beta1, beta2, eps: adam_eps(), weight_decay: weight_decay_1e_2() }
     }
 
-    /// One of each kind with that learning rate, and its defaults otherwise: what tests of all of them go through.
-    pub fn one_of_each(lr: f64) -> Vec<DenseOptimizer> {
-        let kinds: [fn(f64) -> DenseOptimizer; 5] = [Self::sgd, Self::momentum, Self::adagrad, Self::adam, Self::adamw];
+    /// One of each kind with that learning rate, and its defaults otherwise, for tests of all kinds.
+    pub fn one_of_each(lr: impl Into<LearningRate>) -> Vec<DenseOptimizer> {
+        let kinds: [fn(LearningRate) -> DenseOptimizer; 5] =
+            [Self::sgd, Self::momentum, Self::adagrad, Self::adam, Self::adamw];
+        let lr = lr.into();
         kinds.map(|kind| kind(lr)).to_vec()
     }
 
@@ -410,14 +412,7 @@ mod tests {
     fn a_reduced_rate_takes_the_steps_of_a_schedule_that_falls_there() {
         let falls = LearningRate { decay: forebay_base::Decay::Steps { every: 4, factor: 0.1 }, ..0.1.into() };
         let reductions = forebay_base::LrReductions { factor: 0.1, min_lr: 0.0, after: vec![3] };
-        let by_hand: [fn(LearningRate) -> DenseOptimizer; 5] = [
-            DenseOptimizer::sgd,
-            DenseOptimizer::momentum,
-            DenseOptimizer::adagrad,
-            DenseOptimizer::adam,
-            DenseOptimizer::adamw,
-        ];
-        for (plain, by_hand) in DenseOptimizer::one_of_each(0.1).into_iter().zip(by_hand.map(|kind| kind(falls))) {
+        for (plain, by_hand) in DenseOptimizer::one_of_each(0.1).into_iter().zip(DenseOptimizer::one_of_each(falls)) {
             let (mut p, mut first, mut second) = ([1.0f32, -2.0], [plain.first_state(); 2], [0.0f32; 2]);
             let (mut q, mut q_first, mut q_second, mut r) = (p, first, second, p);
             for step in 1..7 {

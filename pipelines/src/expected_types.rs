@@ -1,4 +1,4 @@
-//! Compares the types of the columns that are parsed with those that they must be like.
+//! Compares the types of the columns that are parsed with the types of the run, or of the model.
 
 use std::sync::Arc;
 

@@ -19,8 +19,9 @@ use crate::stages::DropRows;
 /// `pipeline.after_batch`, `data.source` and `model.name`. One process, every role of a cluster, and evaluation use the same
 /// registry.
 ///
-/// The output of a stage must depend only on the current batch and the job's seed, not on earlier batches: if a reader is lost,
-/// another reader must make the same batches from the same windows. Each stage runs on its own thread.
+/// What a stage does with a row must depend only on the row and the job's seed, after `batch` also on the rows of the batch. It must not
+/// depend on earlier batches: if a reader is lost, another reader must make the same batches from the same windows. Each stage runs on its
+/// own thread.
 #[derive(Clone, Default)]
 pub struct Registry {
     pub(crate) after_read: Stages<Rows>,

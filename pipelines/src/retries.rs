@@ -1,4 +1,4 @@
-//! Tries again, for a while, what a fault of a disk or a store has prevented: it may pass.
+//! Repeats for a while an action that failed because of a disk or a store: the fault may pass.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! CSV with a header: any delimiter, fields in double quotes, columns found by name, values typed by the reader's wish and
+//! CSV with a header: any delimiter, fields in double quotes, columns found by name, values typed as the reader asks, and
 //! never by a guess.
 //!
 //! A line is a row. So files are read in byte ranges, by several processes, and a quoted field that holds a line end makes a bad

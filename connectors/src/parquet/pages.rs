@@ -1,7 +1,7 @@
 //! Which pages of a row group hold some of its rows, by the file's offset index. A lease may end in the middle of a large row group:
 //! then only the pages of its rows are fetched and decoded, and the dictionaries.
 //!
-//! The index is read when it is needed, and for one row group: those of all would take memory in proportion to the data.
+//! The index of a row group is read when it is needed: the indexes of all row groups would take memory in proportion to the data.
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;

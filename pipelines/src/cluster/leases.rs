@@ -117,7 +117,7 @@ impl LeaseBook {
         &self.data
     }
 
-    /// Gives `reader` the lowest range that was held before and is free now, if there is one.
+    /// Gives `reader` the lowest range of `returned`, if there is one.
     pub(crate) fn lease_returned_range(&mut self, reader: u32) -> LeaseReply {
         if self.returned.is_empty() { LeaseReply::Wait } else { self.lease_next_range(reader) }
     }

@@ -29,7 +29,7 @@
 //!
 //! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost (`Members::newly_lost`, called by
 //!    `RunState::tick` in `run_state.rs`). It is lost at once if it reports a fault of its disk or network (`RunState::fail`), leaves
-//!    (`RunState::leave`), or is started again (`RunState::join` in `run_state/attempts.rs`).
+//!    (`RunState::leave` in `run_state/leaving.rs`), or is started again (`RunState::join` in `run_state/attempts.rs`).
 //! 2. `leases.rs`: its leases go back into the book (`LeaseBook::return_leases_of`) and to the next reader that asks, with a higher
 //!    term. Readers wait for that in `lease_client.rs` (`LostLeases::wait`).
 //! 3. `connectors/src/window.rs`, `batches/src/batch/cutter.rs`: the new reader makes the same batches again.

@@ -1,4 +1,4 @@
-//! Whether the process of the coordinator has ended, as a process sees it that sends requests to it.
+//! Decides whether the process of the coordinator has ended: its host refuses connections for long.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! A folder that cannot be read for a while, because its store is away: that is told once, and so is its end.
+//! A folder that cannot be read for a while, because its store is away: logs the beginning and the end, once each.
 
 use std::fmt::Display;
 
