@@ -6,7 +6,6 @@ mod messages;
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
