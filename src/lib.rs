@@ -48,6 +48,12 @@
 // Standard output or error may be closed or full, and then the macros of the standard library panic: use `out`.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+/// The Rust blocks of the documentation compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+#[doc = include_str!("../docs/in-rust.md")]
+mod documentation {}
+
 pub mod cli;
 
 mod commands;
