@@ -13,7 +13,7 @@ use arrow_flight::flight_service_server::FlightServiceServer;
 use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
 use http::uri::Authority;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
 use http_body::Body as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -32,6 +32,10 @@ use crate::listener::Listener;
 use crate::outgoing::SendBody;
 use crate::security::{Security, is_loopback};
 use crate::service::Calls;
+
+/// Tells a client of HTTP/1.1 for how many seconds it may send another request on its connection. hyper closes a connection that waits for
+/// a request for 30 s, and a request that the client sends at this moment has no answer.
+const KEEP_ALIVE: &str = "timeout=25";
 
 /// A body of up to this many times the limit is read to its end before it is refused.
 const THROWN_AWAY: usize = 4;
@@ -291,8 +295,14 @@ impl Service<Request<Body>> for Entrance {
         if let Some(flight) = self.flight.as_mut().filter(|_| of_flight) {
             return flight.call(request);
         }
-        let entrance = self.clone();
-        Box::pin(async move { Ok(response(entrance.answer(request).await)) })
+        let (entrance, version) = (self.clone(), request.version());
+        Box::pin(async move {
+            let mut response = response(entrance.answer(request).await);
+            if version == Version::HTTP_11 {
+                response.headers_mut().insert("keep-alive", HeaderValue::from_static(KEEP_ALIVE));
+            }
+            Ok(response)
+        })
     }
 }
 

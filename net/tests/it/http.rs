@@ -74,6 +74,21 @@ fn a_client_with_a_long_body_sees_why_it_is_refused() {
     }
 }
 
+/// A bug: a client that kept its connection for more than 30 s between two requests had no answer to the second, and no header had told it.
+#[test]
+fn a_client_learns_for_how_long_it_may_keep_its_connection() {
+    let server = start(&Security::none(), &HttpLimits::default());
+    for (version, is_told) in [("1.1", true), ("1.0", false)] {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        write!(socket, "GET / HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        assert!(said.starts_with(&format!("HTTP/{version} 200 ")), "{said}");
+        assert_eq!(said.contains("keep-alive: timeout=25\r\n"), is_told, "{said}");
+    }
+}
+
 #[test]
 fn clients_of_tls_speak_the_protocol_that_they_offer() {
     let files = Files::new();
