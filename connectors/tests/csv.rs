@@ -157,11 +157,13 @@ async fn true_and_false_in_any_case_are_1_and_0_in_numbers_and_integers_alone() 
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let bad: [(&[u8], &str, &str); 9] = [
+    let bad: [(&[u8], &str, &str); 11] = [
         (b"1,2,3", "too few fields", "found 3 fields, expected 4"),
         (b"1,2,3,4,5", "too many fields", "found 5 fields, expected 4"),
         (b"one,2,3,4", "not a number", "column 1 (n): not a number: found `one`"),
         (b"1,2.5,3,4", "not an integer", "column 2 (i): not an integer: found `2.5`"),
+        (b"\"1,5\",2,3,4", "not a number", "found `1,5`, expected nothing or a number without a comma"),
+        (b"\"1,500.25\",2,3,4", "not a number", "a number without a comma: its fraction begins with a point"),
         (b"1,2,xyz,4", "not a hex category", "column 3 (h)"),
         (b"1,2,3,\xff", "invalid UTF-8", "column 4 (t)"),
         (b"1,2,3,\"4", "quoted field has no end", "fields with line ends are not read"),
@@ -187,9 +189,9 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let long = "x".repeat((1 << 20) + 5);
     for (text, words) in [
         ("n,i,H,t\n1,2,3,4\n", &["a.csv` has no column `h`", "did you mean `H`?", "n, i, H, t"][..]),
-        ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5"]),
+        ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5: rename one of them"]),
         ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
-        ("1,2,3,4\n5,6,7,8\n", &["first line has numbers"]),
+        ("1,2,3,4\n5,6,7,8\n", &["first line has numbers", "(echo user,item,label; cat rows.csv) > named.csv"]),
         ("\nn,i,h,t\n", &["first line is empty"]),
         ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
         (&long, &["more than 1048576 bytes, so it is not a header"]),

@@ -184,10 +184,15 @@ fn layout(
         match (at.next(), at.next()) {
             (Some(at), None) => targets[at] = Some(place),
             (Some(first), Some(second)) => {
-                let (first, second, hint) = (first + 1, second + 1, no_header(names.iter().map(String::as_str)));
+                let hint = match no_header(names.iter().map(String::as_str)) {
+                    "" => ": rename one of them; a job that does not name it reads the file as it is",
+                    hint => hint,
+                };
                 return Err(Fault::user(format!(
-                    "`{}`: its header has `{name}` twice, as columns {first} and {second}{hint}",
-                    file.name
+                    "`{}`: its header has `{name}` twice, as columns {} and {}{hint}",
+                    file.name,
+                    first + 1,
+                    second + 1
                 )));
             }
             (None, _) => {
@@ -217,7 +222,10 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
 /// Says that a header with numbers is a row.
 fn no_header<'a>(names: impl IntoIterator<Item = &'a str>) -> &'static str {
     match number_among(names) {
-        Some(_) => ": the first line has numbers, expected a header with the names of columns",
+        Some(_) => {
+            ": the first line has numbers, expected a header with the names of columns: write the names in front of the rows, as in (echo \
+             user,item,label; cat rows.csv) > named.csv"
+        }
         None => "",
     }
 }
