@@ -348,6 +348,24 @@ async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
     assert!((found.positive_rate.unwrap() - 1.0 / 3.0).abs() < 1e-9);
 }
 
+/// pandas writes integers as `79.0` if a value is missing, and truth values as `True`: other keys than `79` and `true`, in files that looked
+/// alike.
+#[tokio::test]
+async fn inspecting_says_which_numbers_and_truths_have_another_spelling_than_those_of_other_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), "label,item,new,x,city\n1,79,true,1.5,7.0\n0,80,false,2.0,Oslo\n").unwrap();
+    fs::write(dir.path().join("b.csv"), "label,item,new,x,city\n1,79.0,True,1.0,7.0\n0,,,2.5,8\n").unwrap();
+    let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
+    let text = found.to_string();
+    for line in [
+        "item: 1 value is written as `79.0`, not as `79`: a slot without a kind takes both as text, with different keys",
+        "new: 1 value is written as `True`, not as `true`: ",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert_eq!(found.columns.iter().filter(|column| column.other_spelling.is_some()).count(), 2, "{text}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
