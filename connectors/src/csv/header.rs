@@ -10,7 +10,7 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed, no_column};
+use crate::names::{did_you_mean, listed, no_column, warn_of_columns_left_out};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
@@ -73,6 +73,11 @@ pub(super) async fn read_headers(
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
         (None, Some((names, _))) => {
+            let there = files
+                .iter()
+                .zip(&headers)
+                .flat_map(|(file, (names, _))| names.iter().map(|name| (file.name.as_str(), name.as_str())));
+            warn_of_columns_left_out(names, there);
             let in_files = names.iter().map(|name| FileColumn::new(name, ValueKind::Text));
             let of_folders = if also_folders {
                 folder_columns(files, |folder| names.iter().any(|name| name == folder))
