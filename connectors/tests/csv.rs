@@ -348,8 +348,8 @@ async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
     assert!((found.positive_rate.unwrap() - 1.0 / 3.0).abs() < 1e-9);
 }
 
-/// pandas writes integers as `79.0` if a value is missing, and truth values as `True`: other keys than `79` and `true`, in files that looked
-/// alike.
+/// pandas writes integers as `79.0` if a value is missing, and truth values as `True`: other keys than `79` and `true`, in files that
+/// looked alike.
 #[tokio::test]
 async fn inspecting_says_which_numbers_and_truths_have_another_spelling_than_those_of_other_programs() {
     let dir = tempfile::tempdir().unwrap();

@@ -121,8 +121,8 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
     let advice = match (array.data_type(), expected) {
         (kind, Wanted::Slot(_)) if kind.is_floating() => {
             ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
-             quantiles = 10; or make it a dense feature. Write ids as integers; pandas makes floating-point numbers of ids if one is missing: \
-             .astype(\"Int64\")"
+             quantiles = 10; or make it a dense feature. Write ids as integers; pandas makes floating-point numbers of ids if one is \
+             missing: .astype(\"Int64\")"
         }
         (kind, Wanted::Slot(_)) if kind.is_decimal() => {
             ": cast it to bigint when it is written, or set kind to \"log_bucket\""

@@ -67,8 +67,8 @@ impl UnknownValues {
         }
         Some(format!(
             "in these {} rows no value of {} has weights in the model, so they do not count in the scores: they are all new or \
-             missing, or written in another way than in the training, such as `79.0` for `79` or `True` for `true`: compare what `forebay data \
-             inspect` says of both",
+             missing, or written in another way than in the training, such as `79.0` for `79` or `True` for `true`: compare what \
+             `forebay data inspect` says of both",
             commas(self.rows),
             unknown.join(", ")
         ))
