@@ -40,6 +40,22 @@ fn csv_without_a_header_is_refused_and_inspect_warns() {
     common::exits(0, convert(&rows, &out, &["--job", job.to_str().unwrap()]), &[]);
 }
 
+/// A bug: nothing said that `y` is missing in the output.
+#[test]
+fn columns_that_the_first_file_lacks_are_left_out_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows"), dir.path().join("out"));
+    fs::create_dir(&rows).unwrap();
+    fs::write(rows.join("a.csv"), "label,x\n0,1\n").unwrap();
+    fs::write(rows.join("b.csv"), "x,y,label\n1,2,1\n").unwrap();
+    let warning = ["left out are columns that the first file lacks: y; `", "b.csv`, for instance, has `y`"];
+    common::exits(0, convert(&rows, &out, &[]), &warning);
+    common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &warning);
+    fs::remove_file(rows.join("b.csv")).unwrap();
+    let said = common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &[]);
+    assert!(!said.contains("left out"), "{said}");
+}
+
 /// The fields of the Ali-CCP data set, for instance, have numbers as names. A bug: such a file was taken for one without a header.
 #[test]
 fn a_header_with_numbers_is_a_header_if_a_column_of_numbers_has_a_name() {

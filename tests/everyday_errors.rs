@@ -145,6 +145,31 @@ fn rows_to_evaluate_on_that_are_all_bad_are_told_with_the_column_and_the_value()
     refused(rows.to_str().unwrap(), &[&setting], &["column 2 (x): ", "found `oops`"]);
 }
 
+/// A bug: nothing said why the AUC was .5. pandas writes `79.0` for 79 if a value of the column is missing.
+#[test]
+fn rows_with_values_in_another_spelling_than_in_the_training_are_told_when_they_are_scored() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+    for (name, rows, end) in [("rows.csv", 200, ""), ("pandas.csv", 200, ".0"), ("few.csv", 20, ".0")] {
+        let lines: String = (0..rows).map(|i| format!("{},0.5,{}{end}\n", i % 2, i % 20)).collect();
+        fs::write(at(name), format!("label,x,c\n{lines}")).unwrap();
+    }
+    let words = "in these 200 rows no value of `c` has weights in the model, so they do not count in the scores";
+    let settings = [format!("data.eval={}", at("pandas.csv")), format!("output.model={}", at("model"))];
+    let settings = ["columns.slots=['c']", &settings[0], &settings[1]];
+    common::exits(0, train(&at("rows.csv"), &settings), &[words]);
+    let eval = |rows: &str| run(&["eval", "--model", &at("model"), "--data", &at(rows)]);
+    common::exits(0, eval("pandas.csv"), &[words]);
+    let out = at("scores");
+    common::exits(0, run(&["predict", "--model", &at("model"), "--data", &at("pandas.csv"), "--out", &out]), &[words]);
+    for rows in ["rows.csv", "few.csv"] {
+        let said = common::exits(0, eval(rows), &[]);
+        assert!(!said.contains("has weights"), "{rows}: {said}");
+    }
+    let inspect = run(&["data", "inspect", &at("pandas.csv")]);
+    common::exits(0, inspect, &["c: 200 values are written as `0.0`, not as `0`"]);
+}
+
 /// A bug: the log, the report and the error said the same.
 #[test]
 fn the_fault_of_a_run_is_said_once_and_last() {

@@ -1,5 +1,7 @@
 //! Names of columns in messages: lists that do not flood a terminal, and the name that was probably meant.
 
+use std::collections::{BTreeMap, HashSet};
+
 /// `label, I1, I2 and 37 more`.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 50;
@@ -22,9 +24,41 @@ pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a 
     forebay_base::nearest(wrong, names).map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
 }
 
+/// Warns of the columns that files have and the first of them lacks: where none is named, those of the first file are read. `there` has
+/// files and their columns.
+pub(crate) fn warn_of_columns_left_out<'a>(first: &[String], there: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    if let Some(warning) = columns_left_out(first, there) {
+        tracing::warn!("{warning}");
+    }
+}
+
+fn columns_left_out<'a>(first: &[String], there: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {
+    let first: HashSet<&str> = first.iter().map(String::as_str).collect();
+    let mut left_out = BTreeMap::new();
+    for (file, column) in there.into_iter().filter(|(_, column)| !first.contains(column)) {
+        left_out.entry(column).or_insert(file);
+    }
+    let (column, file) = left_out.first_key_value()?;
+    Some(format!(
+        "left out are columns that the first file lacks: {}; `{file}`, for instance, has `{column}`; a job reads them if columns.optional \
+         names them, too",
+        listed(left_out.keys().copied())
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: `data convert` left them out without a word.
+    #[test]
+    fn columns_that_the_first_file_lacks_are_named_with_a_file() {
+        let first = ["a", "b"].map(str::to_owned);
+        let files = [("1.csv", "a"), ("1.csv", "b"), ("2.csv", "a"), ("2.csv", "y"), ("3.csv", "x"), ("4.csv", "x")];
+        let said = columns_left_out(&first, files).unwrap();
+        assert!(said.contains("first file lacks: x, y; `3.csv`, for instance, has `x`"), "{said}");
+        assert_eq!(columns_left_out(&first, files.into_iter().take(3)), None);
+    }
 
     #[test]
     fn long_lists_are_cut() {

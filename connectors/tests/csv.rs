@@ -157,11 +157,13 @@ async fn true_and_false_in_any_case_are_1_and_0_in_numbers_and_integers_alone() 
 #[tokio::test]
 async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
     let dir = tempfile::tempdir().unwrap();
-    let bad: [(&[u8], &str, &str); 9] = [
+    let bad: [(&[u8], &str, &str); 11] = [
         (b"1,2,3", "too few fields", "found 3 fields, expected 4"),
         (b"1,2,3,4,5", "too many fields", "found 5 fields, expected 4"),
         (b"one,2,3,4", "not a number", "column 1 (n): not a number: found `one`"),
         (b"1,2.5,3,4", "not an integer", "column 2 (i): not an integer: found `2.5`"),
+        (b"\"1,5\",2,3,4", "not a number", "found `1,5`, expected nothing or a number without a comma"),
+        (b"\"1,500.25\",2,3,4", "not a number", "a number without a comma: its fraction begins with a point"),
         (b"1,2,xyz,4", "not a hex category", "column 3 (h)"),
         (b"1,2,3,\xff", "invalid UTF-8", "column 4 (t)"),
         (b"1,2,3,\"4", "quoted field has no end", "fields with line ends are not read"),
@@ -187,9 +189,9 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let long = "x".repeat((1 << 20) + 5);
     for (text, words) in [
         ("n,i,H,t\n1,2,3,4\n", &["a.csv` has no column `h`", "did you mean `H`?", "n, i, H, t"][..]),
-        ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5"]),
+        ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5: rename one of them"]),
         ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
-        ("1,2,3,4\n5,6,7,8\n", &["first line has numbers"]),
+        ("1,2,3,4\n5,6,7,8\n", &["first line has numbers", "(echo user,item,label; cat rows.csv) > named.csv"]),
         ("\nn,i,h,t\n", &["first line is empty"]),
         ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
         (&long, &["more than 1048576 bytes, so it is not a header"]),
@@ -344,6 +346,24 @@ async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
     assert_eq!((found.columns[2].min, found.columns[2].max), (Some(30.0), Some(41.0)));
     assert!((found.columns[2].missing - 1.0 / 3.0).abs() < 1e-9);
     assert!((found.positive_rate.unwrap() - 1.0 / 3.0).abs() < 1e-9);
+}
+
+/// pandas writes integers as `79.0` if a value is missing, and truth values as `True`: other keys than `79` and `true`, in files that
+/// looked alike.
+#[tokio::test]
+async fn inspecting_says_which_numbers_and_truths_have_another_spelling_than_those_of_other_programs() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), "label,item,new,x,city\n1,79,true,1.5,7.0\n0,80,false,2.0,Oslo\n").unwrap();
+    fs::write(dir.path().join("b.csv"), "label,item,new,x,city\n1,79.0,True,1.0,7.0\n0,,,2.5,8\n").unwrap();
+    let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
+    let text = found.to_string();
+    for line in [
+        "item: 1 value is written as `79.0`, not as `79`: a slot without a kind takes both as text, with different keys",
+        "new: 1 value is written as `True`, not as `true`: ",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    assert_eq!(found.columns.iter().filter(|column| column.other_spelling.is_some()).count(), 2, "{text}");
 }
 
 proptest! {

@@ -136,11 +136,11 @@ pub(crate) fn receiving(resources: &mut Resources, receive_queue: Arc<ReceiveQue
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
-    let labels = model.job.columns.label.names();
+    let (labels, slots) = (model.job.columns.label.names(), model.job.columns.slot_names());
     let topology = Topology::new("evaluate");
     let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
     Ok(flow.sink("evaluate", Place::Own, move || {
-        Evaluate::new(maker, correction).with_labels(labels).with_options(options)
+        Evaluate::new(maker, correction).of_slots(slots).with_labels(labels).with_options(options)
     }))
 }
 
@@ -152,8 +152,11 @@ pub(crate) fn prediction(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
+    let slots = model.job.columns.slot_names();
     let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep, model.types()), read)?;
-    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
+    Ok(flow.sink("predict", Place::Own, move || {
+        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns)
+    }))
 }
 
 /// The process that scores, with readers apart: `receive -4→ lookup -2→ predict`. The scores of each batch go to `scores`.
@@ -165,13 +168,13 @@ pub(crate) fn prediction_of_received(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Pipeline {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let (status, links) = (member.subscribe(), &model.job.pipeline.links);
+    let (status, links, slots) = (member.subscribe(), &model.job.pipeline.links, model.job.columns.slot_names());
     let (lookup, received) = (Lookup::read_only(&model.table), Arc::clone(&receive_queue));
     let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &Participation::default());
     let topology = Topology::new("predict").attach(&model.host);
     let flow = topology.source("receive", Place::Shared, receive).link(links.to_lookup());
     flow.stage("lookup", Place::Shared, move || lookup).link(links.to_train()).sink("predict", Place::Own, move || {
-        Predict::new(maker, correction, scores).with_columns(columns).of_received(keep, received)
+        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns).of_received(keep, received)
     })
 }
 

@@ -121,7 +121,8 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
     let advice = match (array.data_type(), expected) {
         (kind, Wanted::Slot(_)) if kind.is_floating() => {
             ": numbers with fractions make a slot in buckets, kind = \"log_bucket\", or kind = \"boundaries\" with boundaries = [...] or \
-             quantiles = 10; or make it a dense feature"
+             quantiles = 10; or make it a dense feature. Write ids as integers; pandas makes floating-point numbers of ids if one is \
+             missing: .astype(\"Int64\")"
         }
         (kind, Wanted::Slot(_)) if kind.is_decimal() => {
             ": cast it to bigint when it is written, or set kind to \"log_bucket\""
@@ -178,6 +179,9 @@ mod tests {
         assert!(of_slot.contains("bigint") && of_slot.contains("log_bucket"), "{of_slot}");
         let of_date = wrong_type("d", &arrow::array::new_null_array(&DataType::Date32, 1), Wanted::Dense).to_string();
         assert!(of_date.contains("set transform to \"weekday\", \"age_days\""), "{of_date}");
+        let floats = arrow::array::new_null_array(&DataType::Float64, 1);
+        let of_float = wrong_type("x", &floats, Wanted::Slot("integers")).to_string();
+        assert!(of_float.contains("log_bucket") && of_float.ends_with(".astype(\"Int64\")"), "{of_float}");
         // A label was advised to become a slot.
         assert!(said(Wanted::Other("text")).ends_with("expected text"));
     }

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     ArrowPrimitiveType, DataType, Float64Type, Int64Type, TimeUnit, TimestampMicrosecondType, UInt64Type,
@@ -94,8 +94,8 @@ impl MomentColumn<'_> {
 
     /// Dates, timestamps, and with a unit numbers.
     fn of_text(&self, wrong: &mut WrongValues) -> Result<Int64Array, ArrowError> {
-        let texts = cast(self.array, &DataType::Utf8)?;
-        let times = cast(self.array, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+        let texts = without_utc(cast(self.array, &DataType::Utf8)?);
+        let times = cast(&texts, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
         let times = times.as_primitive::<TimestampMicrosecondType>();
         let moment = |(row, text): (usize, Option<&str>)| {
             let text = text?;
@@ -172,6 +172,17 @@ impl MomentColumn<'_> {
     }
 }
 
+/// Texts without ` UTC` at their end, which BigQuery writes: times without a zone are in UTC.
+fn without_utc(texts: ArrayRef) -> ArrayRef {
+    const UTC: &str = " UTC";
+    let strings = texts.as_string::<i32>();
+    if !strings.iter().flatten().any(|text| text.ends_with(UTC)) {
+        return texts;
+    }
+    let shorter = strings.iter().map(|text| text.map(|text| text.strip_suffix(UTC).unwrap_or(text)));
+    Arc::new(shorter.collect::<StringArray>())
+}
+
 /// The moments of numbers. `moment` gives that of a number.
 fn of_numbers<T: ArrowPrimitiveType>(
     numbers: &PrimitiveArray<T>,
@@ -221,7 +232,7 @@ pub(super) fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::{StringArray, new_null_array};
+    use arrow::array::new_null_array;
 
     use super::*;
 
@@ -245,6 +256,28 @@ mod tests {
             assert_eq!(microseconds(unit, i64::MAX).is_some(), unit == UnixUnit::Ns);
         }
         assert_eq!(microseconds(UnixUnit::Ns, -1), Some(-1));
+    }
+
+    /// BigQuery writes ` UTC` behind its timestamps.
+    #[test]
+    fn a_text_in_utc_is_the_same_moment_as_without_a_zone() {
+        let of = |texts: Vec<Option<&str>>| {
+            let array: ArrayRef = Arc::new(StringArray::from(texts));
+            let column = MomentColumn {
+                name: "t",
+                array: &array,
+                unit: None,
+                field: "unit",
+                takes_nan: false,
+                shift: 3_600_000_000,
+            };
+            let mut wrong = Vec::new();
+            (column.microseconds(("timestamps", true), &mut wrong).unwrap(), wrong.len())
+        };
+        let plain = vec![Some("2026-11-20 03:04:05"), Some("2026-11-20 03:04:05.25"), None, Some("2026-11-20")];
+        let zone = vec![Some("2026-11-20 03:04:05 UTC"), Some("2026-11-20 03:04:05.25 UTC"), None, Some("2026-11-20")];
+        assert_eq!(of(zone), of(plain));
+        assert_eq!(of(vec![Some("x UTC"), Some("2026-11-20 03:04:05 CET"), Some(" UTC")]).1, 3);
     }
 
     /// A bug: a decimal in place of a moment was advised to become a slot in buckets.

@@ -15,6 +15,7 @@ use super::layout::{self, Layout, Place, damaged};
 use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
+use crate::names::warn_of_columns_left_out;
 use crate::partition_columns::PartitionColumns;
 use crate::typed_columns::{self, FoundColumns};
 
@@ -79,7 +80,14 @@ pub(crate) async fn load(
         .await?;
     let wanted: Vec<String> = match (columns, layouts.first()) {
         (Some(columns), _) => columns.to_vec(),
-        (None, Some((_, first))) => first.schema.fields().iter().map(|field| field.name().clone()).collect(),
+        (None, Some((_, first))) => {
+            let first: Vec<String> = first.schema.fields().iter().map(|field| field.name().clone()).collect();
+            let there = layouts.iter().flat_map(|(file, layout)| {
+                layout.schema.fields().iter().map(|field| (file.name.as_str(), field.name().as_str()))
+            });
+            warn_of_columns_left_out(&first, there);
+            first
+        }
         (None, None) => Vec::new(),
     };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };

@@ -10,7 +10,7 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed, no_column};
+use crate::names::{did_you_mean, listed, no_column, warn_of_columns_left_out};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
@@ -73,6 +73,11 @@ pub(super) async fn read_headers(
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
         (None, Some((names, _))) => {
+            let there = files
+                .iter()
+                .zip(&headers)
+                .flat_map(|(file, (names, _))| names.iter().map(|name| (file.name.as_str(), name.as_str())));
+            warn_of_columns_left_out(names, there);
             let in_files = names.iter().map(|name| FileColumn::new(name, ValueKind::Text));
             let of_folders = if also_folders {
                 folder_columns(files, |folder| names.iter().any(|name| name == folder))
@@ -184,10 +189,15 @@ fn layout(
         match (at.next(), at.next()) {
             (Some(at), None) => targets[at] = Some(place),
             (Some(first), Some(second)) => {
-                let (first, second, hint) = (first + 1, second + 1, no_header(names.iter().map(String::as_str)));
+                let hint = match no_header(names.iter().map(String::as_str)) {
+                    "" => ": rename one of them; a job that does not name it reads the file as it is",
+                    hint => hint,
+                };
                 return Err(Fault::user(format!(
-                    "`{}`: its header has `{name}` twice, as columns {first} and {second}{hint}",
-                    file.name
+                    "`{}`: its header has `{name}` twice, as columns {} and {}{hint}",
+                    file.name,
+                    first + 1,
+                    second + 1
                 )));
             }
             (None, _) => {
@@ -217,7 +227,10 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
 /// Says that a header with numbers is a row.
 fn no_header<'a>(names: impl IntoIterator<Item = &'a str>) -> &'static str {
     match number_among(names) {
-        Some(_) => ": the first line has numbers, expected a header with the names of columns",
+        Some(_) => {
+            ": the first line has numbers, expected a header with the names of columns: write the names in front of the rows, as in (echo \
+             user,item,label; cat rows.csv) > named.csv"
+        }
         None => "",
     }
 }

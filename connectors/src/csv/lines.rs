@@ -176,8 +176,12 @@ impl LineParser for CsvParser {
 fn number_expected(found: &[u8]) -> String {
     const MISSING: [&str; 8] = ["na", "n/a", "null", "none", "nil", "\\n", "-", "?"];
     let found = String::from_utf8_lossy(trimmed(found)).into_owned();
-    match MISSING.contains(&found.to_ascii_lowercase().as_str()) {
-        true => format!("nothing or a number (if it means a missing value, set data.csv.nulls to [{found:?}])"),
-        false => format!("nothing or {NUMBER}"),
+    if MISSING.contains(&found.to_ascii_lowercase().as_str()) {
+        return format!("nothing or a number (if it means a missing value, set data.csv.nulls to [{found:?}])");
     }
+    // `1,5` of a program in a language with a decimal comma, or `1,500`.
+    if found.contains(',') && found.replace([',', '.'], "").parse::<i64>().is_ok() {
+        return "nothing or a number without a comma: its fraction begins with a point, and thousands are not separated".to_owned();
+    }
+    format!("nothing or {NUMBER}")
 }

@@ -13,6 +13,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
 use super::histogram::Bins;
+use super::spelling::{OtherSpelling, Spelling};
 use crate::text::number::parse_truth;
 
 /// Running counts of one column.
@@ -44,6 +45,8 @@ pub(super) struct ColumnStats {
     blanks: u64,
     /// Texts that are NaN, by their hash: values of a column of text, missing in one of numbers.
     nans: BTreeMap<u64, u64>,
+    /// How texts that are numbers are written.
+    spelling: Spelling,
 }
 
 /// What texts may be.
@@ -74,6 +77,7 @@ impl ColumnStats {
             truths: None,
             blanks: 0,
             nans: BTreeMap::new(),
+            spelling: Spelling::default(),
         }
     }
 
@@ -220,7 +224,10 @@ impl ColumnStats {
             None => text.trim_ascii().parse::<f64>().ok(),
         };
         match number {
-            Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => self.range_of(number),
+            Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => {
+                self.range_of(number);
+                self.spelling.add(text, number);
+            }
             _ => self.are_texts(),
         }
     }
@@ -228,6 +235,12 @@ impl ColumnStats {
     /// The column is one of text after all.
     fn are_texts(&mut self) {
         (self.texts_are_numbers, self.range, self.infinite, self.bins) = (false, None, 0, Bins::default());
+        self.spelling = Spelling::default();
+    }
+
+    /// Values of a column of numbers in text that are not written as other programs do.
+    pub(super) fn other_spelling(&mut self) -> Option<OtherSpelling> {
+        self.spelling.finish()
     }
 
     /// Counts blanks and NaN after all arrays: as values in a column of text, as missing values in a column of numbers.

@@ -6,6 +6,7 @@
 mod column_stats;
 mod distinct;
 mod histogram;
+mod spelling;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use self::column_stats::{ColumnStats, Texts};
 pub use self::histogram::Histogram;
+pub use self::spelling::OtherSpelling;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
 use crate::csv::{CsvOptions, CsvSource};
@@ -82,6 +84,9 @@ pub struct ColumnReport {
     /// Values that are infinite as the 32-bit numbers of dense features: infinite ones, and those beyond 3.4e38, such as `1e400` in text.
     #[serde(default, skip_serializing_if = "is_none")]
     pub infinite: u64,
+    /// Values of a column of whole numbers or truth values in text that a slot without a kind does not take as `79` or `true`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_spelling: Option<OtherSpelling>,
     /// How often which values occur, of columns that have a `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
@@ -196,7 +201,7 @@ async fn stats<S: Source<Out = Rows>>(
     columns.iter_mut().for_each(|(_, stats)| stats.finish());
     let label = columns.iter().find(|(field, stats)| field.name() == "label" && stats.range.is_some());
     report.positive_rate = label.map(|(_, stats)| stats.sum / report.rows as f64);
-    let report_of = |(field, stats): (FieldRef, ColumnStats)| ColumnReport {
+    let report_of = |(field, mut stats): (FieldRef, ColumnStats)| ColumnReport {
         name: field.name().clone(),
         kind: match (texts, stats.range) {
             (Texts::Typed, _) => field.data_type().to_string(),
@@ -209,6 +214,7 @@ async fn stats<S: Source<Out = Rows>>(
         max: stats.range.map(|r| r.1),
         range: stats.moments(field.data_type()).or_else(|| stats.exact()),
         infinite: stats.infinite,
+        other_spelling: stats.other_spelling(),
         histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
@@ -273,6 +279,9 @@ impl fmt::Display for Inspection {
                 "{name}: {} or beyond 3.4e38; in a dense feature such a value makes a bad row, unless `clip` or a logarithm makes it finite",
                 counted(*infinite, "infinite value")
             )?;
+        }
+        for ColumnReport { name, other_spelling, .. } in &self.columns {
+            other_spelling.iter().try_for_each(|other| writeln!(f, "{name}: {other}"))?;
         }
         Ok(())
     }

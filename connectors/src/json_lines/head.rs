@@ -204,10 +204,16 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
     let near = did_you_mean(column, names.keys().copied());
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));
+    let outer =
+        column.split_once('.').map(|(outer, _)| outer).filter(|outer| names.get(outer).is_some_and(|seen| seen.nested));
+    let hint = outer.map(|outer| {
+        format!("; objects within objects, as in `{outer}`, are not read: write the value as a key of its own")
+    });
     Fault::user(format!(
-        "{} in the first lines of `{first}` and the files beside it{near}: their objects have {}",
+        "{} in the first lines of `{first}` and the files beside it{near}: their objects have {}{}",
         no_column(column),
-        listed(shown)
+        listed(shown),
+        hint.unwrap_or_default()
     ))
     .kind(FaultKind::MissingColumn)
 }
@@ -215,6 +221,16 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: the only advice was to make the column optional, so that all of its values were missing.
+    #[test]
+    fn a_name_within_an_object_is_told_that_objects_are_not_read() {
+        let head = head(b"{\"user\":{\"id\":1},\"site\":2}");
+        let names = head.names.iter().map(|(name, seen)| (name.as_str(), *seen)).collect();
+        let said = |column: &str| missing(column, &names, &[]).to_string();
+        assert!(said("user.id").contains("as in `user`, are not read: write the value as a key of its own"));
+        assert!(!said("site.id").contains("not read") && !said("x").contains("not read"));
+    }
 
     /// A bug: names that only the first line has were not found.
     #[test]

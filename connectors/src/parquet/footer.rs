@@ -20,6 +20,7 @@ use super::selection::{self, Selection};
 use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
+use crate::names::warn_of_columns_left_out;
 use crate::partition_columns::PartitionColumns;
 use crate::requests::coalesce;
 use crate::store_error::store_fault;
@@ -82,7 +83,14 @@ pub(crate) async fn load(
         .await?;
     let wanted: Vec<String> = match (columns, metadata.first()) {
         (Some(columns), _) => columns.to_vec(),
-        (None, Some((_, first))) => first.schema().fields().iter().map(|f| f.name().clone()).collect(),
+        (None, Some((_, first))) => {
+            let first: Vec<String> = first.schema().fields().iter().map(|f| f.name().clone()).collect();
+            let there = metadata.iter().flat_map(|(file, metadata)| {
+                metadata.schema().fields().iter().map(|field| (file.name.as_str(), field.name().as_str()))
+            });
+            warn_of_columns_left_out(&first, there);
+            first
+        }
         (None, None) => Vec::new(),
     };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };

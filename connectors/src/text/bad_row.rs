@@ -223,8 +223,18 @@ pub(crate) fn integer_expected(found: &[u8]) -> &'static str {
             "an integer of 64 bits with a sign, at most 9223372036854775807 (if the column is kept, leave it out of --keep, or write the rows \
              as Parquet, which has unsigned integers)"
         }
+        None if is_whole(found) => {
+            "an integer of 64 bits (pandas writes a column so if a value of it is missing: write it as Int64)"
+        }
         None => "an integer of 64 bits",
     }
+}
+
+/// Whether a text is an integer with a point and zeros, such as `79.0`.
+fn is_whole(text: &[u8]) -> bool {
+    let text = trimmed(text);
+    let end = text.iter().position(|&byte| byte == b'.').unwrap_or(text.len());
+    text[end..].len() > 1 && text[end + 1..].iter().all(|&byte| byte == b'0') && parse_wrapping(&text[..end]).is_some()
 }
 
 /// One rejected line and where it stood.
@@ -278,6 +288,15 @@ mod tests {
         }
         let long = format!("{}éé", "x".repeat(39));
         assert_eq!(shown(long.as_bytes()), format!("`{}..`", "x".repeat(39)));
+    }
+
+    #[test]
+    fn an_integer_that_pandas_made_a_float_is_told_from_a_fraction() {
+        for (text, whole) in
+            [("79.0", true), (" -79.00 ", true), ("79.5", false), ("79.", false), (".0", false), ("x.0", false)]
+        {
+            assert_eq!(integer_expected(text.as_bytes()).contains("pandas"), whole, "{text}");
+        }
     }
 
     /// A bug: the folders above one that was made for the probe stayed.

@@ -44,6 +44,11 @@ impl Evaluate {
         Self { names, ..self }
     }
 
+    /// Also warns of slots whose values the model does not know. They have these names.
+    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
+        Self { scorer: self.scorer.of_slots(names), ..self }
+    }
+
     /// Also measures what the options say. Their columns travel with the rows.
     pub(crate) fn with_options(self, options: EvaluationOptions) -> Self {
         let groups = options.columns().into_iter().map(RowGroups::new).collect();
@@ -186,6 +191,7 @@ impl Sink for Evaluate {
             let left_out = left_out(&cx.ledger().snapshot().rejected);
             return Err(Fault::user(format!("no rows to evaluate{left_out}")));
         }
+        self.scorer.warn_of_unknown_values();
         let weights = (!self.weights.is_empty()).then_some(&self.weights[..]);
         if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
             return Err(Fault::user("no rows to evaluate: all of them have weight 0"));

@@ -23,6 +23,7 @@ mod scorer;
 mod ship;
 mod state_output;
 mod train;
+mod unknown_values;
 mod upload;
 
 pub use download::Download;

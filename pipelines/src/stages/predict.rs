@@ -72,6 +72,12 @@ impl Predict {
         Self { columns, ..self }
     }
 
+    /// Also warns of slots whose values the model does not know. They have these names.
+    #[must_use]
+    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
+        Self { scorer: self.scorer.of_slots(names), ..self }
+    }
+
     /// Expects batches of readers, with these kept columns, and tells `queue` that a batch is done when its scores are sent.
     #[must_use]
     pub(crate) fn of_received(self, keep: Vec<String>, queue: Arc<ReceiveQueue>) -> Self {
@@ -139,6 +145,7 @@ impl Sink for Predict {
     }
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.scorer.warn_of_unknown_values();
         cx.leave(std::mem::take(&mut self.counts));
         Ok(())
     }

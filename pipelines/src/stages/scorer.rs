@@ -5,6 +5,7 @@ use forebay_batches::ReadyBatch;
 use forebay_models::DenseModel;
 
 use super::train::ModelMaker;
+use super::unknown_values::UnknownValues;
 use crate::fault::model_fault;
 
 /// A model that scores batches.
@@ -14,13 +15,26 @@ pub(super) struct Scorer {
     /// Added to each logit.
     correction: f32,
     logits: Vec<f32>,
+    unknown: UnknownValues,
 }
 
 impl Scorer {
     /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
     /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction).
     pub(super) fn new(maker: ModelMaker, correction: f32) -> Self {
-        Self { maker: Some(maker), model: None, correction, logits: Vec::new() }
+        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::default() }
+    }
+
+    /// Looks for slots whose values the model does not know. They have these names.
+    pub(super) fn of_slots(self, names: Vec<String>) -> Self {
+        Self { unknown: UnknownValues::of(names), ..self }
+    }
+
+    /// Warns of slots whose values the model did not know. Called once, after the last batch.
+    pub(super) fn warn_of_unknown_values(&self) {
+        if let Some(warning) = self.unknown.warning() {
+            tracing::warn!("{warning}");
+        }
     }
 
     /// Makes the model. Called once, on the thread that uses it.
@@ -32,6 +46,7 @@ impl Scorer {
 
     /// The logits of a batch, `[n]`.
     pub(super) fn logits(&mut self, batch: &ReadyBatch) -> Result<&[f32], Fault> {
+        self.unknown.add(batch);
         let model = self.model.as_mut().expect("opened before the first batch");
         model.predict(&batch.dense_batch(), &mut self.logits).map_err(model_fault)?;
         self.logits.iter_mut().for_each(|logit| *logit += self.correction);
