@@ -29,7 +29,7 @@ const BY_ITSELF: Duration = Duration::from_secs(3);
 const TO_BEGIN: Duration = Duration::from_secs(1);
 
 /// What a command that writes a folder says at the first signal.
-pub(crate) const NOTHING_IS_WRITTEN: &str = "nothing is written";
+pub(crate) const NOTHING_IS_WRITTEN: &str = "nothing is written, unless it is complete by now";
 
 const TRAINING_STOPS: &str = "trains on what was read, then saves the model";
 

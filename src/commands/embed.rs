@@ -79,7 +79,11 @@ impl Embed {
         let keep = column_names::split(&self.keep)?;
         let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
         let folder = Folder::from(&self.out).with_stores(&context.stores);
-        let stop = Stop::listen_and_say(logs.log_format, "no vectors are written", exit::DRAINED)?;
+        let stop = Stop::listen_and_say(
+            logs.log_format,
+            "no vectors are written, unless they are complete by now",
+            exit::DRAINED,
+        )?;
         let data = Input::all(self.data.iter().map(Input::from)).with_stores(&context.stores);
         StagedFolder::probe(&folder, self.replace)?;
         if self.replace {

@@ -90,7 +90,11 @@ impl Predict {
             )));
         }
         let folder = (out != STDOUT).then(|| Folder::from(out).with_stores(&context.stores));
-        let stopped = if folder.is_some() { "no scores are written" } else { "no more scores follow" };
+        let stopped = if folder.is_some() {
+            "no scores are written, unless they are complete by now"
+        } else {
+            "no more scores follow"
+        };
         let stop = Stop::listen_and_say(logs.log_format, stopped, exit::DRAINED)?;
         if let Some(folder) = &folder {
             let data = asked.input(context);

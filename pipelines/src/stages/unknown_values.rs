@@ -1,5 +1,5 @@
-//! Finds the slots of scored rows that have no value with weights in the model: most often their values are written in another way than in
-//! the training, so that all of their keys are others.
+//! Finds the slots of scored rows of which no value has weights in the model. The most frequent cause: the values are written in another
+//! way than in the training, so all keys differ.
 
 use forebay_actors::commas;
 use forebay_batches::ReadyBatch;
@@ -67,8 +67,8 @@ impl UnknownValues {
         }
         Some(format!(
             "in these {} rows no value of {} has weights in the model, so they do not count in the scores: they are all new or \
-             missing, or written in another way than in the training, such as `79.0` for `79` or `True` for `true`: compare what \
-             `forebay data inspect` says of both",
+             missing, l1 of FTRL holds all their weights at zero, or they are written in another way than in the training, such as \
+             `79.0` for `79` or `True` for `true`: compare what `forebay data inspect` says of both",
             commas(self.rows),
             unknown.join(", ")
         ))
