@@ -34,8 +34,8 @@ pub(crate) struct ReportFiles {
 
 impl ReportFiles {
     /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Checks before the training that the
-    /// folder can be made and all files be written; the folder is made with the first file. `goes_on`: the run may have trained before, so a
-    /// disk that is full now does not end it.
+    /// folder can be made and all files be written; the folder is made with the first file. `goes_on`: the run may have trained before, so
+    /// a disk that is full now does not end it.
     ///
     /// # Errors
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report. The disk is
