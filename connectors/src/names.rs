@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use arrow::datatypes::Schema;
+
 /// `label, I1, I2 and 37 more`.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 50;
@@ -30,6 +32,16 @@ pub(crate) fn warn_of_columns_left_out<'a>(first: &[String], there: impl IntoIte
     if let Some(warning) = columns_left_out(first, there) {
         tracing::warn!("{warning}");
     }
+}
+
+/// The columns of the first file, which are read where none is named. Warns of those that only later files have. `files` are names and
+/// schemas.
+pub(crate) fn columns_of_first<'a>(files: impl Iterator<Item = (&'a str, &'a Schema)> + Clone) -> Vec<String> {
+    let names =
+        |(file, schema): (&'a str, &'a Schema)| schema.fields().iter().map(move |field| (file, field.name().as_str()));
+    let first: Vec<String> = files.clone().take(1).flat_map(names).map(|(_, name)| name.to_owned()).collect();
+    warn_of_columns_left_out(&first, files.flat_map(names));
+    first
 }
 
 fn columns_left_out<'a>(first: &[String], there: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {

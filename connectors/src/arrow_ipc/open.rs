@@ -15,7 +15,7 @@ use super::layout::{self, Layout, Place, damaged};
 use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
-use crate::names::warn_of_columns_left_out;
+use crate::names::columns_of_first;
 use crate::partition_columns::PartitionColumns;
 use crate::typed_columns::{self, FoundColumns};
 
@@ -78,18 +78,10 @@ pub(crate) async fn load(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let wanted: Vec<String> = match (columns, layouts.first()) {
-        (Some(columns), _) => columns.to_vec(),
-        (None, Some((_, first))) => {
-            let first: Vec<String> = first.schema.fields().iter().map(|field| field.name().clone()).collect();
-            let there = layouts.iter().flat_map(|(file, layout)| {
-                layout.schema.fields().iter().map(|field| (file.name.as_str(), field.name().as_str()))
-            });
-            warn_of_columns_left_out(&first, there);
-            first
-        }
-        (None, None) => Vec::new(),
-    };
+    let wanted = columns.map_or_else(
+        || columns_of_first(layouts.iter().map(|(file, found)| (file.name.as_str(), found.schema.as_ref()))),
+        <[String]>::to_vec,
+    );
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
     let folders = PartitionColumns::new(layouts.iter().map(|(file, _)| file), &wanted, as_text, &text);
     let mut opened = Vec::with_capacity(layouts.len());

@@ -1,5 +1,5 @@
-//! Finds the slots of scored rows of which no value has weights in the model. The most frequent cause: the values are written in another
-//! way than in the training, so all keys differ.
+//! Warns of a slot if all its values in the scored rows lack weights in the model. Usually the rows write these values in another way than
+//! the training rows did, so all keys differ.
 
 use forebay_actors::commas;
 use forebay_batches::ReadyBatch;
