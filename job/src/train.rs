@@ -1,7 +1,7 @@
 //! The `[train]` section of a job.
 
 use forebay_actors::Fault;
-use forebay_models::DenseOptimizer;
+use forebay_models::{DenseOptimizer, MatmulPrecision};
 use serde::{Deserialize, Serialize};
 
 use super::{Knob, StalenessRule};
@@ -44,6 +44,10 @@ pub struct TrainOptions {
     pub transfers: Option<Transfers>,
     /// Threads of dense compute. "auto" and 0 mean `pipeline.cores`. A number is at most 1024.
     pub threads: Knob,
+    /// The least precision of matrix products in training steps, in the words of PyTorch's `set_float32_matmul_precision`: with "high", the
+    /// native backend multiplies f32 numbers as sums of two bf16 numbers (16 of 24 bits) where the processor has a unit for it (AMX), and
+    /// adds up in f32. "highest" is f32. Evaluation and predictions are always f32.
+    pub matmul_precision: MatmulPrecision,
     /// The largest norm of the gradients of a batch, dense parameters and table rows together, for instance `10.0`. Larger gradients are
     /// scaled down. Default: no limit. Not with `sync`. A number above 0.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +104,7 @@ impl Default for TrainOptions {
             device: "cpu".into(),
             transfers: None,
             threads: Knob::AUTO,
+            matmul_precision: MatmulPrecision::High,
             clip_norm: None,
             optimizer: None,
         }

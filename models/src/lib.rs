@@ -58,6 +58,7 @@ mod error;
 mod final_mlp;
 mod grouped_auc;
 mod loss;
+mod matmul_precision;
 mod native;
 mod onnx;
 mod params;
@@ -86,6 +87,7 @@ pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{
     LabelRows, bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio,
 };
+pub use matmul_precision::MatmulPrecision;
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::{to_onnx, tower_to_onnx};
 pub use spec::{ModelSpec, Pooling, RowPart, WIDEST_LAYER};

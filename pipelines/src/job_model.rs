@@ -134,7 +134,8 @@ fn on_backend(job: &Job, spec: &ModelSpec) -> Result<Box<dyn DenseModel>, ModelE
                     options.device
                 )));
             }
-            Ok(Box::new(NativeModel::new(spec.clone(), optimizer, seed, threads)?))
+            let model = NativeModel::new(spec.clone(), optimizer, seed, threads)?;
+            Ok(Box::new(model.with_matmul_precision(options.matmul_precision)))
         }
         #[cfg(feature = "torch")]
         Backend::Torch => {

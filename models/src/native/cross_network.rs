@@ -73,7 +73,7 @@ impl CrossBuffers {
         grads: &mut Gradients<'_>,
         (dx, embedded): (&mut [f32], usize),
     ) {
-        let Pass { params, rows: n, threads, .. } = *pass;
+        let Pass { params, rows: n, products, .. } = *pass;
         let width = self.by_output.len() / n;
         self.by_x0.clear();
         self.by_x0.resize(n * width, 0.0);
@@ -85,16 +85,16 @@ impl CrossBuffers {
             let by_u = MatrixView::new(u, n, width, width);
             match v {
                 None => {
-                    weight_gradient(grads.params, w, u, x, n, grads.adds, threads);
-                    matmul(&mut self.by_output, width, by_u, weight(params, w), true, threads);
+                    weight_gradient(grads.params, w, u, x, n, grads.adds, products);
+                    matmul(&mut self.by_output, width, by_u, weight(params, w), true, products);
                 }
                 Some(v) => {
-                    weight_gradient(grads.params, w, u, low, n, grads.adds, threads);
+                    weight_gradient(grads.params, w, u, low, n, grads.adds, products);
                     self.by_low.resize(n * v.outputs, 0.0);
-                    matmul(&mut self.by_low, v.outputs, by_u, weight(params, w), false, threads);
-                    weight_gradient(grads.params, v, &self.by_low, x, n, grads.adds, threads);
+                    matmul(&mut self.by_low, v.outputs, by_u, weight(params, w), false, products);
+                    weight_gradient(grads.params, v, &self.by_low, x, n, grads.adds, products);
                     let by_low = MatrixView::new(&self.by_low, n, v.outputs, v.outputs);
-                    matmul(&mut self.by_output, width, by_low, weight(params, v), true, threads);
+                    matmul(&mut self.by_output, width, by_low, weight(params, v), true, products);
                 }
             }
         }

@@ -45,7 +45,7 @@ impl GateBuffers {
                 GateContext::Learnt(_) => one_row(input, &params[layer.weight.clone()], act),
                 GateContext::Slots(_) => {
                     let input = MatrixView::new(input, rows, layer.inputs, layer.inputs);
-                    matmul(act, layer.outputs, input, weight(params, layer).t(), false, pass.threads);
+                    matmul(act, layer.outputs, input, weight(params, layer).t(), false, pass.products);
                 }
             }
             let bias = &params[layer.bias.clone()];
@@ -77,10 +77,10 @@ impl GateBuffers {
                 kernels::relu_backward(&mut self.by_gate, &self.acts[l], &mut grads.params[layer.bias.clone()]);
             }
             let input = if l == 0 { &self.input } else { &self.acts[l - 1] };
-            weight_gradient(grads.params, layer, &self.by_gate, input, rows, grads.adds, pass.threads);
+            weight_gradient(grads.params, layer, &self.by_gate, input, rows, grads.adds, pass.products);
             self.below.resize(rows * layer.inputs, 0.0);
             let delta = MatrixView::new(&self.by_gate, rows, layer.outputs, layer.outputs);
-            matmul(&mut self.below, layer.inputs, delta, weight(params, layer), false, pass.threads);
+            matmul(&mut self.below, layer.inputs, delta, weight(params, layer), false, pass.products);
             std::mem::swap(&mut self.by_gate, &mut self.below);
         }
         match &gate.context {

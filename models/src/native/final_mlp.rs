@@ -39,7 +39,7 @@ impl StreamBuffers {
 impl FinalMlpBuffers {
     /// Adds the logits of the rows of `x0`, `[rows x width]`.
     pub(super) fn forward(&mut self, pass: &Pass<'_>, layers: &FinalMlpLayers, x0: &[f32], logits: &mut [f32]) {
-        let Pass { params, rows: n, threads, .. } = *pass;
+        let Pass { params, rows: n, products, .. } = *pass;
         for (buffers, stream) in self.streams.iter_mut().zip(&layers.streams) {
             if let Some(gate) = &stream.gate {
                 buffers.gate.forward(pass, gate, x0, &mut buffers.x);
@@ -52,7 +52,7 @@ impl FinalMlpBuffers {
         self.product.resize(n * d2, 0.0);
         for (h, head) in layers.heads.iter().enumerate() {
             let own = MatrixView::new(&first[h * head.inputs..], n, head.inputs, d1);
-            matmul(&mut self.product[h * head.outputs..], d2, own, weight(params, head).t(), false, threads);
+            matmul(&mut self.product[h * head.outputs..], d2, own, weight(params, head).t(), false, products);
         }
         let [of_first, of_second] = layers.weights.each_ref().map(|weight| &params[weight.clone()]);
         kernels::head(first, of_first, params[layers.bias], logits);
@@ -96,7 +96,7 @@ impl FinalMlpBuffers {
         dlogits: &[f32],
         grads: &mut Gradients<'_>,
     ) {
-        let Pass { params, rows: n, threads, .. } = *pass;
+        let Pass { params, rows: n, products, .. } = *pass;
         let [first, second] = self.streams.each_ref().map(|stream| stream.output(x0));
         let [d1, d2] = layers.weights.each_ref().map(|weight| weight.len());
         let [of_first, of_second] = &layers.weights;
@@ -111,8 +111,8 @@ impl FinalMlpBuffers {
         for (h, head) in layers.heads.iter().enumerate() {
             let by_product = MatrixView::new(&self.product[h * head.outputs..], n, head.outputs, d2);
             let own = MatrixView::new(&first[h * head.inputs..], n, head.inputs, d1);
-            matmul(&mut grads.params[head.weight.clone()], head.inputs, by_product.t(), own, grads.adds, threads);
-            matmul(&mut by_first[h * head.inputs..], d1, by_product, weight(params, head), true, threads);
+            matmul(&mut grads.params[head.weight.clone()], head.inputs, by_product.t(), own, grads.adds, products);
+            matmul(&mut by_first[h * head.inputs..], d1, by_product, weight(params, head), true, products);
         }
     }
 }

@@ -2,14 +2,27 @@
 
 use gemm::Parallelism;
 
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use super::amx;
+use crate::MatmulPrecision;
+
+/// How products are made.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Products {
+    /// Threads of the caller's rayon pool that share a product; with up to 1, the caller's thread alone makes it.
+    pub(super) threads: usize,
+    pub(super) precision: MatmulPrecision,
+}
+
 /// A matrix in a slice: element `(i, j)` lies at `i * row_stride + j * col_stride`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MatrixView<'a> {
-    data: &'a [f32],
-    rows: usize,
-    cols: usize,
-    row_stride: usize,
-    col_stride: usize,
+    pub(super) data: &'a [f32],
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    /// One of the two strides is 1.
+    pub(super) row_stride: usize,
+    pub(super) col_stride: usize,
 }
 
 /// The length of slice that a strided matrix needs.
@@ -38,11 +51,24 @@ impl<'a> MatrixView<'a> {
 
 /// `out = a * b`, or `out += a * b` if `add`; `out` is row-major `[a.rows x b.cols]`, its rows `width` apart.
 ///
-/// On `threads` threads of the caller's rayon pool, or on the caller's thread alone. The order of the sums depends on the sizes
-/// and the machine's instruction set only: threads divide the numbers of `out`, not the sum of one number.
-pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool, threads: usize) {
+/// The order of the sums depends on the sizes, the precision and the machine's instruction set only: threads divide the numbers of `out`,
+/// not the sum of one number.
+pub(super) fn matmul(
+    out: &mut [f32],
+    width: usize,
+    a: MatrixView<'_>,
+    b: MatrixView<'_>,
+    add: bool,
+    products: Products,
+) {
     assert_eq!(a.cols, b.rows, "inner sizes agree");
     assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
+    let Products { threads, precision } = products;
+    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+    if precision == MatmulPrecision::High && amx::suits(a, b) {
+        return amx::matmul(out, width, a, b, add, threads);
+    }
+    _ = precision;
     let signed = |stride: usize| stride as isize;
     // SAFETY: the pointers come from live slices, and every element that the sizes and strides reach lies within them:
     // `MatrixView::new` checked it for both factors, the assertion above for `out`. `out` is borrowed mutably, so it overlaps
@@ -78,6 +104,8 @@ mod tests {
 
     use super::*;
 
+    const PRECISIONS: [MatmulPrecision; 2] = [MatmulPrecision::High, MatmulPrecision::Highest];
+
     fn numbers(count: usize, salt: u32) -> Vec<f32> {
         (0..count as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ salt) % 17) as f32 - 8.0).collect()
     }
@@ -102,7 +130,7 @@ mod tests {
                     });
                 }
             }
-            matmul(&mut out, n + pad, left, right, add, 1);
+            matmul(&mut out, n + pad, left, right, add, Products::default());
             prop_assert_eq!(out, expected);
         }
     }
@@ -113,19 +141,22 @@ mod tests {
         let random = |count: u32, salt: u32| -> Vec<f32> {
             (0..count).map(|i| (i.wrapping_mul(2_654_435_761) ^ salt).wrapping_mul(40_503) as f32 / 7e8 - 3.0).collect()
         };
-        for (m, k, n) in [(256, 429, 400), (400, 256, 429), (131, 300, 77), (64, 1100, 65)] {
+        let sizes = [(256, 429, 400), (400, 256, 429), (131, 300, 77), (64, 1100, 65)];
+        for ((m, k, n), precision) in sizes.into_iter().flat_map(|sizes| PRECISIONS.map(|precision| (sizes, precision)))
+        {
             let (a, b) = (random((m * k) as u32, 1), random((k * n) as u32, 2));
             let (left, right) = (MatrixView::new(&a, m, k, k), MatrixView::new(&b, k, n, n));
             let (right_of_t, left_of_t) = (MatrixView::new(&b, n, k, k).t(), MatrixView::new(&a, k, m, m).t());
             for (left, right) in [(left, right), (left, right_of_t), (left_of_t, right)] {
                 let product = |threads| {
                     let mut out = random((m * n) as u32, 3);
-                    pool.install(|| matmul(&mut out, n, left, right, true, threads));
+                    let products = Products { threads, precision };
+                    pool.install(|| matmul(&mut out, n, left, right, true, products));
                     out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
                 };
                 let alone = product(1);
                 for threads in [2, 3, 5, 16] {
-                    assert!(product(threads) == alone, "{m} x {k} x {n} on {threads} threads");
+                    assert!(product(threads) == alone, "{precision:?}: {m} x {k} x {n} on {threads} threads");
                 }
             }
         }

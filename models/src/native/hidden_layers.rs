@@ -1,7 +1,7 @@
 //! A stack of hidden layers over a chunk of rows, forward and backward, with the buffers that it keeps between the two.
 
 use super::activate::{self, Drops, Kept};
-use super::gemm::{MatrixView, matmul};
+use super::gemm::{MatrixView, Products, matmul};
 use super::kernels;
 use super::network::{Layer, Network};
 use super::packed_weights::PackedWeights;
@@ -15,8 +15,7 @@ pub(super) struct Pass<'a> {
     pub(super) rows: usize,
     /// The weights of layers, if they are packed.
     pub(super) packed: Option<&'a PackedWeights>,
-    /// Threads that share each matrix product.
-    pub(super) threads: usize,
+    pub(super) products: Products,
     /// The id of the batch and the number of the chunk's first row in it; `None` when predicting.
     pub(super) training: Option<(u64, usize)>,
 }
@@ -25,12 +24,12 @@ impl Pass<'_> {
     /// `out = x * weight`, transposed: `x` is `[rows x inputs]` of a layer, `out` becomes `[rows x outputs]`.
     pub(super) fn product(&self, out: &mut [f32], layer: &Layer, x: &[f32]) {
         // A product of a packed weight is made by one thread.
-        let packed = self.packed.filter(|_| self.threads == 1);
+        let packed = self.packed.filter(|_| self.products.threads == 1);
         if let Some(weight) = packed.and_then(|packed| packed.of(layer)) {
             return weight.multiply(out, x);
         }
         let x = MatrixView::new(x, self.rows, layer.inputs, layer.inputs);
-        matmul(out, layer.outputs, x, weight(self.params, layer).t(), false, self.threads);
+        matmul(out, layer.outputs, x, weight(self.params, layer).t(), false, self.products);
     }
 }
 
@@ -106,7 +105,7 @@ impl HiddenLayers {
         grads: &mut Gradients<'_>,
         input: ToInput<'_>,
     ) {
-        let Pass { net, params, rows: n, threads, .. } = *pass;
+        let Pass { net, params, rows: n, products, .. } = *pass;
         let ToInput { to, columns, adds } = input;
         if layers.is_empty() {
             if !adds {
@@ -123,14 +122,14 @@ impl HiddenLayers {
                 activate::backward(delta, &self.kept[l], &behind, layer.behind_mut(grads.params));
             }
             let input = if l == 0 { x } else { &self.acts[l - 1] };
-            weight_gradient(grads.params, layer, delta, input, n, grads.adds, threads);
+            weight_gradient(grads.params, layer, delta, input, n, grads.adds, products);
             let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
             if l == 0 {
                 let to_columns = MatrixView::new(&params[layer.weight.clone()], layer.outputs, columns, layer.inputs);
-                matmul(to, columns, delta, to_columns, adds, threads);
+                matmul(to, columns, delta, to_columns, adds, products);
             } else {
                 below.resize(n * layer.inputs, 0.0);
-                matmul(below, layer.inputs, delta, weight(params, layer), false, threads);
+                matmul(below, layer.inputs, delta, weight(params, layer), false, products);
                 grads.deltas.swap(0, 1);
             }
         }
@@ -150,9 +149,9 @@ pub(super) fn weight_gradient(
     input: &[f32],
     n: usize,
     add: bool,
-    threads: usize,
+    products: Products,
 ) {
     let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs).t();
     let input = MatrixView::new(input, n, layer.inputs, layer.inputs);
-    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, add, threads);
+    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, add, products);
 }

@@ -5,10 +5,10 @@
 //! gradients of users, and once by items for theirs.
 
 use super::activate::exp_below_0;
-use super::gemm::{MatrixView, matmul};
+use super::gemm::{MatrixView, Products, matmul};
 use super::kernels::{kernel, sum};
 use super::workers::Workers;
-use crate::DenseBatch;
+use crate::{DenseBatch, MatmulPrecision};
 
 /// Rows, or items, of a block: beside 4,096 others their logits take 1 MB.
 const BLOCK: usize = 64;
@@ -95,7 +95,9 @@ impl InBatchSoftmax {
         [users, items]: [&[f32]; 2],
         (dim, scale): (usize, f32),
         [by_user, by_item]: [&mut [f32]; 2],
+        precision: MatmulPrecision,
     ) -> f64 {
+        let products = Products { threads: 1, precision };
         let of = &self.items;
         let weight = |row: usize| batch.labels[row] * batch.weights.map_or(1.0, |weights| weights[row]);
         self.rows.clear();
@@ -118,7 +120,7 @@ impl InBatchSoftmax {
         workers.each(threads, blocks.collect(), |((rows, users), by_user)| {
             let mut logits = vec![0.0; rows.len() * n];
             let users = MatrixView::new(users, rows.len(), dim, dim);
-            matmul(&mut logits, n, users, MatrixView::new(items, n, dim, dim).t(), false, 1);
+            matmul(&mut logits, n, users, MatrixView::new(items, n, dim, dim).t(), false, products);
             for (positive, logits) in rows.iter_mut().zip(logits.chunks_exact_mut(n)) {
                 let item = of.items[positive.row];
                 let (own, log_sum) = softmax(logits, scale, &of.log_q, &of.items, item, positive.row);
@@ -127,7 +129,7 @@ impl InBatchSoftmax {
                 gradient(logits, positive.weight * share * scale, positive.row);
             }
             let by_logits = MatrixView::new(&logits, rows.len(), n, n);
-            matmul(by_user, dim, by_logits, MatrixView::new(items, n, dim, dim), false, 1);
+            matmul(by_user, dim, by_logits, MatrixView::new(items, n, dim, dim), false, products);
         });
         by_user.fill(0.0);
         for (positive, by_positive) in self.rows.iter().zip(by_positive.chunks_exact(dim)) {
@@ -140,7 +142,7 @@ impl InBatchSoftmax {
             let here = items.len() / dim;
             let mut logits = vec![0.0; here * count];
             let items = MatrixView::new(items, here, dim, dim);
-            matmul(&mut logits, count, items, MatrixView::new(users, count, dim, dim).t(), false, 1);
+            matmul(&mut logits, count, items, MatrixView::new(users, count, dim, dim).t(), false, products);
             if count > 0 {
                 for (candidate, logits) in (block * BLOCK..).zip(logits.chunks_exact_mut(count)) {
                     let (item, log_q) = (of.items[candidate], of.log_q[candidate]);
@@ -148,7 +150,7 @@ impl InBatchSoftmax {
                 }
             }
             let by_logits = MatrixView::new(&logits, here, count, count);
-            matmul(by_item, dim, by_logits, MatrixView::new(users, count, dim, dim), false, 1);
+            matmul(by_item, dim, by_logits, MatrixView::new(users, count, dim, dim), false, products);
         });
         self.rows.iter().map(|positive| positive.loss).sum::<f64>() / batch.rows as f64
     }

@@ -8,6 +8,7 @@ use super::attention::{self, Buffers, Chunk};
 use super::cross_network::CrossBuffers;
 use super::final_mlp::FinalMlpBuffers;
 use super::gather::gather;
+use super::gemm::Products;
 use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels;
 use super::network::Network;
@@ -24,8 +25,7 @@ const CHUNK: usize = 256;
 /// Buffers of one micro-batch, kept between steps.
 #[derive(Default)]
 pub(super) struct MicroBatch {
-    /// Threads that share each of its matrix products.
-    pub(super) threads: usize,
+    pub(super) products: Products,
     /// Gradients of all parameters from these rows.
     pub(super) grads: Vec<f32>,
     /// Whether the gradients of hidden layers' weights hold those of an earlier chunk.
@@ -178,7 +178,7 @@ impl MicroBatch {
             }
         }
         self.attention.resize_with(net.attention.len(), Buffers::default);
-        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.threads);
+        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.products);
         for (unit, buffers) in net.attention.iter().zip(&mut self.attention) {
             buffers.forward(&Chunk { least, ..chunk }, unit, &mut self.x);
         }
@@ -189,7 +189,7 @@ impl MicroBatch {
             kernels::fm(&self.x, width, slots, &mut self.fm.0, logits, &mut self.fm.1);
         }
         let training = least.is_none().then_some((batch.id, rows.start));
-        let pass = Pass { net, params, packed, rows: n, threads: self.threads, training };
+        let pass = Pass { net, params, packed, rows: n, products: self.products, training };
         let mut input = self.x.as_slice();
         if let Some(cross) = &net.cross {
             let output = self.cross.forward(&pass, cross, &self.x);
@@ -272,7 +272,7 @@ impl MicroBatch {
         }
         let mut grads = Gradients { params: &mut self.grads, adds: self.adds, deltas: &mut self.deltas };
         let training = Some((batch.id, rows.start));
-        let pass = Pass { net, params, packed: None, rows: n, threads: self.threads, training };
+        let pass = Pass { net, params, packed: None, rows: n, products: self.products, training };
         if let Some(tasks) = &net.tasks {
             return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
         }
@@ -328,7 +328,7 @@ impl MicroBatch {
         by_value: &mut [&mut [f32]],
     ) {
         let bags = net.bags(batch, rows.start);
-        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.threads);
+        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.products);
         for ((unit, buffers), by_value) in net.attention.iter().zip(&mut self.attention).zip(by_value) {
             let values = bags.count(unit.pair.history, rows.len());
             let (own, rest) = std::mem::take(by_value).split_at_mut(values * net.parts.dim);

@@ -14,6 +14,8 @@
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod amx;
 mod attention;
 mod bags;
 mod block;

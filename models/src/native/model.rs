@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::block::{ParamBlock, UpdateTask};
+use super::gemm::Products;
 use super::in_batch_softmax::InBatchSoftmax;
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows, Pace};
@@ -14,8 +15,8 @@ use super::workers::Workers;
 use crate::dense::NO_VECTORS;
 use crate::{BatchShape, clip_norm};
 use crate::{
-    DenseBatch, DenseModel, DenseOptimizer, LrReduction, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput,
-    TowerSide, TwoTowersLoss, params,
+    DenseBatch, DenseModel, DenseOptimizer, LrReduction, MatmulPrecision, ModelError, ModelSpec, NamedTensor, RowPart,
+    StepOutput, TowerSide, TwoTowersLoss, params,
 };
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
@@ -47,6 +48,8 @@ pub struct NativeModel {
     /// For each pair of attention, the gradients of the values of the history.
     by_value: Vec<Vec<f32>>,
     clip_norm: Option<f64>,
+    /// The precision of the products of training steps; other products are f32.
+    precision: MatmulPrecision,
     /// For two towers, `[n x vector_dim]` each: the vectors of users and items, and the loss's gradients by them.
     vectors: [Vec<f32>; 2],
     by_vectors: [Vec<f32>; 2],
@@ -87,10 +90,17 @@ impl NativeModel {
             dx: Vec::new(),
             by_value: Vec::new(),
             clip_norm: None,
+            precision: MatmulPrecision::Highest,
             vectors: Default::default(),
             by_vectors: Default::default(),
             softmax: InBatchSoftmax::default(),
         })
+    }
+
+    /// The same model, whose training steps make their matrix products with this precision. With [`MatmulPrecision::High`] they are faster on
+    /// x86 processors with AMX, and f32 on others. Predictions are f32.
+    pub fn with_matmul_precision(self, precision: MatmulPrecision) -> NativeModel {
+        NativeModel { precision, ..self }
     }
 
     /// How many buffers of gradients, each as long as the `parameters` dense parameters, training on batches of `rows` rows keeps: one
@@ -127,6 +137,9 @@ impl NativeModel {
         let threads = self.workers.worth(n * self.net.nanoseconds_per_row() + attention);
         let has_products = self.net.hidden().next().is_some();
         let sharing = if has_products { threads_per_product(threads, count) } else { 1 };
+        let is_step = training || matches!(run, Run::Vectors { training: true });
+        let precision = if is_step { self.precision } else { MatmulPrecision::Highest };
+        let products = Products { threads: sharing, precision };
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
         self.dlogits.resize(if training { n * labels } else { 0 }, 0.0);
@@ -143,7 +156,7 @@ impl NativeModel {
         let mut vectors = self.vectors.each_mut().map(Vec::as_mut_slice);
         let mut tasks = Vec::with_capacity(count);
         for (i, micro_batch) in self.micro_batches.iter_mut().enumerate() {
-            (micro_batch.threads, micro_batch.part_bits) = (sharing, part_bits);
+            (micro_batch.products, micro_batch.part_bits) = (products, part_bits);
             let (start, end) = ((i * rows).min(n), ((i + 1) * rows).min(n));
             let own = end - start;
             let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own * labels);
@@ -195,7 +208,7 @@ impl NativeModel {
         self.by_vectors.iter_mut().for_each(|by| by.resize(batch.rows * sizes.0, 0.0));
         let vectors = self.vectors.each_ref().map(Vec::as_slice);
         let by_vectors = self.by_vectors.each_mut().map(Vec::as_mut_slice);
-        let loss = self.softmax.run(&self.workers, batch, vectors, sizes, by_vectors);
+        let loss = self.softmax.run(&self.workers, batch, vectors, sizes, by_vectors, self.precision);
         self.run_micro_batches(batch, logits, Run::Back);
         loss
     }
@@ -506,6 +519,53 @@ mod tests {
             for n in [1, 2, 3, 7, 8, 9, 10, 16, 33, 64, 65, 100, 129, 255, 256, 257, 299] {
                 assert_eq!(predict(n, true), all[..n * labels], "{n} rows, {spec:?}");
             }
+        }
+    }
+
+    /// On a machine without AMX both are f32.
+    #[test]
+    fn steps_of_high_precision_are_near_those_of_the_highest_and_predictions_are_f32() {
+        let (slots, dense, rows) = (5, 3, 300);
+        for spec in [
+            ModelSpec::wide_deep(slots, dense, 16, &[64, 48]),
+            ModelSpec::dcn_v2(slots, dense, 16, 2, &[64]),
+            ModelSpec::din(slots, dense, 16, &[crate::AttentionPair { history: 1, target: 0 }], &[64], &[64, 48]),
+            ModelSpec::mmoe(slots, dense, 16, 3, &[64, 48], &[32], &[1.0, 0.5]),
+            ModelSpec::final_mlp(slots, dense, 16, crate::FinalMlp::new(&[64, 48])),
+        ] {
+            let mut random = SplitMix64::new(5);
+            let mut numbers = |n: usize| (0..n).map(|_| signed_unit_f32(random.next_u64())).collect::<Vec<f32>>();
+            let labels: Vec<f32> = numbers(rows * spec.labels()).iter().map(|x| f32::from(*x > 0.0)).collect();
+            let (features, unique_rows) = (numbers(rows * dense), numbers(40 * spec.row_dim()));
+            let inverse: Vec<u32> = (0..rows * slots).map(|i| (i * 7 % 40) as u32).collect();
+            let batch = DenseBatch {
+                id: 0,
+                rows,
+                labels: &labels,
+                weights: None,
+                dense: &features,
+                unique_rows: &unique_rows,
+                inverse: &inverse,
+                offsets: None,
+                value_weights: None,
+            };
+            let run = |precision| {
+                let model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();
+                let mut model = model.with_matmul_precision(precision);
+                let (mut out, mut grads, mut logits) = (StepOutput::default(), Vec::new(), Vec::new());
+                model.gradients(&batch, &mut out, &mut grads).unwrap();
+                model.predict(&batch, &mut logits).unwrap();
+                (grads, out.row_grads, logits)
+            };
+            let (high, highest) = (run(MatmulPrecision::High), run(MatmulPrecision::Highest));
+            for (high, highest) in [(high.0, highest.0), (high.1, highest.1)] {
+                let most = highest.iter().fold(0f32, |most, x| most.max(x.abs()));
+                let differ = high.iter().zip(&highest).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+                assert!(differ <= most * 1e-4, "{differ} of {most}, {spec:?}");
+                #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+                assert_eq!(differ > 0.0, super::super::amx::is_available(), "{spec:?}");
+            }
+            assert_eq!(high.2, highest.2, "{spec:?}");
         }
     }
 

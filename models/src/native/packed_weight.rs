@@ -237,7 +237,7 @@ fn store<S: Simd, const VECTORS: usize, const ROWS: usize>(
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::gemm::{MatrixView, matmul};
+    use super::super::gemm::{MatrixView, Products, matmul};
     use super::*;
 
     fn numbers(count: usize, salt: u32) -> Vec<f32> {
@@ -255,7 +255,7 @@ mod tests {
         let x = [x, &vec![0.0; (most - rows) * inputs]].concat();
         let mut out = vec![0.0; most * outputs];
         let weight = MatrixView::new(weight, outputs, inputs, inputs).t();
-        matmul(&mut out, outputs, MatrixView::new(&x, most, inputs, inputs), weight, false, 1);
+        matmul(&mut out, outputs, MatrixView::new(&x, most, inputs, inputs), weight, false, Products::default());
         out.truncate(rows * outputs);
         out
     }

@@ -127,10 +127,10 @@ impl TaskBuffers {
             task_kernels::mix_backward(by_mixture, shares, experts, e, expert.output(x0), by_expert, by_gate, width);
         }
         task_kernels::gate_backward(shares, by_gate, &mut grads.params[gate.bias.clone()]);
-        weight_gradient(grads.params, gate, by_gate, x0, n, grads.adds, pass.threads);
+        weight_gradient(grads.params, gate, by_gate, x0, n, grads.adds, pass.products);
         let by_gate = MatrixView::new(by_gate, n, experts, experts);
         let to_embeddings = MatrixView::new(&pass.params[gate.weight.clone()], experts, embedded, gate.inputs);
-        matmul(dx, embedded, by_gate, to_embeddings, true, pass.threads);
+        matmul(dx, embedded, by_gate, to_embeddings, true, pass.products);
     }
 
     /// From the gradient by the logits to that by each tower's output.

@@ -124,15 +124,15 @@ impl SideBuffers {
         let (out, hidden) = side.layers.split_last().expect("a tower has a layer for its vector");
         vectors_backward(&mut self.by_vector, &self.vectors, &self.rates, &mut grads.params[out.bias.clone()]);
         let last = self.hidden.output(&self.x);
-        weight_gradient(grads.params, out, &self.by_vector, last, n, grads.adds, pass.threads);
+        weight_gradient(grads.params, out, &self.by_vector, last, n, grads.adds, pass.products);
         self.dx.resize(n * side.embedded, 0.0);
         let delta = MatrixView::new(&self.by_vector, n, out.outputs, out.outputs);
         if hidden.is_empty() {
             let columns = MatrixView::new(&pass.params[out.weight.clone()], out.outputs, side.embedded, out.inputs);
-            return matmul(&mut self.dx, side.embedded, delta, columns, false, pass.threads);
+            return matmul(&mut self.dx, side.embedded, delta, columns, false, pass.products);
         }
         grads.deltas[0].resize(n * out.inputs, 0.0);
-        matmul(&mut grads.deltas[0], out.inputs, delta, weight(pass.params, out), false, pass.threads);
+        matmul(&mut grads.deltas[0], out.inputs, delta, weight(pass.params, out), false, pass.products);
         let to_input = ToInput { to: &mut self.dx, columns: side.embedded, adds: false };
         self.hidden.backward(pass, hidden, &self.x, grads, to_input);
     }

@@ -14,7 +14,7 @@ use self::kernels::{
 };
 use super::activate::{self, Kept};
 use super::bags::{BagView, RowParts};
-use super::gemm::{MatrixView, matmul};
+use super::gemm::{MatrixView, Products, matmul};
 use super::kernels::{head, head_input, head_weight};
 use super::network::{Network, Unit};
 use crate::{AttentionPair, DenseBatch};
@@ -34,8 +34,7 @@ pub(super) struct Chunk<'a> {
     pub(super) least: Option<usize>,
     /// Numbers in a row of `x`.
     pub(super) width: usize,
-    /// Threads that share each matrix product.
-    pub(super) threads: usize,
+    pub(super) products: Products,
 }
 
 impl<'a> Chunk<'a> {
@@ -46,10 +45,10 @@ impl<'a> Chunk<'a> {
         batch: &DenseBatch<'a>,
         bags: &'a BagView<'a>,
         rows: usize,
-        threads: usize,
+        products: Products,
     ) -> Chunk<'a> {
         let (parts, unique_rows, width) = (net.parts, batch.unique_rows, net.width());
-        Chunk { params, bags, parts, unique_rows, rows, least: None, width, threads }
+        Chunk { params, bags, parts, unique_rows, rows, least: None, width, products }
     }
 }
 
@@ -107,7 +106,7 @@ impl Buffers {
         self.shared.resize(padded * first.outputs, 0.0);
         let targets = MatrixView::new(&x[target * dim..], padded, dim, width);
         let weight = MatrixView::new(&self.weight.target, first.outputs, dim, dim).t();
-        matmul(&mut self.shared, first.outputs, targets, weight, false, chunk.threads);
+        matmul(&mut self.shared, first.outputs, targets, weight, false, chunk.products);
         let elements = std::mem::take(&mut self.elements);
         let keeps = chunk.least.is_none() && elements.len() <= BLOCK;
         for block in elements.chunks(BLOCK) {
@@ -119,7 +118,7 @@ impl Buffers {
 
     /// The input, activations and scores of a block. `keeps` what the backward pass needs.
     fn block(&mut self, chunk: &Chunk<'_>, unit: &Unit, elements: &[Element], x: &[f32], keeps: bool) {
-        let Chunk { params, parts, threads, .. } = *chunk;
+        let Chunk { params, parts, products, .. } = *chunk;
         let (n, dim) = (elements.len().max(chunk.least.unwrap_or(0)), parts.dim);
         let (last, layers) = unit.layers.split_last().expect("a unit has a head");
         self.input.resize(n * 2 * dim, 0.0);
@@ -136,7 +135,7 @@ impl Buffers {
                 Some(before) => (before, &params[layer.weight.clone()], layer.inputs),
             };
             let weight = MatrixView::new(weight, layer.outputs, inputs, inputs).t();
-            matmul(act, layer.outputs, MatrixView::new(from, n, inputs, inputs), weight, false, threads);
+            matmul(act, layer.outputs, MatrixView::new(from, n, inputs, inputs), weight, false, products);
             if l == 0 {
                 add_row_of_each(elements, &self.shared, layer.outputs, act);
             }
@@ -155,7 +154,7 @@ impl Buffers {
 
     /// The backward pass of [`Buffers::forward`] over the same chunk, in a training step.
     pub(super) fn backward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &[f32], grads: Gradients<'_>) {
-        let Chunk { parts, rows, width, threads, .. } = *chunk;
+        let Chunk { parts, rows, width, products, .. } = *chunk;
         let Gradients { params: grads, dx, embedded, by_element } = grads;
         let (dim, AttentionPair { history, target }) = (parts.dim, unit.pair);
         let first = &unit.layers[0];
@@ -179,10 +178,10 @@ impl Buffers {
         self.elements = elements;
         let by_shared = MatrixView::new(&self.by_shared, rows, first.outputs, first.outputs);
         let targets = MatrixView::new(&x[target * dim..], rows, dim, width);
-        matmul(&mut self.by_weight.target, dim, by_shared.t(), targets, true, threads);
+        matmul(&mut self.by_weight.target, dim, by_shared.t(), targets, true, products);
         self.by_weight.add_to(grads, first.weight.clone(), dim);
         let weight = MatrixView::new(&self.weight.target, first.outputs, dim, dim);
-        matmul(&mut dx[target * dim..], embedded, by_shared, weight, true, threads);
+        matmul(&mut dx[target * dim..], embedded, by_shared, weight, true, products);
     }
 
     /// From the gradient by the weighted sums to those by the parameters, by the shared term and by the input, and to the part of
@@ -195,7 +194,7 @@ impl Buffers {
         grads: &mut [f32],
         by_element: &mut [f32],
     ) {
-        let Chunk { params, parts, threads, .. } = *chunk;
+        let Chunk { params, parts, products, .. } = *chunk;
         let (n, dim) = (elements.len(), parts.dim);
         let (last, layers) = unit.layers.split_last().expect("a unit has a head");
         self.by_scores.resize(n, 0.0);
@@ -212,17 +211,17 @@ impl Buffers {
             if l == 0 {
                 sum_of_each_row(elements, delta, layer.outputs, &mut self.by_shared);
                 let input = MatrixView::new(&self.input, n, 2 * dim, 2 * dim);
-                matmul(&mut self.by_weight.element, 2 * dim, by_output.t(), input, true, threads);
+                matmul(&mut self.by_weight.element, 2 * dim, by_output.t(), input, true, products);
                 self.by_input.resize(n * 2 * dim, 0.0);
                 let weight = MatrixView::new(&self.weight.element, layer.outputs, 2 * dim, 2 * dim);
-                matmul(&mut self.by_input, 2 * dim, by_output, weight, false, threads);
+                matmul(&mut self.by_input, 2 * dim, by_output, weight, false, products);
                 continue;
             }
             let input = MatrixView::new(&self.acts[l - 1], n, layer.inputs, layer.inputs);
-            matmul(&mut grads[layer.weight.clone()], layer.inputs, by_output.t(), input, true, threads);
+            matmul(&mut grads[layer.weight.clone()], layer.inputs, by_output.t(), input, true, products);
             below.resize(n * layer.inputs, 0.0);
             let weight = MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs);
-            matmul(below, layer.inputs, by_output, weight, false, threads);
+            matmul(below, layer.inputs, by_output, weight, false, products);
             self.deltas.swap(0, 1);
         }
     }
