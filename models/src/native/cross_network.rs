@@ -1,8 +1,7 @@
 //! The cross network of DCN V2 over a chunk of rows, forward and backward, with the buffers that it keeps between the two.
 
 use super::cross_layers::{CrossLayer, CrossLayers};
-use super::gemm::{MatrixView, matmul};
-use super::hidden_layers::{Gradients, Pass, weight, weight_gradient};
+use super::hidden_layers::{Gradients, Pass, weight_gradient};
 use super::kernels;
 use super::layer::Layer;
 
@@ -73,7 +72,7 @@ impl CrossBuffers {
         grads: &mut Gradients<'_>,
         (dx, embedded): (&mut [f32], usize),
     ) {
-        let Pass { params, rows: n, products, .. } = *pass;
+        let Pass { rows: n, products, .. } = *pass;
         let width = self.by_output.len() / n;
         self.by_x0.clear();
         self.by_x0.resize(n * width, 0.0);
@@ -82,19 +81,17 @@ impl CrossBuffers {
             let x = before.last().map_or(x0, |layer| &layer.out);
             let LayerBuffers { low, u, .. } = &mut rest[0];
             kernels::cross_backward(&self.by_output, u, x0, &mut self.by_x0, &mut grads.params[w.bias.clone()]);
-            let by_u = MatrixView::new(u, n, width, width);
             match v {
                 None => {
                     weight_gradient(grads.params, w, u, x, n, grads.adds, products);
-                    matmul(&mut self.by_output, width, by_u, weight(params, w), true, products);
+                    pass.by_inputs(&mut self.by_output, w, u, width, true);
                 }
                 Some(v) => {
                     weight_gradient(grads.params, w, u, low, n, grads.adds, products);
                     self.by_low.resize(n * v.outputs, 0.0);
-                    matmul(&mut self.by_low, v.outputs, by_u, weight(params, w), false, products);
+                    pass.by_inputs(&mut self.by_low, w, u, v.outputs, false);
                     weight_gradient(grads.params, v, &self.by_low, x, n, grads.adds, products);
-                    let by_low = MatrixView::new(&self.by_low, n, v.outputs, v.outputs);
-                    matmul(&mut self.by_output, width, by_low, weight(params, v), true, products);
+                    pass.by_inputs(&mut self.by_output, v, &self.by_low, width, true);
                 }
             }
         }

@@ -2,7 +2,6 @@
 
 use gemm::Parallelism;
 
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use super::amx;
 use crate::MatmulPrecision;
 
@@ -64,11 +63,9 @@ pub(super) fn matmul(
     assert_eq!(a.cols, b.rows, "inner sizes agree");
     assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
     let Products { threads, precision } = products;
-    #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     if precision == MatmulPrecision::High && amx::suits(a, b) {
         return amx::matmul(out, width, a, b, add, threads);
     }
-    _ = precision;
     let signed = |stride: usize| stride as isize;
     // SAFETY: the pointers come from live slices, and every element that the sizes and strides reach lies within them:
     // `MatrixView::new` checked it for both factors, the assertion above for `out`. `out` is borrowed mutably, so it overlaps

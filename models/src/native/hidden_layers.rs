@@ -5,6 +5,7 @@ use super::gemm::{MatrixView, Products, matmul};
 use super::kernels;
 use super::network::{Layer, Network};
 use super::packed_weights::PackedWeights;
+use super::step_weights::StepWeights;
 
 /// What a pass over a chunk needs besides its input.
 #[derive(Clone, Copy)]
@@ -13,8 +14,10 @@ pub(super) struct Pass<'a> {
     pub(super) params: &'a [f32],
     /// Rows to compute.
     pub(super) rows: usize,
-    /// The weights of layers, if they are packed.
+    /// The weights of layers, if they are packed for predictions.
     pub(super) packed: Option<&'a PackedWeights>,
+    /// The same for a training step.
+    pub(super) of_step: Option<&'a StepWeights>,
     pub(super) products: Products,
     /// The id of the batch and the number of the chunk's first row in it; `None` when predicting.
     pub(super) training: Option<(u64, usize)>,
@@ -29,7 +32,19 @@ impl Pass<'_> {
             return weight.multiply(out, x);
         }
         let x = MatrixView::new(x, self.rows, layer.inputs, layer.inputs);
-        matmul(out, layer.outputs, x, weight(self.params, layer).t(), false, self.products);
+        if !self.of_step.is_some_and(|weights| weights.forward(out, layer, x, self.products)) {
+            matmul(out, layer.outputs, x, weight(self.params, layer).t(), false, self.products);
+        }
+    }
+
+    /// `out = by_output * weight`, or `out += by_output * weight` if `add`: from the gradient by the outputs of a layer, `[rows x outputs]`,
+    /// to that by its first `columns` inputs, `[rows x columns]`.
+    pub(super) fn by_inputs(&self, out: &mut [f32], layer: &Layer, by_output: &[f32], columns: usize, add: bool) {
+        let by_output = MatrixView::new(by_output, self.rows, layer.outputs, layer.outputs);
+        if !self.of_step.is_some_and(|weights| weights.backward(out, layer, by_output, (columns, add), self.products)) {
+            let weight = MatrixView::new(&self.params[layer.weight.clone()], layer.outputs, columns, layer.inputs);
+            matmul(out, columns, by_output, weight, add, self.products);
+        }
     }
 }
 
@@ -123,13 +138,11 @@ impl HiddenLayers {
             }
             let input = if l == 0 { x } else { &self.acts[l - 1] };
             weight_gradient(grads.params, layer, delta, input, n, grads.adds, products);
-            let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
             if l == 0 {
-                let to_columns = MatrixView::new(&params[layer.weight.clone()], layer.outputs, columns, layer.inputs);
-                matmul(to, columns, delta, to_columns, adds, products);
+                pass.by_inputs(to, layer, delta, columns, adds);
             } else {
                 below.resize(n * layer.inputs, 0.0);
-                matmul(below, layer.inputs, delta, weight(params, layer), false, products);
+                pass.by_inputs(below, layer, delta, layer.inputs, false);
                 grads.deltas.swap(0, 1);
             }
         }

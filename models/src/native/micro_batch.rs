@@ -134,7 +134,7 @@ impl MicroBatch {
                 if by_vectors.is_none() {
                     self.add_loss(net, batch, rows.clone(), logits, chunk_dlogits);
                 }
-                self.backward(net, params, batch, rows.clone(), (chunk_dlogits, by_vectors), chunk_dx);
+                self.backward(net, weights, batch, rows.clone(), (chunk_dlogits, by_vectors), chunk_dx);
                 self.attention_backward(net, params, batch, rows, chunk_dx, &mut by_value);
                 self.adds = true;
             }
@@ -146,7 +146,7 @@ impl MicroBatch {
     fn forward(
         &mut self,
         net: &Network,
-        Weights { params, packed }: Weights<'_>,
+        Weights { params, packed, of_step }: Weights<'_>,
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
         logits: &mut [f32],
@@ -189,7 +189,7 @@ impl MicroBatch {
             kernels::fm(&self.x, width, slots, &mut self.fm.0, logits, &mut self.fm.1);
         }
         let training = least.is_none().then_some((batch.id, rows.start));
-        let pass = Pass { net, params, packed, rows: n, products: self.products, training };
+        let pass = Pass { net, params, packed, of_step, rows: n, products: self.products, training };
         let mut input = self.x.as_slice();
         if let Some(cross) = &net.cross {
             let output = self.cross.forward(&pass, cross, &self.x);
@@ -250,7 +250,7 @@ impl MicroBatch {
     fn backward(
         &mut self,
         net: &Network,
-        params: &[f32],
+        Weights { params, of_step, .. }: Weights<'_>,
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
         (dlogits, by_vectors): (&[f32], Option<[&[f32]; 2]>),
@@ -272,7 +272,7 @@ impl MicroBatch {
         }
         let mut grads = Gradients { params: &mut self.grads, adds: self.adds, deltas: &mut self.deltas };
         let training = Some((batch.id, rows.start));
-        let pass = Pass { net, params, packed: None, rows: n, products: self.products, training };
+        let pass = Pass { net, params, packed: None, of_step, rows: n, products: self.products, training };
         if let Some(tasks) = &net.tasks {
             return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
         }

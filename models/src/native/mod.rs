@@ -14,7 +14,7 @@
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;
-#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+#[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "no_amx.rs")]
 mod amx;
 mod attention;
 mod bags;
@@ -36,6 +36,7 @@ mod network;
 mod packed_weight;
 mod packed_weights;
 mod scatter;
+mod step_weights;
 mod task_kernels;
 mod tasks;
 mod two_tower_layers;

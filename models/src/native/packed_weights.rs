@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::network::{Layer, Network};
 use super::packed_weight::PackedWeight;
+use super::step_weights::StepWeights;
 
 /// Packed weights by the place of the weight in the parameters.
 pub(super) struct PackedWeights(HashMap<usize, PackedWeight>);
@@ -14,6 +15,8 @@ pub(super) struct Weights<'a> {
     pub(super) params: &'a [f32],
     /// The weights of layers once more, if the model only predicts.
     pub(super) packed: Option<&'a PackedWeights>,
+    /// The same in a training step.
+    pub(super) of_step: Option<&'a StepWeights>,
 }
 
 impl PackedWeights {

@@ -1,6 +1,5 @@
 //! Several labels over a chunk of rows: the stacks that they share, their gates and their towers, forward and backward.
 
-use super::gemm::{MatrixView, matmul};
 use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight_gradient};
 use super::kernels;
 use super::network::{Layer, TaskLayers};
@@ -128,9 +127,7 @@ impl TaskBuffers {
         }
         task_kernels::gate_backward(shares, by_gate, &mut grads.params[gate.bias.clone()]);
         weight_gradient(grads.params, gate, by_gate, x0, n, grads.adds, pass.products);
-        let by_gate = MatrixView::new(by_gate, n, experts, experts);
-        let to_embeddings = MatrixView::new(&pass.params[gate.weight.clone()], experts, embedded, gate.inputs);
-        matmul(dx, embedded, by_gate, to_embeddings, true, pass.products);
+        pass.by_inputs(dx, gate, by_gate, embedded, true);
     }
 
     /// From the gradient by the logits to that by each tower's output.

@@ -1,7 +1,6 @@
 //! Two towers over a chunk of rows: the vectors of both and their similarity, forward and backward.
 
-use super::gemm::{MatrixView, matmul};
-use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight, weight_gradient};
+use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight_gradient};
 use super::kernels::{dot, kernel};
 use super::two_tower_layers::{SideLayers, TwoTowerLayers};
 use crate::two_towers::{LENGTH_EPSILON, Similarity};
@@ -126,13 +125,11 @@ impl SideBuffers {
         let last = self.hidden.output(&self.x);
         weight_gradient(grads.params, out, &self.by_vector, last, n, grads.adds, pass.products);
         self.dx.resize(n * side.embedded, 0.0);
-        let delta = MatrixView::new(&self.by_vector, n, out.outputs, out.outputs);
         if hidden.is_empty() {
-            let columns = MatrixView::new(&pass.params[out.weight.clone()], out.outputs, side.embedded, out.inputs);
-            return matmul(&mut self.dx, side.embedded, delta, columns, false, pass.products);
+            return pass.by_inputs(&mut self.dx, out, &self.by_vector, side.embedded, false);
         }
         grads.deltas[0].resize(n * out.inputs, 0.0);
-        matmul(&mut grads.deltas[0], out.inputs, delta, weight(pass.params, out), false, pass.products);
+        pass.by_inputs(&mut grads.deltas[0], out, &self.by_vector, out.inputs, false);
         let to_input = ToInput { to: &mut self.dx, columns: side.embedded, adds: false };
         self.hidden.backward(pass, hidden, &self.x, grads, to_input);
     }

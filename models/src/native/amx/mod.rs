@@ -32,38 +32,96 @@ thread_local! {
 
 /// Whether [`matmul`] can make this product, and is faster than others.
 pub(super) fn suits(a: MatrixView<'_>, b: MatrixView<'_>) -> bool {
-    a.rows >= LEAST && a.cols >= LEAST && b.cols >= LEAST && is_available()
+    a.rows >= LEAST && suits_right(b)
+}
+
+/// Whether [`PackedRight`] can be this factor, and is faster than others.
+pub(super) fn suits_right(b: MatrixView<'_>) -> bool {
+    b.rows >= LEAST && b.cols >= LEAST && is_available()
 }
 
 /// As [`gemm::matmul`](super::gemm::matmul), which has checked the sizes, for products that this machine [`suits`]. The order of the sums
 /// depends on the sizes only.
 pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool, threads: usize) {
-    let panel = blocks(a.cols) * TILES;
-    let pack = |(i, to): (usize, &mut [Tile])| {
+    with_buffer(1, panels(b) * blocks(b.rows) * TILES, |right| {
+        pack(right, b, threads);
+        multiply(out, width, a, (right, b.cols), add, threads);
+    });
+}
+
+/// The right factor of many products.
+#[derive(Default)]
+pub(super) struct PackedRight {
+    panels: Vec<Tile>,
+    rows: usize,
+    cols: usize,
+}
+
+impl PackedRight {
+    /// Takes another factor, which this machine [`suits_right`].
+    pub(super) fn pack(&mut self, b: MatrixView<'_>) {
+        self.panels.resize(panels(b) * blocks(b.rows) * TILES, Tile::default());
+        pack(&mut self.panels, b, 1);
+        (self.rows, self.cols) = (b.rows, b.cols);
+    }
+
+    /// As [`gemm::matmul`](super::gemm::matmul), with the first `cols` columns of this factor and any number of rows.
+    pub(super) fn matmul(
+        &self,
+        out: &mut [f32],
+        (width, cols): (usize, usize),
+        a: MatrixView<'_>,
+        add: bool,
+        threads: usize,
+    ) {
+        assert!(a.cols == self.rows && cols <= self.cols, "sizes agree");
+        multiply(out, width, a, (&self.panels, cols), add, threads);
+    }
+}
+
+/// The panels of a right factor.
+fn panels(b: MatrixView<'_>) -> usize {
+    b.cols.div_ceil(LINES)
+}
+
+fn pack(right: &mut [Tile], b: MatrixView<'_>, threads: usize) {
+    let pack = |(i, panel): (usize, &mut [Tile])| {
         // SAFETY: the machine has AVX-512, because it has the tile unit.
-        unsafe { pack_right(b, i * LINES, to) }
+        unsafe { pack_right(b, i * LINES, panel) }
     };
+    let panel = blocks(b.rows) * TILES;
+    if threads > 1 {
+        right.par_chunks_exact_mut(panel).enumerate().for_each(pack);
+    } else {
+        right.chunks_exact_mut(panel).enumerate().for_each(pack);
+    }
+}
+
+/// The product of `a` with a right factor, given as its panels and its columns.
+fn multiply(
+    out: &mut [f32],
+    width: usize,
+    a: MatrixView<'_>,
+    (right, cols): (&[Tile], usize),
+    add: bool,
+    threads: usize,
+) {
+    let panel = blocks(a.cols) * TILES;
     let rows = LINES * a.rows.div_ceil(LINES * threads.max(1)).clamp(1, LEFT_PANELS);
-    let multiply = |right: &[Tile], i: usize, out: &mut [f32]| {
+    let multiply = |(i, out): (usize, &mut [f32])| {
         let (first, own) = (i * rows, rows.min(a.rows - i * rows));
         with_buffer(0, own.div_ceil(LINES) * panel, |left| {
-            // SAFETY: as above.
+            // SAFETY: the machine has AVX-512, because it has the tile unit.
             unsafe { pack_left(a, first, left) };
-            multiply(out, width, [own, b.cols], [left, right].map(|panels| panels.chunks_exact(panel)), add);
+            multiply_panels(out, width, [own, cols], [left, right].map(|panels| panels.chunks_exact(panel)), add);
         });
     };
     let parts = a.rows.div_ceil(rows);
-    with_buffer(1, b.cols.div_ceil(LINES) * panel, |right| {
-        if threads > 1 {
-            right.par_chunks_exact_mut(panel).enumerate().for_each(pack);
-            let out = out.par_chunks_mut(rows * width).take(parts).enumerate();
-            out.for_each(|(i, out)| multiply(right, i, out));
-        } else {
-            right.chunks_exact_mut(panel).enumerate().for_each(pack);
-            let out = out.chunks_mut(rows * width).take(parts).enumerate();
-            out.for_each(|(i, out)| multiply(right, i, out));
-        }
-    });
+    if threads > 1 {
+        out.par_chunks_mut(rows * width).take(parts).enumerate().for_each(multiply);
+    } else {
+        out.chunks_mut(rows * width).take(parts).enumerate().for_each(multiply);
+    }
 }
 
 /// Calls `with` with a number of tiles of this thread, which hold anything.
@@ -77,8 +135,8 @@ fn with_buffer(number: usize, tiles: usize, with: impl FnOnce(&mut [Tile])) {
     PACKED.with(|packed| packed[number].set(buffer));
 }
 
-/// All products of a panel of the left factor with one of the right factor.
-fn multiply(
+/// All products of a panel of the left factor with one of the first `cols` columns of the right factor.
+fn multiply_panels(
     out: &mut [f32],
     width: usize,
     [rows, cols]: [usize; 2],
@@ -86,7 +144,7 @@ fn multiply(
     add: bool,
 ) {
     let unit = Unit::new().expect("a machine that suits");
-    for (j, b) in right.enumerate() {
+    for (j, b) in right.take(cols.div_ceil(LINES)).enumerate() {
         for (i, a) in left.clone().enumerate() {
             let (row, col) = (i * LINES, j * LINES);
             let out = &mut out[row * width + col..];
