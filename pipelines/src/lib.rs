@@ -119,7 +119,7 @@ pub use planning::{
     plan,
 };
 pub use prediction::Predictions;
-pub use preflight::{check_not_among_rows, preflight};
+pub use preflight::{check_not_among_rows, preflight, warn_if_it_may_pass};
 pub use process_report::ProcessReport;
 pub use progress::{Progress, Snapshot};
 pub use quality::{Evaluation, Gauc, Slice};

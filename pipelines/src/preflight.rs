@@ -75,15 +75,24 @@ pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Resu
     job.data.on_bad_row.probe().or_else(|fault| if fault.domain == Domain::User { Err(fault) } else { Ok(()) })
 }
 
-/// Fails if a probe has failed, and says `why` nothing is trained. `may_wait`: if the disk is full or the store is away, this is only a
-/// warning, because it may change before something is written.
+/// Fails if a probe has failed, and says `why` nothing is trained, unless [`warn_if_it_may_pass`] only warns.
 fn check_probed(probed: Result<(), Fault>, may_wait: bool, why: &str) -> Result<(), Fault> {
+    let checked = warn_if_it_may_pass(probed, may_wait, why);
+    checked.map_err(|fault| fault.context(format!("nothing is trained, because {why}")))
+}
+
+/// Returns the fault of a probe. `may_wait`: if the disk is full or the store is away, this is only a warning, which says `what` cannot be
+/// done now, because it may change before something is written.
+///
+/// # Errors
+/// The fault of the probe.
+pub fn warn_if_it_may_pass(probed: Result<(), Fault>, may_wait: bool, what: &str) -> Result<(), Fault> {
     match probed {
         Err(fault) if may_wait && fault.domain == Domain::External => {
-            tracing::warn!("{why} now: {fault}");
+            tracing::warn!("{what} now: {fault}");
             Ok(())
         }
-        probed => probed.map_err(|fault| fault.context(format!("nothing is trained, because {why}"))),
+        probed => probed,
     }
 }
 

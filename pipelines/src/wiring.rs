@@ -37,8 +37,8 @@ use crate::run_types::RunTypes;
 use crate::score_columns::ScoreColumns;
 use crate::sources::{self, FORWARD_ROWS, window_rows};
 use crate::stages::{
-    Download, Embed, Evaluate, Launch, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Ship, StateOutput, Train,
-    Upload,
+    Download, Embed, Evaluate, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Scorer, Ship, StateOutput, Train,
+    TrainOnDevice, Upload,
 };
 use crate::trained_types::{TrainedTypes, job_as_trained};
 use crate::trainer_count::TrainerCount;
@@ -135,13 +135,11 @@ pub(crate) fn receiving(resources: &mut Resources, receive_queue: Arc<ReceiveQue
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
-    let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
-    let (labels, slots) = (model.job.columns.label.names(), model.job.columns.slot_names());
+    let (scorer, options) = (scorer(model), model.job.evaluation.clone());
+    let labels = model.job.columns.label.names();
     let topology = Topology::new("evaluate");
     let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || {
-        Evaluate::new(maker, correction).of_slots(slots).with_labels(labels).with_options(options)
-    }))
+    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(scorer()).with_labels(labels).with_options(options)))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
@@ -151,12 +149,9 @@ pub(crate) fn prediction(
     keep: Vec<String>,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
-    let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let slots = model.job.columns.slot_names();
+    let (scorer, columns) = (scorer(model), ScoreColumns::of(&model.job));
     let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep, model.types()), read)?;
-    Ok(flow.sink("predict", Place::Own, move || {
-        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns)
-    }))
+    Ok(flow.sink("predict", Place::Own, move || Predict::new(scorer(), scores).with_columns(columns)))
 }
 
 /// The process that scores, with readers apart: `receive -4→ lookup -2→ predict`. The scores of each batch go to `scores`.
@@ -167,14 +162,14 @@ pub(crate) fn prediction_of_received(
     member: &Member,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Pipeline {
-    let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let (status, links, slots) = (member.subscribe(), &model.job.pipeline.links, model.job.columns.slot_names());
+    let (scorer, columns) = (scorer(model), ScoreColumns::of(&model.job));
+    let (status, links) = (member.subscribe(), &model.job.pipeline.links);
     let (lookup, received) = (Lookup::read_only(&model.table), Arc::clone(&receive_queue));
     let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &Participation::default());
     let topology = Topology::new("predict").attach(&model.host);
     let flow = topology.source("receive", Place::Shared, receive).link(links.to_lookup());
     flow.stage("lookup", Place::Shared, move || lookup).link(links.to_train()).sink("predict", Place::Own, move || {
-        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns).of_received(keep, received)
+        Predict::new(scorer(), scores).with_columns(columns).of_received(keep, received)
     })
 }
 
@@ -188,14 +183,21 @@ pub(crate) fn embedding(
     keep: Vec<String>,
     vectors: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
-    let ((maker, _), spec) = (scoring(model), spec.clone());
+    let (maker, spec) = (trained_model(model), spec.clone());
     let flow = forward(model, job, Topology::new("embed"), Purpose::Prediction(keep, model.types()), read)?;
     Ok(flow.sink("embed", Place::Own, move || Embed::new(maker, &spec, side, vectors)))
 }
 
-/// What is needed to score rows with a trained model: its dense model, and what is added to each logit.
-fn scoring(model: &Model) -> (ModelMaker, f32) {
-    (Box::new(model.model.with_parameters(model.dense.clone())), model.job.data.logit_correction())
+/// Makes the dense part of a trained model.
+fn trained_model(model: &Model) -> ModelMaker {
+    Box::new(model.model.with_parameters(model.dense.clone()))
+}
+
+/// Makes what scores rows with a trained model. To be called on the thread that scores.
+fn scorer(model: &Model) -> impl FnOnce() -> Scorer + Send + use<> {
+    let (maker, slots) = (trained_model(model), model.job.columns.slot_names());
+    let correction = model.job.data.logit_correction();
+    move || Scorer::new(maker, correction, slots)
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.
@@ -427,7 +429,9 @@ impl Compute {
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))
             .link(1)
-            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader).with_state_output(state_output))
+            .stage("train", Place::Own, move || {
+                TrainOnDevice::new(describe, maker, uploader).with_state_output(state_output)
+            })
             .link(1)
             .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }

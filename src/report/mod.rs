@@ -11,9 +11,9 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::Fault;
-use crate::actors::Domain;
 use crate::connectors::staged;
 use crate::pipelines::cluster::ProcessTimeline;
+use crate::pipelines::warn_if_it_may_pass;
 use crate::whole_file;
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ pub(crate) struct ReportFiles {
 impl ReportFiles {
     /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Checks before the training that the
     /// folder can be made and all files be written; the folder is made with the first file. `goes_on`: the run may have trained before, so
-    /// a disk that is full now does not end it.
+    /// a disk that is full now is only a warning.
     ///
     /// # Errors
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report. The disk is
@@ -64,10 +64,8 @@ impl ReportFiles {
             room => room.map_err(|e| cannot_write(&path, e)),
         };
         let all = || [&files.json, &files.html, &files.trace].into_iter().flatten().try_for_each(|file| probe(file));
-        match staged::probe_folder(folder, |e| cannot_write(&path, e), || all().and_then(|()| room())) {
-            Err(fault) if goes_on && fault.domain == Domain::External => {}
-            probed => probed?,
-        }
+        let probed = staged::probe_folder(folder, |e| cannot_write(&path, e), || all().and_then(|()| room()));
+        warn_if_it_may_pass(probed, goes_on, "the report could not be written")?;
         Ok(files)
     }
 

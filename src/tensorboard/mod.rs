@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
-use crate::actors::Domain;
 use crate::connectors::staged;
-use crate::pipelines::{Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained};
+use crate::pipelines::{
+    Evaluation, EvaluationPoint, RunReport, RunningTraining, Snapshot, Trained, warn_if_it_may_pass,
+};
 use crate::report::{Sample, check_local, probe_room};
 
 use event_file::EventFile;
@@ -52,7 +53,7 @@ struct State {
 
 impl TensorBoard {
     /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training. `goes_on`: the run may
-    /// have trained before, so a disk that is full now does not end it.
+    /// have trained before, so a disk that is full now is only a warning.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written. The disk is full, unless `goes_on`.
@@ -76,11 +77,8 @@ impl TensorBoard {
             )));
         }
         let cannot = |e| cannot_write(folder, e);
-        match staged::probe_folder(folder, cannot, || probe_room(folder).map_err(cannot)) {
-            // The first sample warns if the disk is still full.
-            Err(fault) if goes_on && fault.domain == Domain::External => Ok(()),
-            probed => probed,
-        }
+        let probed = staged::probe_folder(folder, cannot, || probe_room(folder).map_err(cannot));
+        warn_if_it_may_pass(probed, goes_on, "event files could not be written")
     }
 
     /// Writes a sample if it is time for one, and evaluations that are new.

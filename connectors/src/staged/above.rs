@@ -5,39 +5,28 @@ use forebay_actors::Fault;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
-use super::folder::{OpenFolder, Opened, StoreFolder, list};
+use super::folder::{StoreFolder, list};
 
-/// What was missing above a folder. By default nothing.
-#[derive(Default)]
-pub(super) struct MissingAbove {
-    place: Option<StoreFolder>,
-    /// The lowest first.
-    folders: Vec<Path>,
+/// The folders above `folder` that are not there, the lowest first. Finds nothing in a store that has no folders, or without the right to
+/// list them.
+pub(super) fn find(folder: &StoreFolder) -> Vec<Path> {
+    if !folder.renames || folder.url.is_none() {
+        return Vec::new();
+    }
+    let at = folder.clone();
+    let found = folder.wait(async move {
+        Ok(missing_above(&*at.store, &at.path).await.unwrap_or_else(|e| {
+            tracing::debug!(path = %at.path, error = %e, "cannot look for the folders above");
+            Vec::new()
+        }))
+    });
+    found.unwrap_or_default()
 }
 
-impl MissingAbove {
-    /// Looks above `folder`. Finds nothing in a store that has no folders, or without the right to list them.
-    pub(super) fn of(folder: &OpenFolder) -> Self {
-        let place = match &folder.at {
-            Opened::Store(place) if place.renames && place.url.is_some() => place.clone(),
-            _ => return Self::default(),
-        };
-        let at = place.clone();
-        let found = place.wait(async move {
-            Ok(missing_above(&*at.store, &at.path).await.unwrap_or_else(|e| {
-                tracing::debug!(path = %at.path, error = %e, "cannot look for the folders above");
-                Vec::new()
-            }))
-        });
-        Self { place: Some(place), folders: found.unwrap_or_default() }
-    }
-
-    /// Removes those that have been made since and are empty.
-    pub(super) fn remove(self) {
-        let Some(place) = self.place.filter(|_| !self.folders.is_empty()) else { return };
-        if let Err(fault) = remove_empty(&place, self.folders) {
-            tracing::debug!(place = %place.name, %fault, "folders above an output that cannot be written stay behind");
-        }
+/// Removes those of the folders above `place` that have been made since and are empty.
+pub(super) fn remove(place: &StoreFolder, folders: Vec<Path>) {
+    if let Err(fault) = remove_empty(place, folders) {
+        tracing::debug!(place = %place.name, %fault, "folders above an output that cannot be written stay behind");
     }
 }
 

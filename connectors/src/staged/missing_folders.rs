@@ -1,32 +1,48 @@
-//! The local folders that a command makes for its output: if the command fails, it leaves none of them.
+//! The folders that a command makes for its output: if the command fails, it leaves none of them.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use forebay_actors::{Fault, FaultKind};
 
-/// A folder and those above it, as far as they were not there. Dropping this removes those that have been made since and are empty.
+use super::above;
+use super::folder::StoreFolder;
+
+/// Folders that were not there. Dropping this removes those that have been made since and are empty.
 #[derive(Default)]
 pub struct MissingFolders {
-    /// The lowest first.
+    /// On the local disk, the lowest first.
     folders: Vec<PathBuf>,
+    /// Above a folder of HDFS, the lowest first.
+    above: Option<(StoreFolder, Vec<object_store::path::Path>)>,
 }
 
 impl MissingFolders {
-    /// Looks which folders are missing; to be called before they are made.
+    /// Looks whether a local folder, and which folders above it, are missing; to be called before they are made.
     #[must_use]
     pub fn of(folder: &Path) -> Self {
-        Self { folders: folder.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect() }
+        let folders = folder.ancestors().take_while(|folder| !folder.exists()).map(Path::to_owned).collect();
+        Self { folders, above: None }
+    }
+
+    /// Looks which folders are missing above a folder of HDFS; to be called before they are made.
+    pub(super) fn above(folder: &StoreFolder) -> Self {
+        let missing = above::find(folder);
+        Self { folders: Vec::new(), above: (!missing.is_empty()).then(|| (folder.clone(), missing)) }
     }
 
     /// The folders stay.
     pub fn keep(&mut self) {
         self.folders.clear();
+        self.above = None;
     }
 }
 
 impl Drop for MissingFolders {
     fn drop(&mut self) {
+        if let Some((place, folders)) = self.above.take() {
+            above::remove(&place, folders);
+        }
         for folder in &self.folders {
             match fs::remove_dir(folder) {
                 // It was not made.

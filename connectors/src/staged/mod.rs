@@ -32,7 +32,6 @@ use std::sync::Arc;
 
 use forebay_actors::Fault;
 
-use self::above::MissingAbove;
 pub use self::error::fault;
 use self::flat::Flat;
 use self::folder::Opened;
@@ -106,7 +105,10 @@ impl StagedFolder {
     /// Remembers the disk of a local folder: if that is unmounted later, nothing is written beside the place any more.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
         let open = folder.open()?;
-        let above = if put_back(&open)? { MissingAbove::default() } else { MissingAbove::of(&open) };
+        let mut above = match (put_back(&open)?, &open.at) {
+            (false, Opened::Store(place)) => MissingFolders::above(place),
+            _ => MissingFolders::default(),
+        };
         let probed = Self::begin_at(open.clone(), replace).and_then(|staged| {
             let name = open.to_string();
             let mut file = staged.create_as("probe", &name)?;
@@ -117,8 +119,8 @@ impl StagedFolder {
             }
             Ok(())
         });
-        if probed.is_err() {
-            above.remove();
+        if probed.is_ok() {
+            above.keep();
         }
         probed
     }

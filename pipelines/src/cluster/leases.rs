@@ -25,8 +25,8 @@ pub(crate) struct DoneWindows {
 }
 
 impl DoneWindows {
-    /// The window after the last.
-    pub(crate) fn end(&self) -> u64 {
+    /// The number of the window after the last.
+    pub(crate) fn next_window(&self) -> u64 {
         self.first.saturating_add(self.counts.len() as u64)
     }
 }

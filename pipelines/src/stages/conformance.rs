@@ -135,6 +135,10 @@ fn maker() -> ModelMaker {
     JobModel::of(&job(), &Registry::default()).unwrap().maker()
 }
 
+fn scorer() -> Scorer {
+    Scorer::new(maker(), 0.0, Vec::new())
+}
+
 fn train() -> Train {
     Train::new("model", maker(), Progress::default())
 }
@@ -189,18 +193,18 @@ fn upload() -> Upload {
     Upload::new(promised)
 }
 
-fn launch() -> Launch {
+fn train_on_device() -> TrainOnDevice {
     let (upload, _) = oneshot::channel();
-    Launch::new("model", Box::new(|| Ok(Box::new(device()))), upload)
+    TrainOnDevice::new("model", Box::new(|| Ok(Box::new(device()))), upload)
 }
 
 #[test]
 fn transfers() {
     let uploaded = || -> Vec<DeviceBatch<UploadedBatch>> { through(upload(), looked_up()) };
-    let launched = move || -> Vec<DeviceBatch<Box<dyn QueuedStep>>> { through(launch(), uploaded()) };
+    let queued = move || -> Vec<DeviceBatch<Box<dyn QueuedStep>>> { through(train_on_device(), uploaded()) };
     check_stage(upload, looked_up);
-    check_stage(launch, uploaded);
-    check_stage(|| Download::new(Progress::default()), launched);
+    check_stage(train_on_device, uploaded);
+    check_stage(|| Download::new(Progress::default()), queued);
 }
 
 /// A sink for this many trainers in step, which report at once that a batch is done.
@@ -263,10 +267,10 @@ fn refresh() {
 #[test]
 fn sinks() {
     check_sink(|| Push::new(&table()), gradients);
-    check_sink(|| Evaluate::new(maker(), 0.0), looked_up);
+    check_sink(|| Evaluate::new(scorer()), looked_up);
     let (scores, mut scored) = mpsc::channel(1);
     std::thread::spawn(move || while scored.blocking_recv().is_some() {});
-    check_sink(move || Predict::new(maker(), 0.0, scores.clone()), to_predict);
+    check_sink(move || Predict::new(scorer(), scores.clone()), to_predict);
 }
 
 #[test]

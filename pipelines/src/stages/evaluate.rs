@@ -9,7 +9,6 @@ use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
-use super::train::ModelMaker;
 use crate::quality::{Evaluation, Gauc, Slice, left_out};
 
 /// Most slices of a column.
@@ -31,10 +30,8 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
-    pub fn new(maker: ModelMaker, correction: f32) -> Self {
-        let scorer = Scorer::new(maker, correction);
+    /// Evaluates the scores of `scorer`. Leaves the [`Evaluation`] in the run's results.
+    pub fn new(scorer: Scorer) -> Self {
         let (options, groups, names) = (EvaluationOptions::default(), Vec::new(), Vec::new());
         Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), names, options, groups }
     }
@@ -42,11 +39,6 @@ impl Evaluate {
     /// Measures each of several labels, which have these names. None: there is one.
     pub(crate) fn with_labels(self, names: Vec<String>) -> Self {
         Self { names, ..self }
-    }
-
-    /// Also warns of slots whose values the model does not know. They have these names.
-    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { scorer: self.scorer.of_slots(names), ..self }
     }
 
     /// Also measures what the options say. Their columns travel with the rows.
@@ -218,14 +210,14 @@ mod tests {
 
     /// The sink that has scored these rows.
     fn scored(rows: &[Row], weighted: bool, names: &[&str]) -> Evaluate {
-        let maker: ModelMaker = Box::new(|| unreachable!("all rows are scored"));
+        let scorer = Scorer::new(Box::new(|| unreachable!("all rows are scored")), 0.0, Vec::new());
         let options = EvaluationOptions {
             group: Some("user".into()),
             slices: vec!["country".into(), "user".into()],
             ..EvaluationOptions::default()
         };
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        let mut sink = Evaluate::new(maker, 0.0).with_labels(names).with_options(options);
+        let mut sink = Evaluate::new(scorer).with_labels(names).with_options(options);
         let text = |of: fn(&Row) -> u8, missing: u8| -> ArrayRef {
             let text = |row: &Row| Some(of(row)).filter(|value| *value != missing).map(|value| value.to_string());
             Arc::new(rows.iter().map(text).collect::<StringArray>())

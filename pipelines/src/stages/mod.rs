@@ -1,7 +1,7 @@
 //! The stages, one per file, named by a verb.
 //!
 //! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`], [`Predict`] or `Embed` replaces the last two when
-//! a model is used. With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
+//! a model is used. With `train.transfers = "apart"`, [`Upload`] → [`TrainOnDevice`] → [`Download`] replace [`Train`].
 
 mod apply;
 #[cfg(test)]
@@ -12,7 +12,6 @@ mod embed;
 mod evaluate;
 #[cfg(test)]
 mod in_step;
-mod launch;
 mod lookup;
 mod predict;
 mod push;
@@ -23,6 +22,7 @@ mod scorer;
 mod ship;
 mod state_output;
 mod train;
+mod train_on_device;
 mod unknown_values;
 mod upload;
 
@@ -31,7 +31,6 @@ pub use drop_rows::DropRows;
 pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
 pub use forebay_batches::{BatchPlan, Batcher, Parse};
-pub use launch::Launch;
 pub use lookup::Lookup;
 pub(crate) use lookup::TRAINED_BEFORE;
 pub use predict::{Predict, PredictedRows};
@@ -39,7 +38,9 @@ pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub(crate) use row_groups::check_groups;
+pub use scorer::Scorer;
 pub(crate) use ship::Ship;
 pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};
+pub use train_on_device::TrainOnDevice;
 pub use upload::Upload;

@@ -12,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
-use super::train::ModelMaker;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::score_columns::ScoreColumns;
 
@@ -58,24 +57,16 @@ impl Received {
 }
 
 impl Predict {
-    /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Each batch that it sends has the kept columns
-    /// and, last, `score`: the probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
-    pub fn new(maker: ModelMaker, correction: f32, scores: mpsc::Sender<RecordBatch>) -> Self {
-        let (scorer, columns) = (Scorer::new(maker, correction), ScoreColumns::default());
-        Self { scorer, columns, scores, counts: PredictedRows::default(), received: None }
+    /// Sends the scores of `scorer`. Each batch that it sends has the kept columns and, last, `score`: the probability of label 1, or null
+    /// for a bad row. Leaves [`PredictedRows`] in the run's results.
+    pub fn new(scorer: Scorer, scores: mpsc::Sender<RecordBatch>) -> Self {
+        Self { scorer, columns: ScoreColumns::default(), scores, counts: PredictedRows::default(), received: None }
     }
 
     /// Sends these columns of scores instead of `score`.
     #[must_use]
     pub fn with_columns(self, columns: ScoreColumns) -> Self {
         Self { columns, ..self }
-    }
-
-    /// Also warns of slots whose values the model does not know. They have these names.
-    #[must_use]
-    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { scorer: self.scorer.of_slots(names), ..self }
     }
 
     /// Expects batches of readers, with these kept columns, and tells `queue` that a batch is done when its scores are sent.

@@ -8,8 +8,8 @@ use super::train::ModelMaker;
 use super::unknown_values::UnknownValues;
 use crate::fault::model_fault;
 
-/// A model that scores batches.
-pub(super) struct Scorer {
+/// A model that scores batches, for [`Evaluate`](super::Evaluate) and [`Predict`](super::Predict).
+pub struct Scorer {
     maker: Option<ModelMaker>,
     model: Option<Box<dyn DenseModel>>,
     /// Added to each logit.
@@ -20,14 +20,10 @@ pub(super) struct Scorer {
 
 impl Scorer {
     /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction).
-    pub(super) fn new(maker: ModelMaker, correction: f32) -> Self {
-        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::default() }
-    }
-
-    /// Looks for slots whose values the model does not know. They have these names.
-    pub(super) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { unknown: UnknownValues::of(names), ..self }
+    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Warns of each of `slots`, the names of the model's
+    /// slots, if the model knows none of its values.
+    pub fn new(maker: ModelMaker, correction: f32, slots: Vec<String>) -> Self {
+        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::of(slots) }
     }
 
     /// Warns of slots whose values the model did not know. Called once, after the last batch.

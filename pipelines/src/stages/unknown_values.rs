@@ -8,7 +8,6 @@ use forebay_batches::ReadyBatch;
 const LEAST_ROWS: u64 = 100;
 
 /// What the values of each slot have been so far.
-#[derive(Default)]
 pub(super) struct UnknownValues {
     slots: Vec<(String, Seen)>,
     rows: u64,

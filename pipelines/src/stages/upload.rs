@@ -9,13 +9,13 @@ use crate::fault::model_fault;
 
 /// The `upload` stage.
 pub struct Upload {
-    /// Receives the uploading part from [`Launch`](super::Launch), which makes the model.
+    /// Receives the uploading part from [`TrainOnDevice`](super::TrainOnDevice), which makes the model.
     promised: Option<oneshot::Receiver<Box<dyn transfer::BatchUpload>>>,
     upload: Option<Box<dyn transfer::BatchUpload>>,
 }
 
 impl Upload {
-    /// Uploads with the part of the model that [`Launch`](super::Launch) sends.
+    /// Uploads with the part of the model that [`TrainOnDevice`](super::TrainOnDevice) sends.
     pub fn new(upload: oneshot::Receiver<Box<dyn transfer::BatchUpload>>) -> Self {
         Self { promised: Some(upload), upload: None }
     }

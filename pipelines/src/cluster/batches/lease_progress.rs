@@ -125,7 +125,7 @@ impl State {
             let rejected = window.end.map_or(0, |end| end.rejected);
             let counts = RowCounts { trained: window.rows, rejected, batches: window.batches.len() as u64 };
             match self.done.last_mut() {
-                Some(last) if last.epoch == lease.epoch && last.end() == number => last.counts.push(counts),
+                Some(last) if last.epoch == lease.epoch && last.next_window() == number => last.counts.push(counts),
                 _ => self.done.push(DoneWindows { epoch: lease.epoch, first: number, counts: vec![counts] }),
             }
         }

@@ -12,7 +12,7 @@ use super::train::ModelMaker;
 use crate::fault::model_fault;
 
 /// The `train` stage between `upload` and `download`.
-pub struct Launch {
+pub struct TrainOnDevice {
     maker: Option<ModelMaker>,
     /// Sends the uploading part of the model to [`Upload`](super::Upload).
     upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
@@ -21,7 +21,7 @@ pub struct Launch {
     state_output: StateOutput,
 }
 
-impl Launch {
+impl TrainOnDevice {
     /// Trains the model that `maker` makes, sends its uploading part to `upload`, and leaves the parameters in the run's
     /// results as [`Train`](super::Train) does.
     pub fn new(
@@ -45,7 +45,7 @@ impl Launch {
     }
 }
 
-impl Stage for Launch {
+impl Stage for TrainOnDevice {
     type In = DeviceBatch<UploadedBatch>;
     type Out = DeviceBatch<Box<dyn QueuedStep>>;
 
