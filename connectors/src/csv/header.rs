@@ -10,7 +10,7 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed, no_column, warn_of_columns_left_out};
+use crate::names::{NamesOfFile, did_you_mean, listed, no_column, unnamed_columns};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
@@ -46,15 +46,24 @@ pub(super) enum Origin {
     Constant(Constant),
 }
 
-/// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`, and with
-/// `also_folders` the folders `column=value` above it.
+/// What is read where no columns are wanted by name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unnamed {
+    /// Also the folders `column=value` above the first file.
+    pub(super) folders: bool,
+    /// The columns of all files, not only those of the first.
+    pub(super) of_all_files: bool,
+}
+
+/// Reads the headers of all files and finds the columns `wanted` in them. If it is `None`, all columns of the first file are read, as text,
+/// and what `unnamed` says.
 ///
 /// # Errors
 /// A user fault that names the file and the column that it lacks or has twice.
 pub(super) async fn read_headers(
     files: &[DataFile],
     wanted: Option<&[FileColumn]>,
-    also_folders: bool,
+    unnamed: Unnamed,
     options: &CsvOptions,
 ) -> Result<Vec<CsvHeader>, Fault> {
     options.check()?;
@@ -72,14 +81,16 @@ pub(super) async fn read_headers(
         headers.into_iter().filter_map(|header| header.or_else(|| first.clone())).collect();
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
-        (None, Some((names, _))) => {
-            let there = files
+        (None, Some(_)) => {
+            let there: Vec<NamesOfFile<'_>> = files
                 .iter()
                 .zip(&headers)
-                .flat_map(|(file, (names, _))| names.iter().map(|name| (file.name.as_str(), name.as_str())));
-            warn_of_columns_left_out(names, there);
-            let in_files = names.iter().map(|name| FileColumn::new(name, ValueKind::Text));
-            let of_folders = if also_folders {
+                .map(|(file, (names, _))| (file.name.as_str(), names.iter().map(String::as_str).collect()))
+                .collect();
+            let (names, may_lack) = unnamed_columns(&there, unnamed.of_all_files);
+            let in_files =
+                names.iter().map(|name| FileColumn::new(name, ValueKind::Text).optional(may_lack.contains(name)));
+            let of_folders = if unnamed.folders {
                 folder_columns(files, |folder| names.iter().any(|name| name == folder))
             } else {
                 Vec::new()

@@ -56,7 +56,7 @@ pub struct Inspection {
     pub late_keys: BTreeMap<String, u64>,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Columns in the file's order, and behind them the folders `column=value`, except for Criteo text.
+    /// Columns of all files in the files' order, and behind them the folders `column=value`, except for Criteo text.
     pub columns: Vec<ColumnReport>,
     /// Mean of the column `label`, if there is one of numbers.
     pub positive_rate: Option<f64>,
@@ -106,7 +106,7 @@ pub struct InspectOptions {
     pub csv: CsvOptions,
 }
 
-/// Reads all of a file, folder or glob. Rows that cannot be used are counted.
+/// Reads all of a file, folder or glob. Rows that cannot be used are counted. A column that a file lacks is missing in all of its rows.
 pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result<Inspection, Fault> {
     let input = input.into();
     let files = input.list().await?;
@@ -128,20 +128,20 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     let read = ReadOptions::reading_only();
     match format {
         Format::Parquet => {
-            let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false);
+            let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false).of_all_files(true);
             source.open(&cx).await?;
             if let Some(columns) = with_folders(&files, source.schema()) {
-                source = ParquetSource::new(input, read).dictionaries(false).columns(columns);
+                source = ParquetSource::new(input, read).dictionaries(false).optional(columns.clone()).columns(columns);
                 source.open(&cx).await?;
             }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Arrow => {
-            let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
+            let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false).of_all_files(true);
             source.open(&cx).await?;
             if let Some(columns) = with_folders(&files, source.schema()) {
-                source = ArrowSource::new(input, read).dictionaries(false).columns(columns);
+                source = ArrowSource::new(input, read).dictionaries(false).optional(columns.clone()).columns(columns);
                 source.open(&cx).await?;
             }
             report.row_groups = source.record_batches();
@@ -153,7 +153,8 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Csv => {
-            let mut source = CsvSource::csv(input, read).written(options.csv).with_folders().on_bad_row(OnBadRow::Skip);
+            let source = CsvSource::csv(input, read).written(options.csv).with_folders().of_all_files(true);
+            let mut source = source.on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
@@ -170,7 +171,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     Ok(report)
 }
 
-/// The columns of the first file, and behind them the folders `column=value` above it; `None` without such folders.
+/// The columns of the files, and behind them the folders `column=value` above it; `None` without such folders.
 fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<String>> {
     let mut names: Vec<String> = schema?.fields().iter().map(|field| field.name().clone()).collect();
     let folders = folder_columns(files, |folder| names.iter().any(|name| name == folder));
