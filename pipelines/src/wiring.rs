@@ -38,7 +38,7 @@ use crate::score_columns::ScoreColumns;
 use crate::sources::{self, FORWARD_ROWS, window_rows};
 use crate::stages::{
     Download, Embed, Evaluate, Launch, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Ship, StateOutput, Train,
-    Upload,
+    UnknownValues, Upload, WarnedSlots,
 };
 use crate::trained_types::{TrainedTypes, job_as_trained};
 use crate::trainer_count::TrainerCount;
@@ -134,13 +134,14 @@ pub(crate) fn receiving(resources: &mut Resources, receive_queue: Arc<ReceiveQue
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
-pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
+/// `warned`: the slots that the run has warned of.
+pub(crate) fn evaluation(model: &Model, read: Read, warned: WarnedSlots) -> Result<Pipeline, Fault> {
     let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
-    let (labels, slots) = (model.job.columns.label.names(), model.job.columns.slot_names());
+    let (labels, unknown) = (model.job.columns.label.names(), UnknownValues::of(&model.job, warned));
     let topology = Topology::new("evaluate");
     let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
     Ok(flow.sink("evaluate", Place::Own, move || {
-        Evaluate::new(maker, correction).of_slots(slots).with_labels(labels).with_options(options)
+        Evaluate::new(maker, correction).looking_for(unknown).with_labels(labels).with_options(options)
     }))
 }
 
@@ -152,10 +153,10 @@ pub(crate) fn prediction(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let slots = model.job.columns.slot_names();
+    let unknown = UnknownValues::of(&model.job, WarnedSlots::default());
     let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep, model.types()), read)?;
     Ok(flow.sink("predict", Place::Own, move || {
-        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns)
+        Predict::new(maker, correction, scores).looking_for(unknown).with_columns(columns)
     }))
 }
 
@@ -168,13 +169,14 @@ pub(crate) fn prediction_of_received(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Pipeline {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let (status, links, slots) = (member.subscribe(), &model.job.pipeline.links, model.job.columns.slot_names());
+    let (status, links) = (member.subscribe(), &model.job.pipeline.links);
+    let unknown = UnknownValues::of(&model.job, WarnedSlots::default());
     let (lookup, received) = (Lookup::read_only(&model.table), Arc::clone(&receive_queue));
     let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &Participation::default());
     let topology = Topology::new("predict").attach(&model.host);
     let flow = topology.source("receive", Place::Shared, receive).link(links.to_lookup());
     flow.stage("lookup", Place::Shared, move || lookup).link(links.to_train()).sink("predict", Place::Own, move || {
-        Predict::new(maker, correction, scores).of_slots(slots).with_columns(columns).of_received(keep, received)
+        Predict::new(maker, correction, scores).looking_for(unknown).with_columns(columns).of_received(keep, received)
     })
 }
 

@@ -39,6 +39,8 @@ pub(super) struct ColumnStats {
     moments: bool,
     /// Whether texts count as numbers, because all of them were numbers so far.
     texts_are_numbers: bool,
+    /// Whether all texts so far were numbers, or all of them truth values, also where they do not count as such.
+    look_like_numbers: bool,
     /// Whether the texts so far were `true` and `false`, the numbers 1 and 0 of a column that has nothing else, or numbers.
     truths: Option<bool>,
     /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
@@ -74,6 +76,7 @@ impl ColumnStats {
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: texts != Texts::Typed,
+            look_like_numbers: true,
             truths: None,
             blanks: 0,
             nans: BTreeMap::new(),
@@ -215,7 +218,7 @@ impl ColumnStats {
     }
 
     fn text(&mut self, text: &str) {
-        if !self.texts_are_numbers {
+        if !self.look_like_numbers {
             return;
         }
         let truth = parse_truth(text.as_bytes());
@@ -225,8 +228,12 @@ impl ColumnStats {
         };
         match number {
             Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => {
-                self.range_of(number);
-                self.spelling.add(text, number);
+                if self.texts_are_numbers {
+                    self.range_of(number);
+                }
+                if !number.is_nan() {
+                    self.spelling.add(text, number);
+                }
             }
             _ => self.are_texts(),
         }
@@ -234,11 +241,12 @@ impl ColumnStats {
 
     /// The column is one of text after all.
     fn are_texts(&mut self) {
-        (self.texts_are_numbers, self.range, self.infinite, self.bins) = (false, None, 0, Bins::default());
+        (self.texts_are_numbers, self.look_like_numbers) = (false, false);
+        (self.range, self.infinite, self.bins) = (None, 0, Bins::default());
         self.spelling = Spelling::default();
     }
 
-    /// Values of a column of numbers in text that are not written as other programs do.
+    /// Values of texts that are all numbers, or all truth values, and are not written as other programs do.
     pub(super) fn other_spelling(&mut self) -> Option<OtherSpelling> {
         self.spelling.finish()
     }
@@ -423,6 +431,19 @@ mod tests {
         }
         assert_eq!(of_texts(&["True", "FALSE"], Texts::Numbers).range, Some((0.0, 1.0)), "as pandas writes them");
         assert_eq!(of_texts(&["true", "false"], Texts::Typed).range, None);
+    }
+
+    /// A bug: nothing said it of string columns of Parquet, which pandas writes with `79.0` as it writes CSV.
+    #[test]
+    fn numbers_in_typed_texts_are_texts_whose_spelling_is_told() {
+        let spelling = |texts: &[&str]| of_texts(texts, Texts::Typed).other_spelling().map(|other| other.first);
+        assert_eq!(spelling(&["80", "79.0", "", "nan"]).as_deref(), Some("79.0"));
+        assert_eq!(spelling(&["true", "False"]).as_deref(), Some("False"));
+        for usual in [&["79", "80"][..], &["79.0", "x"], &["79.0", "0.5"], &["x", "79.0"]] {
+            assert_eq!(spelling(usual), None, "{usual:?}");
+        }
+        let texts = of_texts(&["79.0", "80.0"], Texts::Typed);
+        assert_eq!((texts.range, texts.values, texts.bins.finish()), (None, 2, None));
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {

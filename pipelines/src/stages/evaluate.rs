@@ -10,6 +10,7 @@ use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
 use super::train::ModelMaker;
+use super::unknown_values::UnknownValues;
 use crate::quality::{Evaluation, Gauc, Slice, left_out};
 
 /// Most slices of a column.
@@ -44,9 +45,9 @@ impl Evaluate {
         Self { names, ..self }
     }
 
-    /// Also warns of slots whose values the model does not know. They have these names.
-    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { scorer: self.scorer.of_slots(names), ..self }
+    /// Also warns of slots whose values the model does not know.
+    pub(crate) fn looking_for(self, unknown: UnknownValues) -> Self {
+        Self { scorer: self.scorer.looking_for(unknown), ..self }
     }
 
     /// Also measures what the options say. Their columns travel with the rows.

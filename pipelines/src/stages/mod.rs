@@ -42,4 +42,5 @@ pub(crate) use row_groups::check_groups;
 pub(crate) use ship::Ship;
 pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};
+pub(crate) use unknown_values::{UnknownValues, WarnedSlots};
 pub use upload::Upload;

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
 use super::train::ModelMaker;
+use super::unknown_values::UnknownValues;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::score_columns::ScoreColumns;
 
@@ -72,10 +73,10 @@ impl Predict {
         Self { columns, ..self }
     }
 
-    /// Also warns of slots whose values the model does not know. They have these names.
+    /// Also warns of slots whose values the model does not know.
     #[must_use]
-    pub(crate) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { scorer: self.scorer.of_slots(names), ..self }
+    pub(crate) fn looking_for(self, unknown: UnknownValues) -> Self {
+        Self { scorer: self.scorer.looking_for(unknown), ..self }
     }
 
     /// Expects batches of readers, with these kept columns, and tells `queue` that a batch is done when its scores are sent.

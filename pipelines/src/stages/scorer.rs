@@ -25,9 +25,9 @@ impl Scorer {
         Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::default() }
     }
 
-    /// Looks for slots whose values the model does not know. They have these names.
-    pub(super) fn of_slots(self, names: Vec<String>) -> Self {
-        Self { unknown: UnknownValues::of(names), ..self }
+    /// Looks for slots whose values the model does not know.
+    pub(super) fn looking_for(self, unknown: UnknownValues) -> Self {
+        Self { unknown, ..self }
     }
 
     /// Warns of slots whose values the model did not know. Called once, after the last batch.
