@@ -26,6 +26,22 @@ pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a 
     forebay_base::nearest(wrong, names).map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
 }
 
+/// What to do about a column that is named like a range of columns in a job; nothing without one.
+pub(crate) fn named_like_a_range<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let without_number = |end: &'a str| end.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_range = |name: &&'a str| {
+        name.split_once("..").is_some_and(|(first, last)| {
+            let (stem, of_last) = (without_number(first), without_number(last));
+            stem == of_last && stem.len() < first.len() && of_last.len() < last.len()
+        })
+    };
+    names.into_iter().find(is_range).map_or_else(String::new, |name| {
+        format!(
+            "; in a job `{name}` stands for a range of columns: give the column of this name another one in the file"
+        )
+    })
+}
+
 /// A file's name and the names of its columns.
 pub(crate) type NamesOfFile<'a> = (&'a str, Vec<&'a str>);
 
@@ -121,6 +137,12 @@ mod tests {
         let other = [("1.csv", vec!["a", "b"]), ("2.csv", vec!["c;d"])];
         assert_eq!(unnamed_columns(&other, true), (owned(&["a", "b"]), vec![]));
         assert_eq!(unnamed_columns(&[], true), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_column_with_the_name_of_a_range_has_to_be_renamed() {
+        assert!(named_like_a_range(["x", "C1..C3"]).starts_with("; in a job `C1..C3` stands for a range"));
+        assert_eq!(named_like_a_range(["C1", "a..b", "price_1..10", "age_1.5..2.5", ".."]), "");
     }
 
     #[test]

@@ -189,6 +189,7 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let long = "x".repeat((1 << 20) + 5);
     for (text, words) in [
         ("n,i,H,t\n1,2,3,4\n", &["a.csv` has no column `h`", "did you mean `H`?", "n, i, H, t"][..]),
+        ("n,i,h1..h3,t\n1,2,3,4\n", &["no column `h`", "`h1..h3` stands for a range of columns"]),
         ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5: rename one of them"]),
         ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
         ("1,2,3,4\n5,6,7,8\n", &["first line has numbers", "(echo user,item,label; cat rows.csv) > named.csv"]),

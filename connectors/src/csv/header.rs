@@ -10,7 +10,7 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{NamesOfFile, did_you_mean, listed, no_column, unnamed_columns};
+use crate::names::{NamesOfFile, did_you_mean, listed, named_like_a_range, no_column, unnamed_columns};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
@@ -264,6 +264,7 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
     let what = no_column(column);
-    Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}", file.name, listed(shown)))
+    let range = named_like_a_range(names.iter().map(String::as_str));
+    Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}{range}", file.name, listed(shown)))
         .kind(FaultKind::MissingColumn)
 }
