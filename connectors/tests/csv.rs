@@ -193,6 +193,7 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
         ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5: rename one of them"]),
         ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
         ("1,2,3,4\n5,6,7,8\n", &["first line has numbers", "(echo user,item,label; cat rows.csv) > named.csv"]),
+        ("1 3:1 7:1\n0 5:1\n", &["expected columns: Forebay does not read `label index:value ...`"]),
         ("\nn,i,h,t\n", &["first line is empty"]),
         ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
         (&long, &["more than 1048576 bytes, so it is not a header"]),

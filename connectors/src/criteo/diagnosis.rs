@@ -4,6 +4,7 @@ use forebay_actors::counted;
 
 use super::schema::{COLUMNS, INTEGERS, column_name};
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::sparse::sparse_row;
 
 /// What is wrong with a line that the parser refused; the line comes without its `\n`.
 pub(crate) fn diagnose(line: &[u8]) -> BadRow {
@@ -18,6 +19,9 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     let fields: Vec<&[u8]> = line.split(|&b| b == b'\t').take(COLUMNS + 1).collect();
     let count = memchr::memchr_iter(b'\t', line).count() + 1;
     if count != COLUMNS {
+        if let Some(sparse) = sparse_row(line) {
+            return sparse;
+        }
         let reason = if count < COLUMNS { Reason::TooFewFields } else { Reason::TooManyFields };
         let commas = memchr::memchr_iter(b',', line).count();
         let (expected, other_format) = if count == 1 && commas > 0 {
@@ -136,6 +140,8 @@ mod tests {
             assert!(bad.kind() == FaultKind::OtherFormat && bad.expected.contains("set data.format"), "{bad}");
         }
         assert_eq!(diagnose(b"1\t2\t3").kind(), FaultKind::BadData);
+        let sparse = diagnose(b"-1 3:1 7:1");
+        assert!(sparse.kind() == FaultKind::BadData && sparse.to_string().contains("libsvm, libFM"), "{sparse}");
         let mut fields = row();
         fields[3] = "x7".into();
         assert_eq!(diagnose(fields.join("\t").as_bytes()).kind(), FaultKind::OtherType);

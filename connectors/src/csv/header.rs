@@ -16,6 +16,7 @@ use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
 use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, marked_encoding, read_head};
+use crate::text::sparse::sparse_text;
 
 /// Files whose headers are read at once.
 const AT_ONCE: usize = 16;
@@ -260,7 +261,10 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
             ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
             options.delimiter
         ),
-        None => no_header(all).to_owned(),
+        None => match names.first().filter(|_| names.len() == 1).and_then(|name| sparse_text(name.as_bytes())) {
+            Some(columns) => format!(", expected {columns}"),
+            None => no_header(all).to_owned(),
+        },
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
     let what = no_column(column);
