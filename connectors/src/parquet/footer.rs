@@ -226,7 +226,7 @@ mod tests {
         std::fs::write(&path, "PAR1 and so on").unwrap();
         let files = Input::from(path.clone()).list().await.unwrap();
         std::fs::write(&path, "of another length, and no Parquet file").unwrap();
-        let said = load(files, None, &[], &[], false).await.unwrap_err().to_string();
+        let said = load(files, None, &[], false, &[], false).await.unwrap_err().to_string();
         assert!(said.contains("a.parquet") && said.contains("was replaced or changed after it was listed"), "{said}");
     }
 }
