@@ -150,6 +150,20 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
     }
 }
 
+/// As Hive and R write missing values. A bug: nothing told such a column from one of text.
+#[test]
+fn inspect_says_which_text_among_numbers_may_be_a_missing_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
+    fs::write(&csv, "label,x,c\n0,1,a\n1,\\N,b\n1,2.5,a\n").unwrap();
+    let words =
+        "x: 1 value is `\\N`, and all others numbers: if it means a missing value, set data.csv.nulls to [\"\\\\N\"]";
+    let said = common::exits(0, run(&["data", "inspect", csv.to_str().unwrap()]), &[words]);
+    assert!(!said.contains("c: "), "{said}");
+    fs::write(&json, "{\"label\":0,\"x\":\"NA\"}\n{\"label\":1,\"x\":2}\n").unwrap();
+    common::exits(0, run(&["data", "inspect", json.to_str().unwrap()]), &["x: 1 value is `NA`", "write null"]);
+}
+
 /// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.
 #[test]
 fn bad_rows_in_the_folder_of_the_output_or_among_the_rows_are_refused_at_the_start() {

@@ -206,6 +206,22 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+    // A bug: the error named no delimiter, or gave a header with another delimiter.
+    for (text, words) in [
+        (
+            "n;i;h\n1;2,5;3\n",
+            &["found 2 fields, expected 1, as the header has: the header is `n;i;h`, with ';' and no ','"][..],
+        ),
+        ("# a comment\nn,i,h\n1,2,3\n", &["the first line is `# a comment`, expected the names of columns"]),
+    ] {
+        fs::write(&path, text).unwrap();
+        let said = why_refused(CsvSource::csv(&path, options()).on_bad_row(OnBadRow::Skip)).await;
+        words.iter().for_each(|word| assert!(said.contains(word), "{word}: {said}"));
+    }
+    fs::write(&path, "1\t1\t7\n").unwrap();
+    let tabs = CsvOptions { delimiter: '\t', ..CsvOptions::default() };
+    let said = why_refused(CsvSource::csv(&path, options()).written(tabs)).await;
+    assert!(said.contains("(printf 'user\\titem\\tlabel\\n'; cat rows.csv) > named.csv"), "{said}");
     // Without columns all are read, so that equal numbers are the first that is noticed.
     fs::write(&path, "1,1,2520377,pv,1\n").unwrap();
     let said = why_refused(CsvSource::csv(&path, options())).await;

@@ -9,7 +9,7 @@ use crate::connectors::inspect::{InspectOptions, inspect};
 use crate::connectors::{
     ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
     JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
-    format_of, number_among, other_delimiter,
+    format_of, header_to_add, number_among, other_delimiter,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
@@ -428,7 +428,7 @@ impl Convert {
         if let Some(number) = row_number(&named).filter(|_| format == FileFormat::Csv) {
             return Err(Fault::user(format!(
                 "{}; if these are names all the same, give --job with a job that has them in its columns",
-                without_header(input, number)
+                without_header(input, number, form.csv().delimiter)
             )));
         }
         for name in &column_names::split(&self.text)? {
@@ -466,7 +466,7 @@ fn no_common_column(fault: Fault) -> Fault {
 fn with_options(fault: Fault) -> Fault {
     match fault.kind {
         FaultKind::OtherFormat => {
-            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter '\\t' for tabs)"))
+            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter, such as '\\t' for tabs)"))
         }
         _ => fault,
     }
@@ -497,10 +497,10 @@ fn row_number<'a>(columns: &[(&'a str, bool)]) -> Option<&'a str> {
 }
 
 /// Says that the first line of CSV is no header, because it has this number, and how to add a header.
-fn without_header(input: &Input, number: &str) -> String {
+fn without_header(input: &Input, number: &str, delimiter: char) -> String {
+    let how = header_to_add(delimiter);
     format!(
-        "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: write the names in \
-         front of the rows, as in (echo user,item,label; cat rows.csv) > named.csv"
+        "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: {how}"
     )
 }
 
@@ -570,7 +570,7 @@ impl Inspect {
         if let Some(number) = row_number(&named).filter(|_| found.format == "csv") {
             tracing::warn!(
                 "{}; this command took that row for the names of the columns",
-                without_header(&input, number)
+                without_header(&input, number, self.form.csv().delimiter)
             );
         }
         if self.json || logs.is_json() { out::print(serde_json::json!(found)) } else { out::print(found) }

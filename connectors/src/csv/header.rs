@@ -201,10 +201,9 @@ fn layout(
         match (at.next(), at.next()) {
             (Some(at), None) => targets[at] = Some(place),
             (Some(first), Some(second)) => {
-                let hint = match no_header(names.iter().map(String::as_str)) {
-                    "" => ": rename one of them; a job that does not name it reads the file as it is",
-                    hint => hint,
-                };
+                let hint = no_header(names.iter().map(String::as_str), options).unwrap_or_else(|| {
+                    ": rename one of them; a job that does not name it reads the file as it is".to_owned()
+                });
                 return Err(Fault::user(format!(
                     "`{}`: its header has `{name}` twice, as columns {} and {}{hint}",
                     file.name,
@@ -236,15 +235,21 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
     names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
-/// Says that a header with numbers is a row.
-fn no_header<'a>(names: impl IntoIterator<Item = &'a str>) -> &'static str {
-    match number_among(names) {
-        Some(_) => {
-            ": the first line has numbers, expected a header with the names of columns: write the names in front of the rows, as in (echo \
-             user,item,label; cat rows.csv) > named.csv"
-        }
-        None => "",
-    }
+/// Says that a header with numbers is a row; `None` if it has none.
+fn no_header<'a>(names: impl IntoIterator<Item = &'a str>, options: &CsvOptions) -> Option<String> {
+    number_among(names)?;
+    let how = header_to_add(options.delimiter);
+    Some(format!(": the first line has numbers, expected a header with the names of columns: {how}"))
+}
+
+/// How to add a header to a file with this delimiter.
+pub fn header_to_add(delimiter: char) -> String {
+    let names = ["user", "item", "label"].join(&delimiter.escape_default().to_string());
+    let command = match delimiter {
+        ',' => format!("echo {names}"),
+        _ => format!("printf '{names}\\n'"),
+    };
+    format!("write the names in front of the rows, as in ({command}; cat rows.csv) > named.csv")
 }
 
 /// Another delimiter in the only name of a header: then it is most likely the one between the fields.
@@ -263,7 +268,7 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
         ),
         None => match names.first().filter(|_| names.len() == 1).and_then(|name| sparse_text(name.as_bytes())) {
             Some(columns) => format!(", expected {columns}"),
-            None => no_header(all).to_owned(),
+            None => no_header(all, options).unwrap_or_default(),
         },
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));

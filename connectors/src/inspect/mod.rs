@@ -6,6 +6,7 @@
 mod column_stats;
 mod distinct;
 mod histogram;
+mod odd_text;
 mod spelling;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::column_stats::{ColumnStats, Texts};
 pub use self::histogram::Histogram;
+pub use self::odd_text::OddText;
 pub use self::spelling::OtherSpelling;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
@@ -87,6 +89,9 @@ pub struct ColumnReport {
     /// Values of a column of whole numbers or truth values, in text files or as strings, that a slot without a kind does not take as `79` or `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_spelling: Option<OtherSpelling>,
+    /// The only text in a column of text files whose other values are numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub odd_text: Option<OddText>,
     /// How often which values occur, of columns that have a `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
@@ -216,6 +221,7 @@ async fn stats<S: Source<Out = Rows>>(
         range: stats.moments(field.data_type()).or_else(|| stats.exact()),
         infinite: stats.infinite,
         other_spelling: stats.other_spelling(),
+        odd_text: stats.odd_text(),
         histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
@@ -283,6 +289,15 @@ impl fmt::Display for Inspection {
         }
         for ColumnReport { name, other_spelling, .. } in &self.columns {
             other_spelling.iter().try_for_each(|other| writeln!(f, "{name}: {other}"))?;
+        }
+        for ColumnReport { name, odd_text, .. } in &self.columns {
+            let Some(OddText { values, text }) = odd_text else { continue };
+            let (count, are) = (counted(*values, "value"), if *values == 1 { "is" } else { "are" });
+            let how = match self.format.as_str() {
+                "csv" => format!("set data.csv.nulls to [{text:?}]"),
+                _ => "write null".to_owned(),
+            };
+            writeln!(f, "{name}: {count} {are} `{text}`, and all others numbers: if it means a missing value, {how}")?;
         }
         Ok(())
     }
