@@ -86,7 +86,7 @@ pub struct ColumnReport {
     /// Values that are infinite as the 32-bit numbers of dense features: infinite ones, and those beyond 3.4e38, such as `1e400` in text.
     #[serde(default, skip_serializing_if = "is_none")]
     pub infinite: u64,
-    /// Values of a column of whole numbers or truth values, in text files or as strings, that a slot without a kind does not take as `79` or `true`.
+    /// Values of a column of whole numbers or truth values in text or strings that a slot without a kind does not take as `79` or `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_spelling: Option<OtherSpelling>,
     /// The only text in a column of text files whose other values are numbers.
