@@ -50,10 +50,56 @@ fn columns_that_the_first_file_lacks_are_left_out_with_a_warning() {
     fs::write(rows.join("b.csv"), "x,y,label\n1,2,1\n").unwrap();
     let warning = ["left out are columns that the first file lacks: y; `", "b.csv`, for instance, has `y`"];
     common::exits(0, convert(&rows, &out, &[]), &warning);
-    common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &warning);
     fs::remove_file(rows.join("b.csv")).unwrap();
-    let said = common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &[]);
+    let said = common::exits(0, convert(&rows, &out, &["--replace"]), &[]);
     assert!(!said.contains("left out"), "{said}");
+}
+
+/// A bug: both commands refused such files without a word about what to do.
+#[test]
+fn columns_that_only_some_files_have_are_inspected_and_converted_on_demand() {
+    let dir = tempfile::tempdir().unwrap();
+    let csv = dir.path().join("csv");
+    fs::create_dir(&csv).unwrap();
+    fs::write(csv.join("a.csv"), "label,x\n0,1\n1,2\n").unwrap();
+    fs::write(csv.join("b.csv"), "y,label\n2,1\n").unwrap();
+    let parquet = dir.path().join("parquet");
+    fs::create_dir(&parquet).unwrap();
+    for name in ["a", "b"] {
+        let typed = dir.path().join(name);
+        common::exits(0, convert(&csv.join(format!("{name}.csv")), &typed, &[]), &[]);
+        common::write_parquet(&parquet.join(format!("{name}.parquet")), &read_rows(&typed));
+    }
+    let arrow = dir.path().join("arrow");
+    fs::create_dir(&arrow).unwrap();
+    for name in ["a", "b"] {
+        let rows = read_rows(&dir.path().join(name));
+        let file = fs::File::create(arrow.join(format!("{name}.arrow"))).unwrap();
+        let mut writer = arrow::ipc::writer::FileWriter::try_new(file, rows.schema_ref()).unwrap();
+        writer.write(&rows).unwrap();
+        writer.finish().unwrap();
+    }
+    for rows in [&csv, &parquet, &arrow] {
+        let some = ["only some files have: x, y; `", "columns.optional names them"];
+        let said = common::exits(0, run(&["data", "inspect", rows.to_str().unwrap()]), &some);
+        let line = |name: &str| said.lines().find(|line| line.starts_with(name)).unwrap();
+        assert!(line("x ").contains(" 33.33%") && line("y ").contains(" 66.67%"), "{said}");
+        let out = rows.with_extension("out");
+        common::exits(2, convert(rows, &out, &[]), &["no column `x`", "--all-columns"]);
+        common::exits(0, convert(rows, &out, &["--all-columns"]), &some);
+        let written = cast(&read_rows(&out)["x"], &DataType::Int64).unwrap();
+        let expected = [Some(1), Some(2), None];
+        assert_eq!(written.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), expected);
+        let written = cast(&read_rows(&out)["y"], &DataType::Int64).unwrap();
+        assert_eq!(written.as_primitive::<Int64Type>().iter().collect::<Vec<_>>(), [None, None, Some(2)]);
+    }
+    // A file with another delimiter, for instance, is not one of the same rows.
+    fs::write(csv.join("b.csv"), "y;label\n2;1\n").unwrap();
+    for outcome in
+        [run(&["data", "inspect", csv.to_str().unwrap()]), convert(&csv, &dir.path().join("no"), &["--all-columns"])]
+    {
+        common::exits(2, outcome, &["no column `label`", "no column in common"]);
+    }
 }
 
 /// The fields of the Ali-CCP data set, for instance, have numbers as names. A bug: such a file was taken for one without a header.
@@ -102,6 +148,20 @@ fn a_header_with_another_delimiter_is_not_taken_for_one_column() {
         let words = format!("has '{other}' and no ',': give --delimiter '{other}', or --job");
         assert!(code == Some(2) && said.contains(&words) && !out.exists(), "{said}");
     }
+}
+
+/// As Hive and R write missing values. A bug: nothing told such a column from one of text.
+#[test]
+fn inspect_says_which_text_among_numbers_may_be_a_missing_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let (csv, json) = (dir.path().join("rows.csv"), dir.path().join("rows.jsonl"));
+    fs::write(&csv, "label,x,c\n0,1,a\n1,\\N,b\n1,2.5,a\n").unwrap();
+    let words =
+        "x: 1 value is `\\N`, and all others numbers: if it means a missing value, set data.csv.nulls to [\"\\\\N\"]";
+    let said = common::exits(0, run(&["data", "inspect", csv.to_str().unwrap()]), &[words]);
+    assert!(!said.contains("c: "), "{said}");
+    fs::write(&json, "{\"label\":0,\"x\":\"NA\"}\n{\"label\":1,\"x\":2}\n").unwrap();
+    common::exits(0, run(&["data", "inspect", json.to_str().unwrap()]), &["x: 1 value is `NA`", "write null"]);
 }
 
 /// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.

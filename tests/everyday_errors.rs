@@ -145,6 +145,18 @@ fn rows_to_evaluate_on_that_are_all_bad_are_told_with_the_column_and_the_value()
     refused(rows.to_str().unwrap(), &[&setting], &["column 2 (x): ", "found `oops`"]);
 }
 
+/// A bug: with a list among the first lines all labels counted as lists, and the error named no line.
+#[test]
+fn a_label_that_is_a_list_is_a_bad_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.jsonl");
+    let line = |label: &str| format!("{{\"label\": {label}, \"x\": 0.5, \"c\": 7}}\n");
+    fs::write(&rows, [line("0"), line("[1]"), line("1")].concat()).unwrap();
+    let path = rows.to_str().unwrap();
+    refused(path, &[], &["rows.jsonl`, line 2", "found `[1]` in `label`, expected null or a number"]);
+    common::exits(0, train(path, &["data.on_bad_row=skip"]), &["1 rejected (not one value)"]);
+}
+
 /// A bug: nothing said why the AUC was .5. pandas writes `79.0` for 79 if a value of the column is missing.
 #[test]
 fn rows_with_values_in_another_spelling_than_in_the_training_are_told_when_they_are_scored() {
@@ -158,6 +170,9 @@ fn rows_with_values_in_another_spelling_than_in_the_training_are_told_when_they_
     let settings = [format!("data.eval={}", at("pandas.csv")), format!("output.model={}", at("model"))];
     let settings = ["columns.slots=['c']", &settings[0], &settings[1]];
     common::exits(0, train(&at("rows.csv"), &settings), &[words]);
+    let every = [&settings[..], &["evaluation.every={ epochs = 1 }", "data.epochs=3"]].concat();
+    let said = common::exits(0, train(&at("rows.csv"), &every), &["evaluation 3"]);
+    assert_eq!(said.matches(words).count(), 1, "each evaluation said it: {said}");
     let eval = |rows: &str| run(&["eval", "--model", &at("model"), "--data", &at(rows)]);
     common::exits(0, eval("pandas.csv"), &[words]);
     let out = at("scores");

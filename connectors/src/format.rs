@@ -131,6 +131,8 @@ pub struct FileColumn {
     pub folder_text: bool,
     /// Whether it holds lists, if the first lines of JSON files have only nulls for it.
     pub list: bool,
+    /// Whether it never holds lists, whatever the first lines of JSON files show: a list in it is a bad row.
+    pub single: bool,
     /// The column paired with this one: its weights, or the values that it weighs. In each row the lists of both have the same length. If
     /// JSON files have single values in the paired column, a null in this one is a missing value, too, and no list.
     pub paired_column: Option<String>,
@@ -195,6 +197,7 @@ impl FileColumn {
             optional: false,
             folder_text: false,
             list: false,
+            single: false,
             paired_column: None,
         }
     }
@@ -221,6 +224,12 @@ impl FileColumn {
     #[must_use]
     pub fn list(self, list: bool) -> Self {
         Self { list, ..self }
+    }
+
+    /// The same, but a list in it is a bad row.
+    #[must_use]
+    pub fn single(self, single: bool) -> Self {
+        Self { single, ..self }
     }
 
     /// The same, but paired with this column.

@@ -74,7 +74,7 @@ pub mod throttle;
 
 pub use arrow_ipc::ArrowSource;
 pub use criteo::{Categories, CriteoSource};
-pub use csv::{CsvOptions, CsvSource, number_among, other_delimiter};
+pub use csv::{CsvOptions, CsvSource, header_to_add, number_among, other_delimiter};
 pub use file::DataFile;
 pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, Integers, ValueKind};

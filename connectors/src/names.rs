@@ -1,6 +1,6 @@
 //! Names of columns in messages: lists that do not flood a terminal, and the name that was probably meant.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use arrow::datatypes::Schema;
 
@@ -26,34 +26,86 @@ pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a 
     forebay_base::nearest(wrong, names).map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
 }
 
-/// Warns of the columns that files have and the first of them lacks: where none is named, those of the first file are read. `there` has
-/// files and their columns.
-pub(crate) fn warn_of_columns_left_out<'a>(first: &[String], there: impl IntoIterator<Item = (&'a str, &'a str)>) {
-    if let Some(warning) = columns_left_out(first, there) {
+/// What to do about a column that is named like a range of columns in a job; nothing without one.
+pub(crate) fn named_like_a_range<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let without_number = |end: &'a str| end.trim_end_matches(|c: char| c.is_ascii_digit());
+    let is_range = |name: &&'a str| {
+        name.split_once("..").is_some_and(|(first, last)| {
+            let (stem, of_last) = (without_number(first), without_number(last));
+            stem == of_last && stem.len() < first.len() && of_last.len() < last.len()
+        })
+    };
+    names.into_iter().find(is_range).map_or_else(String::new, |name| {
+        format!(
+            "; in a job `{name}` stands for a range of columns: give the column of this name another one in the file"
+        )
+    })
+}
+
+/// A file's name and the names of its columns.
+pub(crate) type NamesOfFile<'a> = (&'a str, Vec<&'a str>);
+
+/// The names of the columns of a schema.
+pub(crate) fn names_of(schema: &Schema) -> Vec<&str> {
+    schema.fields().iter().map(|field| field.name().as_str()).collect()
+}
+
+/// The columns that are read where none is named, and those among them that a file may lack. These are the columns of the first file, which
+/// all files must have; with `of_all`, if each file has one of these, the columns of all files. Warns of columns that only some files have.
+pub(crate) fn unnamed_columns(files: &[NamesOfFile<'_>], of_all: bool) -> (Vec<String>, Vec<String>) {
+    let (wanted, optional, warning) = match files.split_first() {
+        Some(((_, first), others)) if of_all && others.iter().all(|(_, names)| share_a_name(first, names)) => {
+            of_all_files(files)
+        }
+        Some(((_, first), _)) => (first.clone(), Vec::new(), left_out(files)),
+        None => return (Vec::new(), Vec::new()),
+    };
+    if let Some(warning) = warning {
         tracing::warn!("{warning}");
     }
+    let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
+    (owned(wanted), owned(optional))
 }
 
-/// The columns of the first file, which are read where none is named. Warns of those that only later files have. `files` are names and
-/// schemas.
-pub(crate) fn columns_of_first<'a>(files: impl Iterator<Item = (&'a str, &'a Schema)> + Clone) -> Vec<String> {
-    let names =
-        |(file, schema): (&'a str, &'a Schema)| schema.fields().iter().map(move |field| (file, field.name().as_str()));
-    let first: Vec<String> = files.clone().take(1).flat_map(names).map(|(_, name)| name.to_owned()).collect();
-    warn_of_columns_left_out(&first, files.flat_map(names));
-    first
+fn share_a_name(names: &[&str], others: &[&str]) -> bool {
+    names.iter().any(|name| others.contains(name))
 }
 
-fn columns_left_out<'a>(first: &[String], there: impl IntoIterator<Item = (&'a str, &'a str)>) -> Option<String> {
-    let first: HashSet<&str> = first.iter().map(String::as_str).collect();
+/// The columns of all files in the order in which they come, those that some files lack, and a warning that names these.
+fn of_all_files<'a>(files: &[NamesOfFile<'a>]) -> (Vec<&'a str>, Vec<&'a str>, Option<String>) {
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    all.extend(files.iter().flat_map(|(_, names)| names).filter(|name| seen.insert(**name)).copied());
+    let mut lacking = BTreeMap::new();
+    for (file, names) in files {
+        let there: HashSet<&str> = names.iter().copied().collect();
+        for &name in all.iter().filter(|name| !there.contains(**name)) {
+            lacking.entry(name).or_insert(*file);
+        }
+    }
+    let warning = lacking.first_key_value().map(|(column, file)| {
+        format!(
+            "columns that only some files have: {}; `{file}`, for instance, has no `{column}`; they are missing in its rows. A \
+             job reads them if columns.optional names them, too",
+            listed(lacking.keys().copied())
+        )
+    });
+    let optional = all.iter().filter(|name| lacking.contains_key(**name)).copied().collect();
+    (all, optional, warning)
+}
+
+/// A warning of the columns that the first file lacks.
+fn left_out(files: &[NamesOfFile<'_>]) -> Option<String> {
+    let first: BTreeSet<&str> = files.first()?.1.iter().copied().collect();
     let mut left_out = BTreeMap::new();
-    for (file, column) in there.into_iter().filter(|(_, column)| !first.contains(column)) {
-        left_out.entry(column).or_insert(file);
+    for (file, names) in files {
+        names.iter().filter(|name| !first.contains(**name)).for_each(|name| {
+            left_out.entry(*name).or_insert(*file);
+        });
     }
     let (column, file) = left_out.first_key_value()?;
     Some(format!(
         "left out are columns that the first file lacks: {}; `{file}`, for instance, has `{column}`; a job reads them if columns.optional \
-         names them, too",
+         names them, too, and `forebay data convert --all-columns` writes them",
         listed(left_out.keys().copied())
     ))
 }
@@ -65,11 +117,32 @@ mod tests {
     /// A bug: `data convert` left them out without a word.
     #[test]
     fn columns_that_the_first_file_lacks_are_named_with_a_file() {
-        let first = ["a", "b"].map(str::to_owned);
-        let files = [("1.csv", "a"), ("1.csv", "b"), ("2.csv", "a"), ("2.csv", "y"), ("3.csv", "x"), ("4.csv", "x")];
-        let said = columns_left_out(&first, files).unwrap();
+        let files =
+            [("1.csv", vec!["a", "b"]), ("2.csv", vec!["a", "y"]), ("3.csv", vec!["x"]), ("4.csv", vec!["x", "a"])];
+        let said = left_out(&files).unwrap();
         assert!(said.contains("first file lacks: x, y; `3.csv`, for instance, has `x`"), "{said}");
-        assert_eq!(columns_left_out(&first, files.into_iter().take(3)), None);
+        assert_eq!(left_out(&files[..1]), None);
+        assert_eq!(unnamed_columns(&files, false), (vec!["a".to_owned(), "b".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn columns_of_all_files_are_read_if_the_files_have_a_name_of_the_first_one() {
+        let files = [("1.csv", vec!["a", "b"]), ("2.csv", vec!["y", "a"]), ("3.csv", vec!["b", "a", "x"])];
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(unnamed_columns(&files, true), (owned(&["a", "b", "y", "x"]), owned(&["b", "y", "x"])));
+        let said = of_all_files(&files).2.unwrap();
+        assert!(said.contains("only some files have: b, x, y; `2.csv`, for instance, has no `b`"), "{said}");
+        assert_eq!(of_all_files(&files[..1]).2, None);
+        // Most likely a file of another data set, or CSV with another delimiter or without a header.
+        let other = [("1.csv", vec!["a", "b"]), ("2.csv", vec!["c;d"])];
+        assert_eq!(unnamed_columns(&other, true), (owned(&["a", "b"]), vec![]));
+        assert_eq!(unnamed_columns(&[], true), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_column_with_the_name_of_a_range_has_to_be_renamed() {
+        assert!(named_like_a_range(["x", "C1..C3"]).starts_with("; in a job `C1..C3` stands for a range"));
+        assert_eq!(named_like_a_range(["C1", "a..b", "price_1..10", "age_1.5..2.5", ".."]), "");
     }
 
     #[test]

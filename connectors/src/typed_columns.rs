@@ -9,7 +9,7 @@ use forebay_actors::{Fault, FaultKind};
 
 use crate::column_types::{converted, shown, wider};
 use crate::file::DataFile;
-use crate::names::{did_you_mean, listed, no_column};
+use crate::names::{did_you_mean, listed, named_like_a_range, no_column};
 use crate::partition_columns::{Constant, PartitionColumns};
 
 /// Where a column of a batch comes from.
@@ -112,11 +112,12 @@ fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> 
     let near = did_you_mean(column, there.iter().chain(&folders).copied());
     let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
     Fault::user(format!(
-        "`{}` has {}{near}: expected {}; it has {}{above}",
+        "`{}` has {}{near}: expected {}; it has {}{above}{}",
         file.name,
         no_column(column),
         listed(wanted.iter().map(String::as_str)),
-        listed(there),
+        listed(there.iter().copied()),
+        named_like_a_range(there.iter().copied()),
     ))
     .kind(FaultKind::MissingColumn)
 }

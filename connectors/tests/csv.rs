@@ -189,9 +189,11 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
     let long = "x".repeat((1 << 20) + 5);
     for (text, words) in [
         ("n,i,H,t\n1,2,3,4\n", &["a.csv` has no column `h`", "did you mean `H`?", "n, i, H, t"][..]),
+        ("n,i,h1..h3,t\n1,2,3,4\n", &["no column `h`", "`h1..h3` stands for a range of columns"]),
         ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5: rename one of them"]),
         ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
         ("1,2,3,4\n5,6,7,8\n", &["first line has numbers", "(echo user,item,label; cat rows.csv) > named.csv"]),
+        ("1 3:1 7:1\n0 5:1\n", &["expected columns: Forebay does not read `label index:value ...`"]),
         ("\nn,i,h,t\n", &["first line is empty"]),
         ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
         (&long, &["more than 1048576 bytes, so it is not a header"]),
@@ -204,6 +206,22 @@ async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
             assert!(said.contains(word), "{word}: {said}");
         }
     }
+    // A bug: the error named no delimiter, or gave a header with another delimiter.
+    for (text, words) in [
+        (
+            "n;i;h\n1;2,5;3\n",
+            &["found 2 fields, expected 1, as the header has: the header is `n;i;h`, with ';' and no ','"][..],
+        ),
+        ("# a comment\nn,i,h\n1,2,3\n", &["the first line is `# a comment`, expected the names of columns"]),
+    ] {
+        fs::write(&path, text).unwrap();
+        let said = why_refused(CsvSource::csv(&path, options()).on_bad_row(OnBadRow::Skip)).await;
+        words.iter().for_each(|word| assert!(said.contains(word), "{word}: {said}"));
+    }
+    fs::write(&path, "1\t1\t7\n").unwrap();
+    let tabs = CsvOptions { delimiter: '\t', ..CsvOptions::default() };
+    let said = why_refused(CsvSource::csv(&path, options()).written(tabs)).await;
+    assert!(said.contains("(printf 'user\\titem\\tlabel\\n'; cat rows.csv) > named.csv"), "{said}");
     // Without columns all are read, so that equal numbers are the first that is noticed.
     fs::write(&path, "1,1,2520377,pv,1\n").unwrap();
     let said = why_refused(CsvSource::csv(&path, options())).await;

@@ -10,6 +10,7 @@ use forebay_job::{Paths, SlotKind};
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
+use crate::stages::WarnedSlots;
 use crate::trained_types::TrainedTypes;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
@@ -79,19 +80,24 @@ impl Model {
     }
 
     fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
-        let running = wiring::evaluation(self, read)?.start()?;
+        let running = wiring::evaluation(self, read, WarnedSlots::default())?.start()?;
         let tuning = TuningThread::of(&self.job, running.control());
         let outcome = running.wait();
         drop(tuning);
         Self::scored(outcome)
     }
 
-    /// As [`evaluate`](Self::evaluate), but stops with a fault once `stopped` returns true.
+    /// As [`evaluate`](Self::evaluate), but stops with a fault once `stopped` returns true, and warns of no slot in `warned`.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
-    pub(crate) fn evaluate_unless(&self, paths: Paths, stopped: impl Fn() -> bool) -> Result<Evaluation, Fault> {
+    pub(crate) fn evaluate_unless(
+        &self,
+        paths: Paths,
+        warned: &WarnedSlots,
+        stopped: impl Fn() -> bool,
+    ) -> Result<Evaluation, Fault> {
         let job = self.job_as_trained().for_evaluation();
         let read = sources::to_evaluate(&job, &self.context, &paths)?;
-        let running = wiring::evaluation(self, read)?.start()?;
+        let running = wiring::evaluation(self, read, warned.clone())?.start()?;
         while !running.ended() {
             if stopped() {
                 running.kill(Fault::external("the run ended before its evaluation").kind(FaultKind::Stopped));

@@ -38,7 +38,7 @@ use crate::score_columns::ScoreColumns;
 use crate::sources::{self, FORWARD_ROWS, window_rows};
 use crate::stages::{
     Download, Embed, Evaluate, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Scorer, Ship, StateOutput, Train,
-    TrainOnDevice, Upload,
+    TrainOnDevice, UnknownValues, Upload, WarnedSlots,
 };
 use crate::trained_types::{TrainedTypes, job_as_trained};
 use crate::trainer_count::TrainerCount;
@@ -134,8 +134,9 @@ pub(crate) fn receiving(resources: &mut Resources, receive_queue: Arc<ReceiveQue
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
-pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
-    let (scorer, options) = (scorer(model), model.job.evaluation.clone());
+/// `warned`: the slots that the run has warned of.
+pub(crate) fn evaluation(model: &Model, read: Read, warned: WarnedSlots) -> Result<Pipeline, Fault> {
+    let (scorer, options) = (scorer(model, warned), model.job.evaluation.clone());
     let labels = model.job.columns.label.names();
     let topology = Topology::new("evaluate");
     let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
@@ -149,7 +150,7 @@ pub(crate) fn prediction(
     keep: Vec<String>,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
-    let (scorer, columns) = (scorer(model), ScoreColumns::of(&model.job));
+    let (scorer, columns) = (scorer(model, WarnedSlots::default()), ScoreColumns::of(&model.job));
     let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep, model.types()), read)?;
     Ok(flow.sink("predict", Place::Own, move || Predict::new(scorer(), scores).with_columns(columns)))
 }
@@ -162,7 +163,7 @@ pub(crate) fn prediction_of_received(
     member: &Member,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Pipeline {
-    let (scorer, columns) = (scorer(model), ScoreColumns::of(&model.job));
+    let (scorer, columns) = (scorer(model, WarnedSlots::default()), ScoreColumns::of(&model.job));
     let (status, links) = (member.subscribe(), &model.job.pipeline.links);
     let (lookup, received) = (Lookup::read_only(&model.table), Arc::clone(&receive_queue));
     let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &Participation::default());
@@ -193,11 +194,12 @@ fn trained_model(model: &Model) -> ModelMaker {
     Box::new(model.model.with_parameters(model.dense.clone()))
 }
 
-/// Makes what scores rows with a trained model. To be called on the thread that scores.
-fn scorer(model: &Model) -> impl FnOnce() -> Scorer + Send + use<> {
-    let (maker, slots) = (trained_model(model), model.job.columns.slot_names());
-    let correction = model.job.data.logit_correction();
-    move || Scorer::new(maker, correction, slots)
+/// Makes what scores rows with a trained model, and warns of slots whose values it does not know, unless they are in `warned`. To be called
+/// on the thread that scores.
+fn scorer(model: &Model, warned: WarnedSlots) -> impl FnOnce() -> Scorer + Send + use<> {
+    let (maker, correction) = (trained_model(model), model.job.data.logit_correction());
+    let unknown = UnknownValues::of(&model.job, warned);
+    move || Scorer::new(maker, correction).looking_for(unknown)
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.

@@ -9,7 +9,7 @@ use crate::connectors::inspect::{InspectOptions, inspect};
 use crate::connectors::{
     ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
     JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
-    format_of, number_among, other_delimiter,
+    format_of, header_to_add, number_among, other_delimiter,
 };
 use clap::{Args, Subcommand, ValueEnum};
 use forebay_base::nearest;
@@ -248,6 +248,9 @@ pub(crate) struct Convert {
     /// spaces around it, stands in double quotes.
     #[arg(long, value_name = "NAMES", conflicts_with = "job")]
     text: Vec<String>,
+    /// Write the columns of all files, and null where a file lacks one. Default: the columns of the first file, which all files must have.
+    #[arg(long, conflicts_with = "job")]
+    all_columns: bool,
     #[command(flatten)]
     form: InputForm,
     /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
@@ -336,7 +339,7 @@ impl Convert {
             dir => OnBadRow::WriteTo(dir.into()),
         };
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
-        let input = block_on(input(self.input, self.filter.as_ref()).listed())?;
+        let input = block_on(input(self.input.clone(), self.filter.as_ref()).listed())?;
         let read = ReadOptions::reading_only();
         let options = self.parquet.options();
         if options.replace {
@@ -351,51 +354,119 @@ impl Convert {
             note_folders(&input)?;
         }
         let to = ParquetFolder { name: &self.out, options, logs, stop: &stop };
-        match format {
-            FileFormat::Parquet => to.write(ParquetSource::new(input, read).dictionaries(false), None),
-            FileFormat::Arrow => to.write(ArrowSource::new(input, read).dictionaries(false), None),
+        let all = self.all_columns;
+        let lacks_column = |fault: Fault| match fault.kind {
+            FaultKind::MissingColumn if job.is_some() && format.is_untyped() => Fault::user(format!(
+                "{fault}; if only some files or rows have it, add it to columns.optional of the job"
+            )),
+            FaultKind::MissingColumn if all => no_common_column(fault),
+            FaultKind::MissingColumn => Fault::user(format!(
+                "{fault}; if only some files have it: --all-columns writes the columns of all files, and null where a file lacks one"
+            )),
+            _ => fault,
+        };
+        let written = match format {
+            FileFormat::Parquet => {
+                to.write(ParquetSource::new(input, read).dictionaries(false).of_all_files(all), None)
+            }
+            FileFormat::Arrow => to.write(ArrowSource::new(input, read).dictionaries(false).of_all_files(all), None),
             FileFormat::Criteo => {
                 to.write(CriteoSource::new(input, read).on_bad_row(on_bad_row), None).map_err(with_options)
             }
-            FileFormat::Csv | FileFormat::JsonLines => {
-                let (columns, csv) = match &job {
-                    Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
-                    None => {
-                        let columns = inferred(&input, format, &self.form, &column_names::split(&self.text)?)?;
-                        (columns, self.form.csv())
-                    }
-                };
-                let written = if format == FileFormat::Csv {
-                    let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
-                    to.write(source, None)
-                } else {
-                    let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
-                    // A job says which keys it reads. Without a job all keys are converted, so a row with an unknown key is bad.
-                    let source = if job.is_some() { source } else { source.new_keys_are_bad() };
-                    to.write(source, None)
-                };
-                written.map_err(|fault| match job {
-                    None if fault.kind == FaultKind::OtherType => Fault::user(format!(
-                        "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
-                    )),
-                    Some(_) if fault.kind == FaultKind::MissingColumn => Fault::user(format!(
-                        "{fault}; if only some files or rows have it, add it to columns.optional of the job"
-                    )),
-                    None if fault.kind == FaultKind::MissingColumn => Fault::user(format!(
-                        "{fault}; if only some files have it, give --job with a job that has it in columns.optional"
-                    )),
-                    _ => fault,
-                })
+            FileFormat::Csv | FileFormat::JsonLines => self.write_text(input, format, job.as_ref(), on_bad_row, &to),
+        };
+        written.map_err(lacks_column)
+    }
+
+    /// Writes CSV or JSON lines.
+    fn write_text(
+        &self,
+        input: Input,
+        format: FileFormat,
+        job: Option<&Job>,
+        on_bad_row: OnBadRow,
+        to: &ParquetFolder<'_>,
+    ) -> Result<(), Fault> {
+        let read = ReadOptions::reading_only();
+        let (columns, csv) = match job {
+            Some(job) => (job.columns.in_files(format)?, job.data.csv.clone()),
+            None => (self.inferred(&input, format)?, self.form.csv()),
+        };
+        let written = if format == FileFormat::Csv {
+            let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
+            to.write(source, None)
+        } else {
+            let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
+            // A job says which keys it reads. Without a job all keys are converted, so a row with an unknown key is bad.
+            let source = if job.is_some() { source } else { source.new_keys_are_bad() };
+            to.write(source, None)
+        };
+        written.map_err(|fault| match job {
+            None if fault.kind == FaultKind::OtherType => Fault::user(format!(
+                "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
+            )),
+            _ => fault,
+        })
+    }
+
+    /// Infers the columns of text files and their types from the first rows, and prints them.
+    fn inferred(&self, input: &Input, format: FileFormat) -> Result<Vec<FileColumn>, Fault> {
+        let (form, read) = (&self.form, ReadOptions::default());
+        let mut columns = if format == FileFormat::Csv {
+            let source = CsvSource::csv(input.clone(), read).written(form.csv()).of_all_files(self.all_columns);
+            block_on(infer_columns(&mut source.on_bad_row(OnBadRow::Skip), SAMPLE))?
+        } else {
+            let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
+            block_on(infer_columns(&mut source, SAMPLE))?
+        };
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
+            return Err(Fault::user(wrong));
+        }
+        let named: Vec<(&str, bool)> =
+            columns.iter().map(|column| (column.name.as_str(), column.kind != ValueKind::Text)).collect();
+        if let Some(number) = row_number(&named).filter(|_| format == FileFormat::Csv) {
+            return Err(Fault::user(format!(
+                "{}; if these are names all the same, give --job with a job that has them in its columns",
+                without_header(input, number, form.csv().delimiter)
+            )));
+        }
+        for name in &column_names::split(&self.text)? {
+            let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
+                let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
+                let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+                if format == FileFormat::JsonLines {
+                    // A later line may have it.
+                    tracing::warn!("--text names `{name}`, which is not in the first {} rows{near}", commas(SAMPLE));
+                    columns.push(FileColumn::new(name, ValueKind::Text).optional(true));
+                    continue;
+                }
+                return Err(Fault::user(format!("--text names `{name}`, which is not a column{near}")));
+            };
+            column.kind = ValueKind::Text;
+        }
+        for kind in [ValueKind::Integer, ValueKind::Number, ValueKind::Text] {
+            let of_kind: Vec<&str> = columns.iter().filter(|c| c.kind == kind).map(|c| c.name.as_str()).collect();
+            if !of_kind.is_empty() {
+                tracing::info!("{kind}: {}", of_kind.join(", "));
             }
         }
+        Ok(columns)
     }
+}
+
+/// Says what to do about a file without any column of the first file.
+fn no_common_column(fault: Fault) -> Fault {
+    Fault::user(format!(
+        "{fault}; read files that have no column in common apart, for instance with a glob for each kind"
+    ))
 }
 
 /// Adds the options of this command to an error about text that looks like CSV, which names the fields of a job.
 fn with_options(fault: Fault) -> Fault {
     match fault.kind {
         FaultKind::OtherFormat => {
-            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter '\\t' for tabs)"))
+            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter, such as '\\t' for tabs)"))
         }
         _ => fault,
     }
@@ -417,51 +488,6 @@ fn note_folders(input: &Input) -> Result<(), Fault> {
 /// Rows by which the types of columns are inferred.
 const SAMPLE: u64 = 10_000;
 
-/// Infers the columns of text files and their types from the first rows, and prints them. `text`: names of columns that are text.
-fn inferred(input: &Input, format: FileFormat, form: &InputForm, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
-    let read = ReadOptions::default();
-    let mut columns = if format == FileFormat::Csv {
-        let mut source = CsvSource::csv(input.clone(), read).written(form.csv()).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE))?
-    } else {
-        let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
-        block_on(infer_columns(&mut source, SAMPLE))?
-    };
-    let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
-    if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
-        return Err(Fault::user(wrong));
-    }
-    let named: Vec<(&str, bool)> =
-        columns.iter().map(|column| (column.name.as_str(), column.kind != ValueKind::Text)).collect();
-    if let Some(number) = row_number(&named).filter(|_| format == FileFormat::Csv) {
-        return Err(Fault::user(format!(
-            "{}; if these are names all the same, give --job with a job that has them in its columns",
-            without_header(input, number)
-        )));
-    }
-    for name in text {
-        let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
-            let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
-            let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
-            if format == FileFormat::JsonLines {
-                // A later line may have it.
-                tracing::warn!("--text names `{name}`, which is not in the first {} rows{near}", commas(SAMPLE));
-                columns.push(FileColumn::new(name, ValueKind::Text).optional(true));
-                continue;
-            }
-            return Err(Fault::user(format!("--text names `{name}`, which is not a column{near}")));
-        };
-        column.kind = ValueKind::Text;
-    }
-    for kind in [ValueKind::Integer, ValueKind::Number, ValueKind::Text] {
-        let of_kind: Vec<&str> = columns.iter().filter(|c| c.kind == kind).map(|c| c.name.as_str()).collect();
-        if !of_kind.is_empty() {
-            tracing::info!("{kind}: {}", of_kind.join(", "));
-        }
-    }
-    Ok(columns)
-}
-
 /// The number among the names of columns that shows that the first line of CSV is a row. Takes names, and whether the values of each column
 /// are numbers. `None` also if a column of numbers has a name that is no value: then the first line is a header with numbers among its names.
 fn row_number<'a>(columns: &[(&'a str, bool)]) -> Option<&'a str> {
@@ -471,10 +497,10 @@ fn row_number<'a>(columns: &[(&'a str, bool)]) -> Option<&'a str> {
 }
 
 /// Says that the first line of CSV is no header, because it has this number, and how to add a header.
-fn without_header(input: &Input, number: &str) -> String {
+fn without_header(input: &Input, number: &str, delimiter: char) -> String {
+    let how = header_to_add(delimiter);
     format!(
-        "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: write the names in \
-         front of the rows, as in (echo user,item,label; cat rows.csv) > named.csv"
+        "the first line of `{input}` has the number {number}, so it is a row, expected a header with the names of columns: {how}"
     )
 }
 
@@ -526,7 +552,11 @@ impl Inspect {
         let input = block_on(input(self.path, self.filter.as_ref()).listed())?;
         let format = self.form.format_of(&input, None)?;
         let options = InspectOptions { format: Some(format), csv: self.form.csv() };
-        let with_options = |fault: Fault| if format == FileFormat::Criteo { with_options(fault) } else { fault };
+        let with_options = |fault: Fault| match fault.kind {
+            FaultKind::MissingColumn => no_common_column(fault),
+            _ if format == FileFormat::Criteo => with_options(fault),
+            _ => fault,
+        };
         let found = block_on(inspect(input.clone(), options)).map_err(with_options)?;
         let files = block_on(input.list())?;
         let folders: BTreeSet<&str> =
@@ -540,7 +570,7 @@ impl Inspect {
         if let Some(number) = row_number(&named).filter(|_| found.format == "csv") {
             tracing::warn!(
                 "{}; this command took that row for the names of the columns",
-                without_header(&input, number)
+                without_header(&input, number, self.form.csv().delimiter)
             );
         }
         if self.json || logs.is_json() { out::print(serde_json::json!(found)) } else { out::print(found) }

@@ -155,7 +155,10 @@ impl MomentColumn<'_> {
 
     fn advice_of_unit(&self) -> String {
         let field = self.field;
-        format!(": set {field} to \"s\", \"ms\", \"us\" or \"ns\" if its numbers count this time since 1970")
+        format!(
+            ": set {field} to \"s\", \"ms\", \"us\" or \"ns\" if its numbers count this time since 1970; write others, such as 26112003 for \
+             2026-11-20 03:00, as timestamps"
+        )
     }
 
     /// The fault for a column of a type without moments.

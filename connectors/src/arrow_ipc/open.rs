@@ -15,7 +15,7 @@ use super::layout::{self, Layout, Place, damaged};
 use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
-use crate::names::columns_of_first;
+use crate::names::{names_of, unnamed_columns};
 use crate::partition_columns::PartitionColumns;
 use crate::typed_columns::{self, FoundColumns};
 
@@ -61,12 +61,13 @@ impl IpcFile {
     }
 }
 
-/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file; `as_text`: columns that are text
-/// where they are folders.
+/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file, or with `of_all_files` for those of all
+/// files; `as_text`: columns that are text where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,
     optional: &[String],
+    of_all_files: bool,
     as_text: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<IpcFile>>, Fault> {
@@ -78,16 +79,20 @@ pub(crate) async fn load(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let wanted = columns.map_or_else(
-        || columns_of_first(layouts.iter().map(|(file, found)| (file.name.as_str(), found.schema.as_ref()))),
-        <[String]>::to_vec,
-    );
+    let (wanted, optional) = match columns {
+        Some(columns) => (columns.to_vec(), optional.to_vec()),
+        None => {
+            let names: Vec<_> =
+                layouts.iter().map(|(file, found)| (file.name.as_str(), names_of(&found.schema))).collect();
+            unnamed_columns(&names, of_all_files)
+        }
+    };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
     let folders = PartitionColumns::new(layouts.iter().map(|(file, _)| file), &wanted, as_text, &text);
     let mut opened = Vec::with_capacity(layouts.len());
     for (file, layout) in layouts {
         let in_batches = |field: &_| types::field_in_batches(field, dictionaries);
-        let found = typed_columns::find(&file, layout.schema.fields(), &wanted, optional, &folders, in_batches)?;
+        let found = typed_columns::find(&file, layout.schema.fields(), &wanted, &optional, &folders, in_batches)?;
         // Arrow's readers of headers may panic at those of a damaged file.
         let read = catch_expected(|| blocks(&layout, &found.places));
         let read = read.unwrap_or_else(|panic| Err(panic_message(&*panic).to_owned()));

@@ -30,6 +30,7 @@ pub struct ArrowSource {
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     optional: Vec<String>,
+    of_all_files: bool,
     folders_of_text: Vec<String>,
     dictionaries: bool,
     files: Vec<Arc<IpcFile>>,
@@ -50,6 +51,7 @@ impl ArrowSource {
             leases: None,
             columns: None,
             optional: Vec::new(),
+            of_all_files: false,
             folders_of_text: Vec::new(),
             dictionaries: true,
             files: Vec::new(),
@@ -72,6 +74,14 @@ impl ArrowSource {
     #[must_use]
     pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
         self.optional = columns.into_iter().collect();
+        self
+    }
+
+    /// Without [`columns`](Self::columns), reads the columns of all files, not only those of the first one. They are null in the rows of a
+    /// file that lacks them. A file without any column of the first file is refused all the same.
+    #[must_use]
+    pub fn of_all_files(mut self, yes: bool) -> Self {
+        self.of_all_files = yes;
         self
     }
 
@@ -144,9 +154,15 @@ impl Source for ArrowSource {
     /// Reads all headers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.files =
-            open::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
-                .await?;
+        self.files = open::load(
+            files,
+            self.columns.as_deref(),
+            &self.optional,
+            self.of_all_files,
+            &self.folders_of_text,
+            self.dictionaries,
+        )
+        .await?;
         let rows = self.files.iter().map(|file| file.rows_of_batches());
         self.splits = typed_splits::splits(rows, &self.input, "Arrow")?;
         self.seq = 0;

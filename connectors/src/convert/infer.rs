@@ -31,7 +31,8 @@ impl Seen {
         let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
-        let number = !whole && kept && parse_number(bytes).is_some_and(f64::is_finite);
+        // Also an infinite one, such as `1e400`, as in `inspect`: what reads the numbers says what becomes of it.
+        let number = !whole && kept && parse_number(bytes).is_some_and(|number| !number.is_nan());
         let truth = parse_truth(bytes).is_some();
         self.integers &= integer;
         self.numbers &= integer && !is_rounded(bytes) || number;
@@ -107,6 +108,8 @@ mod tests {
             (&["1.5", "9007199254740992"], ValueKind::Number),
             (&["1.5", "9007199254740993"], ValueKind::Text),
             (&["nan", "1"], ValueKind::Text),
+            (&["1e400", "2"], ValueKind::Number),
+            (&["0.5", "-inf"], ValueKind::Number),
             (&["+1"], ValueKind::Number),
             (&["-"], ValueKind::Text),
             (&[], ValueKind::Text),

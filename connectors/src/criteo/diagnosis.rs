@@ -4,6 +4,7 @@ use forebay_actors::counted;
 
 use super::schema::{COLUMNS, INTEGERS, column_name};
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::sparse::sparse_row;
 
 /// What is wrong with a line that the parser refused; the line comes without its `\n`.
 pub(crate) fn diagnose(line: &[u8]) -> BadRow {
@@ -18,13 +19,31 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     let fields: Vec<&[u8]> = line.split(|&b| b == b'\t').take(COLUMNS + 1).collect();
     let count = memchr::memchr_iter(b'\t', line).count() + 1;
     if count != COLUMNS {
+        if let Some(sparse) = sparse_row(line) {
+            return sparse;
+        }
         let reason = if count < COLUMNS { Reason::TooFewFields } else { Reason::TooManyFields };
         let commas = memchr::memchr_iter(b',', line).count();
-        let (expected, other_format) = if count == 1 && commas > 0 {
+        let other_delimiter =
+            [";", "|"].into_iter().find(|&other| memchr::memmem::find(line, other.as_bytes()).is_some());
+        let csv_of;
+        let (expected, other_format) = if count == 1 && memchr::memmem::find(line, b"::").is_some() {
+            (
+                "40 fields, tab-separated (the line has \"::\", and a delimiter is one character: replace it, for instance by `sed 's/::/\\t/g'`, \
+                 write a header in front, and set data.format to \"csv\" and data.csv.delimiter to \"\\t\")",
+                true,
+            )
+        } else if count == 1 && commas > 0 {
             (
                 "40 fields, tab-separated (the line has commas: set data.format to \"csv\" to read CSV with a header)",
                 true,
             )
+        } else if let Some(other) = other_delimiter.filter(|_| count == 1) {
+            csv_of = format!(
+                "40 fields, tab-separated (the line has {other:?}: set data.format to \"csv\" and data.csv.delimiter to {other:?} to read CSV \
+                 with a header)"
+            );
+            (&*csv_of, true)
         } else if !matches!(fields[0], b"" | b"0" | b"1")
             && !fields.iter().any(|f| f.first().is_some_and(u8::is_ascii_digit))
         {
@@ -131,11 +150,15 @@ mod tests {
     #[test]
     fn a_line_that_looks_like_csv_is_of_another_format() {
         let header = (0..COLUMNS).map(column_name).collect::<Vec<_>>().join("\t");
-        for line in ["label,I1,C1", "label\tI1\tC1", &header] {
+        for line in ["label,I1,C1", "label\tI1\tC1", "1;2;x", "1|2", "1::1193::5::978300760", &header] {
             let bad = diagnose(line.as_bytes());
             assert!(bad.kind() == FaultKind::OtherFormat && bad.expected.contains("set data.format"), "{bad}");
         }
         assert_eq!(diagnose(b"1\t2\t3").kind(), FaultKind::BadData);
+        assert!(diagnose(b"1::Jumanji, (1995)::Drama|War").expected.contains("sed 's/::/\\t/g'"));
+        assert!(diagnose(b"1;2|x").expected.contains("data.csv.delimiter to \";\""));
+        let sparse = diagnose(b"-1 3:1 7:1");
+        assert!(sparse.kind() == FaultKind::BadData && sparse.to_string().contains("libsvm, libFM"), "{sparse}");
         let mut fields = row();
         fields[3] = "x7".into();
         assert_eq!(diagnose(fields.join("\t").as_bytes()).kind(), FaultKind::OtherType);

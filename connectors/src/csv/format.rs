@@ -2,7 +2,7 @@
 
 use forebay_actors::Fault;
 
-use super::header::{CsvHeader, read_headers};
+use super::header::{CsvHeader, Unnamed, read_headers};
 use super::lines::CsvParser;
 use super::options::CsvOptions;
 use crate::file::DataFile;
@@ -18,6 +18,8 @@ pub struct Csv {
     columns: Option<Vec<FileColumn>>,
     /// Without `columns`: whether the folders above the first file are columns, too.
     folders: bool,
+    /// Without `columns`: whether those of all files are read, not only those of the first.
+    of_all_files: bool,
 }
 
 /// Reads CSV with a header. Columns are found by name, at any place of each file. Without [`columns`](CsvSource::columns), it reads
@@ -46,6 +48,14 @@ impl CsvSource {
         self.with_format(format)
     }
 
+    /// Without [`columns`](Self::columns), reads the columns of all files; as
+    /// [`ParquetSource::of_all_files`](crate::ParquetSource::of_all_files).
+    #[must_use]
+    pub fn of_all_files(self, yes: bool) -> Self {
+        let format = Csv { of_all_files: yes, ..self.format().clone() };
+        self.with_format(format)
+    }
+
     /// How the files are written.
     #[must_use]
     pub fn written(self, options: CsvOptions) -> Self {
@@ -62,7 +72,8 @@ impl LineFormat for Csv {
     const HEADER: bool = true;
 
     async fn heads(&self, files: &[DataFile]) -> Result<Vec<CsvHeader>, Fault> {
-        read_headers(files, self.columns.as_deref(), self.folders, &self.options).await
+        let unnamed = Unnamed { folders: self.folders, of_all_files: self.of_all_files };
+        read_headers(files, self.columns.as_deref(), unnamed, &self.options).await
     }
 
     fn row_bytes(&self, heads: &[CsvHeader]) -> u64 {
@@ -74,7 +85,7 @@ impl LineFormat for Csv {
     }
 
     fn identity(&self) -> String {
-        let Self { options, columns, folders: _ } = self;
+        let Self { options, columns, folders: _, of_all_files: _ } = self;
         format!("Csv {{ options: {options:?}, columns: {columns:?} }}")
     }
 }

@@ -10,12 +10,13 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed, no_column, warn_of_columns_left_out};
+use crate::names::{NamesOfFile, did_you_mean, listed, named_like_a_range, no_column, unnamed_columns};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
 use crate::text::column::{data_type, field};
 use crate::text::head::{BYTE_ORDER_MARK, marked_encoding, read_head};
+use crate::text::sparse::sparse_text;
 
 /// Files whose headers are read at once.
 const AT_ONCE: usize = 16;
@@ -46,15 +47,24 @@ pub(super) enum Origin {
     Constant(Constant),
 }
 
-/// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`, and with
-/// `also_folders` the folders `column=value` above it.
+/// What is read where no columns are wanted by name.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unnamed {
+    /// Also the folders `column=value` above the first file.
+    pub(super) folders: bool,
+    /// The columns of all files, not only those of the first.
+    pub(super) of_all_files: bool,
+}
+
+/// Reads the headers of all files and finds the columns `wanted` in them. If it is `None`, all columns of the first file are read, as text,
+/// and what `unnamed` says.
 ///
 /// # Errors
 /// A user fault that names the file and the column that it lacks or has twice.
 pub(super) async fn read_headers(
     files: &[DataFile],
     wanted: Option<&[FileColumn]>,
-    also_folders: bool,
+    unnamed: Unnamed,
     options: &CsvOptions,
 ) -> Result<Vec<CsvHeader>, Fault> {
     options.check()?;
@@ -72,14 +82,16 @@ pub(super) async fn read_headers(
         headers.into_iter().filter_map(|header| header.or_else(|| first.clone())).collect();
     let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
         (Some(wanted), _) => wanted.to_vec(),
-        (None, Some((names, _))) => {
-            let there = files
+        (None, Some(_)) => {
+            let there: Vec<NamesOfFile<'_>> = files
                 .iter()
                 .zip(&headers)
-                .flat_map(|(file, (names, _))| names.iter().map(|name| (file.name.as_str(), name.as_str())));
-            warn_of_columns_left_out(names, there);
-            let in_files = names.iter().map(|name| FileColumn::new(name, ValueKind::Text));
-            let of_folders = if also_folders {
+                .map(|(file, (names, _))| (file.name.as_str(), names.iter().map(String::as_str).collect()))
+                .collect();
+            let (names, may_lack) = unnamed_columns(&there, unnamed.of_all_files);
+            let in_files =
+                names.iter().map(|name| FileColumn::new(name, ValueKind::Text).optional(may_lack.contains(name)));
+            let of_folders = if unnamed.folders {
                 folder_columns(files, |folder| names.iter().any(|name| name == folder))
             } else {
                 Vec::new()
@@ -189,10 +201,9 @@ fn layout(
         match (at.next(), at.next()) {
             (Some(at), None) => targets[at] = Some(place),
             (Some(first), Some(second)) => {
-                let hint = match no_header(names.iter().map(String::as_str)) {
-                    "" => ": rename one of them; a job that does not name it reads the file as it is",
-                    hint => hint,
-                };
+                let hint = no_header(names.iter().map(String::as_str), options).unwrap_or_else(|| {
+                    ": rename one of them; a job that does not name it reads the file as it is".to_owned()
+                });
                 return Err(Fault::user(format!(
                     "`{}`: its header has `{name}` twice, as columns {} and {}{hint}",
                     file.name,
@@ -224,15 +235,21 @@ pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a 
     names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
 }
 
-/// Says that a header with numbers is a row.
-fn no_header<'a>(names: impl IntoIterator<Item = &'a str>) -> &'static str {
-    match number_among(names) {
-        Some(_) => {
-            ": the first line has numbers, expected a header with the names of columns: write the names in front of the rows, as in (echo \
-             user,item,label; cat rows.csv) > named.csv"
-        }
-        None => "",
-    }
+/// Says that a header with numbers is a row; `None` if it has none.
+fn no_header<'a>(names: impl IntoIterator<Item = &'a str>, options: &CsvOptions) -> Option<String> {
+    number_among(names)?;
+    let how = header_to_add(options.delimiter);
+    Some(format!(": the first line has numbers, expected a header with the names of columns: {how}"))
+}
+
+/// How to add a header to a file with this delimiter.
+pub fn header_to_add(delimiter: char) -> String {
+    let names = ["user", "item", "label"].join(&delimiter.escape_default().to_string());
+    let command = match delimiter {
+        ',' => format!("echo {names}"),
+        _ => format!("printf '{names}\\n'"),
+    };
+    format!("write the names in front of the rows, as in ({command}; cat rows.csv) > named.csv")
 }
 
 /// Another delimiter in the only name of a header: then it is most likely the one between the fields.
@@ -249,10 +266,14 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
             ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
             options.delimiter
         ),
-        None => no_header(all).to_owned(),
+        None => match names.first().filter(|_| names.len() == 1).and_then(|name| sparse_text(name.as_bytes())) {
+            Some(columns) => format!(", expected {columns}"),
+            None => no_header(all, options).unwrap_or_default(),
+        },
     };
     let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
     let what = no_column(column);
-    Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}", file.name, listed(shown)))
+    let range = named_like_a_range(names.iter().map(String::as_str));
+    Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}{range}", file.name, listed(shown)))
         .kind(FaultKind::MissingColumn)
 }

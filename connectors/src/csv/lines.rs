@@ -3,7 +3,7 @@
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, counted};
 
-use super::header::{CsvHeader, Origin};
+use super::header::{CsvHeader, Origin, other_delimiter};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
@@ -151,7 +151,11 @@ impl LineParser for CsvParser {
         match reason {
             Reason::TooFewFields | Reason::TooManyFields => {
                 let found = split_line(line, &options).map_or(0, |fields| fields.len());
-                let expected = format!("{}, as the header has", names.len());
+                let of_header = match &names[..] {
+                    [name] => one_name(name, options.delimiter),
+                    _ => String::new(),
+                };
+                let expected = format!("{}, as the header has{of_header}", names.len());
                 BadRow::new(reason, counted(found, "field"), &expected)
             }
             Reason::OpenQuote => bad(
@@ -169,6 +173,18 @@ impl LineParser for CsvParser {
             Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
             _ => bad(value(), "text in UTF-8 (`iconv -f LATIN1 -t UTF-8` converts Latin-1)"),
         }
+    }
+}
+
+/// What is wrong with a header of one name above lines of several fields.
+fn one_name(name: &str, delimiter: char) -> String {
+    let short = shown(name.as_bytes());
+    match other_delimiter(&[name], delimiter) {
+        Some(other) => format!(
+            ": the header is {short}, with {other:?} and no {delimiter:?}: set data.csv.delimiter, or --delimiter, to the one that all lines \
+             have"
+        ),
+        None => format!(": the first line is {short}, expected the names of columns: remove lines in front of them"),
     }
 }
 

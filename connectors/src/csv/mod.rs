@@ -11,5 +11,5 @@ mod options;
 mod split;
 
 pub use format::{Csv, CsvSource};
-pub use header::{number_among, other_delimiter};
+pub use header::{header_to_add, number_among, other_delimiter};
 pub use options::CsvOptions;

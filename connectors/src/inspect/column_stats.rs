@@ -13,6 +13,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
 use super::histogram::Bins;
+use super::odd_text::{OddText, OddTexts};
 use super::spelling::{OtherSpelling, Spelling};
 use crate::text::number::parse_truth;
 
@@ -39,6 +40,8 @@ pub(super) struct ColumnStats {
     moments: bool,
     /// Whether texts count as numbers, because all of them were numbers so far.
     texts_are_numbers: bool,
+    /// Whether all texts so far were numbers, or all of them truth values, also where they do not count as such.
+    look_like_numbers: bool,
     /// Whether the texts so far were `true` and `false`, the numbers 1 and 0 of a column that has nothing else, or numbers.
     truths: Option<bool>,
     /// Texts of nothing but spaces: values of a column of text, missing in one of numbers.
@@ -47,6 +50,8 @@ pub(super) struct ColumnStats {
     nans: BTreeMap<u64, u64>,
     /// How texts that are numbers are written.
     spelling: Spelling,
+    /// The only text beside numbers; `None` where the file knows its types.
+    odd_texts: Option<OddTexts>,
 }
 
 /// What texts may be.
@@ -74,10 +79,12 @@ impl ColumnStats {
             bins: Bins::default(),
             moments: false,
             texts_are_numbers: texts != Texts::Typed,
+            look_like_numbers: true,
             truths: None,
             blanks: 0,
             nans: BTreeMap::new(),
             spelling: Spelling::default(),
+            odd_texts: (texts == Texts::Numbers).then(OddTexts::default),
         }
     }
 
@@ -215,7 +222,8 @@ impl ColumnStats {
     }
 
     fn text(&mut self, text: &str) {
-        if !self.texts_are_numbers {
+        let counts_odd = self.odd_texts.as_ref().is_some_and(|odd| !odd.is_settled());
+        if !self.look_like_numbers && !counts_odd {
             return;
         }
         let truth = parse_truth(text.as_bytes());
@@ -223,10 +231,20 @@ impl ColumnStats {
             Some(truth) => Some(f64::from(u8::from(truth))),
             None => text.trim_ascii().parse::<f64>().ok(),
         };
+        if let Some(odd) = self.odd_texts.as_mut().filter(|_| counts_odd) {
+            odd.add(text, number.is_some() && truth.is_none());
+        }
+        if !self.look_like_numbers {
+            return;
+        }
         match number {
             Some(number) if *self.truths.get_or_insert(truth.is_some()) == truth.is_some() => {
-                self.range_of(number);
-                self.spelling.add(text, number);
+                if self.texts_are_numbers {
+                    self.range_of(number);
+                }
+                if !number.is_nan() {
+                    self.spelling.add(text, number);
+                }
             }
             _ => self.are_texts(),
         }
@@ -234,13 +252,19 @@ impl ColumnStats {
 
     /// The column is one of text after all.
     fn are_texts(&mut self) {
-        (self.texts_are_numbers, self.range, self.infinite, self.bins) = (false, None, 0, Bins::default());
+        (self.texts_are_numbers, self.look_like_numbers) = (false, false);
+        (self.range, self.infinite, self.bins) = (None, 0, Bins::default());
         self.spelling = Spelling::default();
     }
 
-    /// Values of a column of numbers in text that are not written as other programs do.
+    /// Values of texts that are all numbers, or all truth values, and are not written as other programs do.
     pub(super) fn other_spelling(&mut self) -> Option<OtherSpelling> {
         self.spelling.finish()
+    }
+
+    /// The only text beside numbers.
+    pub(super) fn odd_text(&mut self) -> Option<OddText> {
+        self.odd_texts.as_mut()?.finish()
     }
 
     /// Counts blanks and NaN after all arrays: as values in a column of text, as missing values in a column of numbers.
@@ -423,6 +447,34 @@ mod tests {
         }
         assert_eq!(of_texts(&["True", "FALSE"], Texts::Numbers).range, Some((0.0, 1.0)), "as pandas writes them");
         assert_eq!(of_texts(&["true", "false"], Texts::Typed).range, None);
+    }
+
+    /// A bug: nothing told a column of numbers with `\N` for missing values from one of text.
+    #[test]
+    fn the_only_text_among_numbers_is_told() {
+        let odd = |texts: &[&str], kind| of_texts(texts, kind).odd_text().map(|odd| (odd.values, odd.text));
+        let found = |values, text: &str| Some((values, text.to_owned()));
+        assert_eq!(odd(&["1", "\\N", "2.5", "\\N", "", "nan"], Texts::Numbers), found(2, "\\N"));
+        assert_eq!(odd(&["NA", "1"], Texts::Numbers), found(1, "NA"));
+        for texts in
+            [&["1", "2"][..], &["x", "x"], &["1", "x", "y"], &["1", "a sentence of many words"], &["true", "x"]]
+        {
+            assert_eq!(odd(texts, Texts::Numbers), None, "{texts:?}");
+        }
+        assert_eq!(odd(&["1", "NA"], Texts::Typed), None);
+    }
+
+    /// A bug: nothing said it of string columns of Parquet, which pandas writes with `79.0` as it writes CSV.
+    #[test]
+    fn numbers_in_typed_texts_are_texts_whose_spelling_is_told() {
+        let spelling = |texts: &[&str]| of_texts(texts, Texts::Typed).other_spelling().map(|other| other.first);
+        assert_eq!(spelling(&["80", "79.0", "", "nan"]).as_deref(), Some("79.0"));
+        assert_eq!(spelling(&["true", "False"]).as_deref(), Some("False"));
+        for usual in [&["79", "80"][..], &["79.0", "x"], &["79.0", "0.5"], &["x", "79.0"]] {
+            assert_eq!(spelling(usual), None, "{usual:?}");
+        }
+        let texts = of_texts(&["79.0", "80.0"], Texts::Typed);
+        assert_eq!((texts.range, texts.values, texts.bins.finish()), (None, 2, None));
     }
 
     fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {

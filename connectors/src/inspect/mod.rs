@@ -6,6 +6,7 @@
 mod column_stats;
 mod distinct;
 mod histogram;
+mod odd_text;
 mod spelling;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use self::column_stats::{ColumnStats, Texts};
 pub use self::histogram::Histogram;
+pub use self::odd_text::OddText;
 pub use self::spelling::OtherSpelling;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
@@ -56,7 +58,7 @@ pub struct Inspection {
     pub late_keys: BTreeMap<String, u64>,
     /// Bytes of all files.
     pub bytes: u64,
-    /// Columns in the file's order, and behind them the folders `column=value`, except for Criteo text.
+    /// Columns of all files in the files' order, and behind them the folders `column=value`, except for Criteo text.
     pub columns: Vec<ColumnReport>,
     /// Mean of the column `label`, if there is one of numbers.
     pub positive_rate: Option<f64>,
@@ -84,9 +86,12 @@ pub struct ColumnReport {
     /// Values that are infinite as the 32-bit numbers of dense features: infinite ones, and those beyond 3.4e38, such as `1e400` in text.
     #[serde(default, skip_serializing_if = "is_none")]
     pub infinite: u64,
-    /// Values of a column of whole numbers or truth values in text that a slot without a kind does not take as `79` or `true`.
+    /// Values of a column of whole numbers or truth values in text or strings that a slot without a kind does not take as `79` or `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub other_spelling: Option<OtherSpelling>,
+    /// The only text in a column of text files whose other values are numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub odd_text: Option<OddText>,
     /// How often which values occur, of columns that have a `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
@@ -106,7 +111,7 @@ pub struct InspectOptions {
     pub csv: CsvOptions,
 }
 
-/// Reads all of a file, folder or glob. Rows that cannot be used are counted.
+/// Reads all of a file, folder or glob. Rows that cannot be used are counted. A column that a file lacks is missing in all of its rows.
 pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result<Inspection, Fault> {
     let input = input.into();
     let files = input.list().await?;
@@ -128,20 +133,20 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     let read = ReadOptions::reading_only();
     match format {
         Format::Parquet => {
-            let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false);
+            let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false).of_all_files(true);
             source.open(&cx).await?;
             if let Some(columns) = with_folders(&files, source.schema()) {
-                source = ParquetSource::new(input, read).dictionaries(false).columns(columns);
+                source = ParquetSource::new(input, read).dictionaries(false).optional(columns.clone()).columns(columns);
                 source.open(&cx).await?;
             }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Arrow => {
-            let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
+            let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false).of_all_files(true);
             source.open(&cx).await?;
             if let Some(columns) = with_folders(&files, source.schema()) {
-                source = ArrowSource::new(input, read).dictionaries(false).columns(columns);
+                source = ArrowSource::new(input, read).dictionaries(false).optional(columns.clone()).columns(columns);
                 source.open(&cx).await?;
             }
             report.row_groups = source.record_batches();
@@ -153,7 +158,8 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Csv => {
-            let mut source = CsvSource::csv(input, read).written(options.csv).with_folders().on_bad_row(OnBadRow::Skip);
+            let source = CsvSource::csv(input, read).written(options.csv).with_folders().of_all_files(true);
+            let mut source = source.on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, Texts::Numbers, &mut report, &cx).await?;
         }
@@ -170,7 +176,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     Ok(report)
 }
 
-/// The columns of the first file, and behind them the folders `column=value` above it; `None` without such folders.
+/// The columns of the files, and behind them the folders `column=value` above it; `None` without such folders.
 fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<String>> {
     let mut names: Vec<String> = schema?.fields().iter().map(|field| field.name().clone()).collect();
     let folders = folder_columns(files, |folder| names.iter().any(|name| name == folder));
@@ -215,6 +221,7 @@ async fn stats<S: Source<Out = Rows>>(
         range: stats.moments(field.data_type()).or_else(|| stats.exact()),
         infinite: stats.infinite,
         other_spelling: stats.other_spelling(),
+        odd_text: stats.odd_text(),
         histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
@@ -282,6 +289,15 @@ impl fmt::Display for Inspection {
         }
         for ColumnReport { name, other_spelling, .. } in &self.columns {
             other_spelling.iter().try_for_each(|other| writeln!(f, "{name}: {other}"))?;
+        }
+        for ColumnReport { name, odd_text, .. } in &self.columns {
+            let Some(OddText { values, text }) = odd_text else { continue };
+            let (count, are) = (counted(*values, "value"), if *values == 1 { "is" } else { "are" });
+            let how = match self.format.as_str() {
+                "csv" => format!("set data.csv.nulls to [{text:?}]"),
+                _ => "write null".to_owned(),
+            };
+            writeln!(f, "{name}: {count} {are} `{text}`, and all others numbers: if it means a missing value, {how}")?;
         }
         Ok(())
     }

@@ -21,6 +21,9 @@ pub struct OtherSpelling {
 /// The longest text that is kept.
 const LONGEST: usize = 40;
 
+/// Above it, floating-point numbers do not hold all whole numbers.
+const LARGEST_WHOLE: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
+
 /// Counts the values of one column.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spelling {
@@ -32,7 +35,9 @@ pub(super) struct Spelling {
 impl Spelling {
     /// Counts a text that is a number or a truth value.
     pub(super) fn add(&mut self, text: &str, number: f64) {
-        self.fractions |= number.fract() != 0.0;
+        // No program writes `1e39` as a whole number.
+        let is_large = number.abs() > LARGEST_WHOLE && text.contains(['e', 'E']);
+        self.fractions |= number.fract() != 0.0 || is_large;
         if self.fractions || is_usual(text) {
             return;
         }
@@ -100,7 +105,9 @@ mod tests {
         assert_eq!(of(&[" 7", "1e3", "00"]), found(3, " 7", "7"));
         assert_eq!(of(&["00", "0"]), found(1, "00", "0"));
         assert_eq!(of(&["true", "False"]), found(1, "False", "false"));
-        for usual in [&["79", "-80", "0"][..], &["true", "false"], &["3.5", "4.0", "5"], &["4.0", "3.5"], &[]] {
+        for usual in
+            [&["79", "-80", "0"][..], &["true", "false"], &["3.5", "4.0", "5"], &["4.0", "3.5"], &["4.0", "1e39"], &[]]
+        {
             assert_eq!(of(usual), None, "{usual:?}");
         }
     }

@@ -73,7 +73,7 @@ impl Seen {
 /// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text,
 /// and with `also_folders` the folders `column=value` above the first file.
 /// A column is one of lists in all files if a value of it is a list in one of them, or if all are null and the job says that it holds
-/// lists, and the column beside it has no single values.
+/// lists, and the column beside it has no single values. A [`single`](FileColumn::single) column is none.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -125,7 +125,7 @@ pub(super) async fn read_heads(
     let new_keys = new_keys(names.keys().map(|&name| name.to_owned()).collect());
     let layouts = files.iter().zip(&heads).map(|(file, head)| {
         let (mut origins, mut fields) = (Vec::new(), Vec::new());
-        for FileColumn { name, kind, integers, list, paired_column, .. } in &wanted {
+        for FileColumn { name, kind, integers, list, single, paired_column, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
             let (of_column, origin) = match folders.get(name, &file.partitions).or_else(above) {
                 Some((of_folder, constant)) => (of_folder, Origin::Folder(constant)),
@@ -133,7 +133,7 @@ pub(super) async fn read_heads(
                     let seen = |name: &str| names.get(name).copied().unwrap_or_default();
                     let of_single =
                         paired_column.as_deref().map(seen).is_some_and(|paired| paired.single && !paired.list);
-                    let list = seen(name).list || *list && !seen(name).single && !of_single;
+                    let list = !single && (seen(name).list || *list && !seen(name).single && !of_single);
                     let origin = Origin::Key { kind: *kind, integers: *integers, list };
                     (field(name, *kind, column_type(*kind, list), *integers), origin)
                 }

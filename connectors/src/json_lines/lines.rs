@@ -218,7 +218,9 @@ impl LineParser for JsonParser {
             (Reason::Rounded, _) => EXACT.to_owned(),
             (Reason::Twice, _) => "each key once".to_owned(),
             (Reason::NotOneValue, false) => {
-                format!("{value}, as in the first lines of the files: objects within objects are not read")
+                format!(
+                    "{value}: objects within objects are not read, and lists only in features that have lists in the first lines"
+                )
             }
             (_, true) => format!("{value}, or a list of these"),
             (_, false) => value,

@@ -20,7 +20,7 @@ use super::selection::{self, Selection};
 use super::types;
 use crate::column_types::dictionary;
 use crate::file::DataFile;
-use crate::names::columns_of_first;
+use crate::names::{names_of, unnamed_columns};
 use crate::partition_columns::PartitionColumns;
 use crate::requests::coalesce;
 use crate::store_error::store_fault;
@@ -64,12 +64,13 @@ impl Footer {
     }
 }
 
-/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file; `as_text`: columns that are text
-/// where they are folders.
+/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file, or with `of_all_files` for those of all
+/// files; `as_text`: columns that are text where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,
     optional: &[String],
+    of_all_files: bool,
     as_text: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<Footer>>, Fault> {
@@ -81,15 +82,19 @@ pub(crate) async fn load(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let wanted = columns.map_or_else(
-        || columns_of_first(metadata.iter().map(|(file, found)| (file.name.as_str(), found.schema().as_ref()))),
-        <[String]>::to_vec,
-    );
+    let (wanted, optional) = match columns {
+        Some(columns) => (columns.to_vec(), optional.to_vec()),
+        None => {
+            let names: Vec<_> =
+                metadata.iter().map(|(file, found)| (file.name.as_str(), names_of(found.schema()))).collect();
+            unnamed_columns(&names, of_all_files)
+        }
+    };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
     let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, as_text, &text);
     let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
-        let selected = selection::select(&file, &metadata, &wanted, optional, &folders)?;
+        let selected = selection::select(&file, &metadata, &wanted, &optional, &folders)?;
         footers.push(Footer { file: Arc::new(file), metadata, selected });
     }
     let files: Vec<_> = footers.iter().map(|footer| (&*footer.file, &footer.selected.found.schema)).collect();
@@ -221,7 +226,7 @@ mod tests {
         std::fs::write(&path, "PAR1 and so on").unwrap();
         let files = Input::from(path.clone()).list().await.unwrap();
         std::fs::write(&path, "of another length, and no Parquet file").unwrap();
-        let said = load(files, None, &[], &[], false).await.unwrap_err().to_string();
+        let said = load(files, None, &[], false, &[], false).await.unwrap_err().to_string();
         assert!(said.contains("a.parquet") && said.contains("was replaced or changed after it was listed"), "{said}");
     }
 }

@@ -31,6 +31,7 @@ pub struct ParquetSource {
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     optional: Vec<String>,
+    of_all_files: bool,
     folders_of_text: Vec<String>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
@@ -51,6 +52,7 @@ impl ParquetSource {
             leases: None,
             columns: None,
             optional: Vec::new(),
+            of_all_files: false,
             folders_of_text: Vec::new(),
             dictionaries: true,
             footers: Vec::new(),
@@ -74,6 +76,14 @@ impl ParquetSource {
     #[must_use]
     pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
         self.optional = columns.into_iter().collect();
+        self
+    }
+
+    /// Without [`columns`](Self::columns), reads the columns of all files, not only those of the first one. They are null in the rows of a
+    /// file that lacks them. A file without any column of the first file is refused all the same.
+    #[must_use]
+    pub fn of_all_files(mut self, yes: bool) -> Self {
+        self.of_all_files = yes;
         self
     }
 
@@ -140,9 +150,15 @@ impl Source for ParquetSource {
     /// Reads all footers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.footers =
-            footer::load(files, self.columns.as_deref(), &self.optional, &self.folders_of_text, self.dictionaries)
-                .await?;
+        self.footers = footer::load(
+            files,
+            self.columns.as_deref(),
+            &self.optional,
+            self.of_all_files,
+            &self.folders_of_text,
+            self.dictionaries,
+        )
+        .await?;
         let rows = self.footers.iter().map(|footer| footer.rows_of_groups());
         self.splits = typed_splits::splits(rows, &self.input, "Parquet")?;
         self.seq = 0;

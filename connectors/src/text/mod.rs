@@ -1,6 +1,6 @@
 //! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
 //!
-//! Read in this order: `bad_rows_file`, `number`, `bad_row`, `column` (values into columns), `cut` (byte ranges), `format` (what a format
+//! Read in this order: `bad_rows_file`, `number`, `bad_row`, `sparse`, `column` (values into columns), `cut` (byte ranges), `format` (what a format
 //! says), `lines` (a split into batches), `decompress`, `head` (the first lines of a file), `windows`, `source`.
 
 pub(crate) mod bad_row;
@@ -14,6 +14,7 @@ mod lines;
 pub(crate) mod number;
 mod row_estimate;
 mod source;
+pub(crate) mod sparse;
 mod windows;
 
 pub use bad_row::{MAX_LINE, OnBadRow};

@@ -232,13 +232,16 @@ impl<F: LineFormat> TextSource<F> {
             None => cut::lines_before(file, failed.offset).await.ok().map(|before| before + 1),
         };
         let place = line.map_or_else(String::new, |line| format!(", line {line}"));
-        Fault::user(format!(
-            "`{}`{place} (byte {}): {}; correct the row, or go on without such rows, by data.on_bad_row of the job (--set \
-             data.on_bad_row=skip) or by --on-bad-row of data convert",
-            file.name, failed.offset, failed.bad
-        ))
-        .hide_lineage()
-        .kind(failed.bad.kind())
+        let remedy = match failed.bad.reason {
+            Reason::Sparse => "",
+            _ => {
+                "; correct the row, or go on without such rows, by data.on_bad_row of the job (--set data.on_bad_row=skip) or by --on-bad-row of \
+                 data convert"
+            }
+        };
+        Fault::user(format!("`{}`{place} (byte {}): {}{remedy}", file.name, failed.offset, failed.bad))
+            .hide_lineage()
+            .kind(failed.bad.kind())
     }
 }
 

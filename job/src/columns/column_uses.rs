@@ -22,6 +22,10 @@ struct Use<'a> {
     kind: Option<SlotKind>,
     /// It has slots of several kinds, or is more than a slot and a column for custom stages.
     mixed: bool,
+    /// It is a label or the weight of rows.
+    of_rows: bool,
+    /// It is a feature, or a part of one.
+    of_feature: bool,
     /// It is a time with a unit, and nothing else.
     only_time: bool,
     /// The column of the weights of its values, or of the values that it weighs.
@@ -38,21 +42,23 @@ impl Columns {
         self.only_times().into_iter().for_each(|name| uses.column(name).only_time = true);
         let labels = self.label.iter().map(|label| &label.column).chain(&self.weight);
         let at = self.dense.iter().filter_map(|dense| dense.at_column());
-        labels.chain(at).for_each(|name| uses.column(name).mixed = true);
+        labels.for_each(|name| (uses.column(name).mixed, uses.column(name).of_rows) = (true, true));
+        at.for_each(|name| (uses.column(name).mixed, uses.column(name).of_feature) = (true, true));
         for dense in &self.dense {
             let of_column = uses.column(&dense.column);
-            of_column.mixed = true;
+            (of_column.mixed, of_column.of_feature) = (true, true);
             of_column.has_lists |= dense.length.is_some();
         }
         for slot in &self.slots {
             let of_column = uses.column(&slot.column);
+            of_column.of_feature = true;
             of_column.mixed |= *of_column.kind.get_or_insert(slot.kind) != slot.kind;
             of_column.has_lists |= slot.first.or(slot.last).is_some() || slot.pooling.is_some();
             let Some(weights) = &slot.weights else { continue };
             of_column.has_lists = true;
             of_column.paired.get_or_insert(weights);
             let of_weights = uses.column(weights);
-            (of_weights.mixed, of_weights.has_lists) = (true, true);
+            (of_weights.mixed, of_weights.of_feature, of_weights.has_lists) = (true, true, true);
             of_weights.paired.get_or_insert(&slot.column);
         }
         uses
@@ -76,6 +82,6 @@ impl<'a> ColumnUses<'a> {
         let list = of.had_lists || of.has_lists && !of.had_none;
         let paired = of.paired.map(str::to_owned);
         let column = column.optional(of.optional).folder_text(only(SlotKind::String));
-        column.integers(integers).list(list).paired_column(paired)
+        column.integers(integers).list(list).single(of.of_rows && !of.of_feature).paired_column(paired)
     }
 }

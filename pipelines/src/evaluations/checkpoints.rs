@@ -19,6 +19,7 @@ use crate::retries;
 use crate::run_types::RowTypes;
 use crate::saved_model::LoadedCheckpoint;
 use crate::sources;
+use crate::stages::WarnedSlots;
 use crate::training_summary::TrainingSummary;
 
 /// The evaluations of the checkpoints in a folder.
@@ -41,6 +42,7 @@ pub struct CheckpointEvaluations {
     waits_for_whole: bool,
     /// The types of the columns in the files that the run reads, for checkpoints that do not have them.
     types: Option<RowTypes>,
+    warned: WarnedSlots,
     points: Vec<EvaluationPoint>,
 }
 
@@ -98,6 +100,7 @@ impl CheckpointEvaluations {
             damaged,
             waits_for_whole: false,
             types: None,
+            warned: WarnedSlots::default(),
             points: Vec::new(),
         })
     }
@@ -220,7 +223,7 @@ impl CheckpointEvaluations {
     }
 
     fn evaluated(&self, model: &Model, stopped: impl Fn() -> bool) -> Result<(EvaluationPoint, Evaluation), Fault> {
-        let evaluation = model.evaluate_unless(self.data.clone(), stopped)?;
+        let evaluation = model.evaluate_unless(self.data.clone(), &self.warned, stopped)?;
         let (rows, steps, epochs) =
             model.training.as_ref().map_or((0, 0, 0), |trained| (trained.rows, trained.steps, trained.epochs));
         Ok((EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation), evaluation))

@@ -136,7 +136,7 @@ fn maker() -> ModelMaker {
 }
 
 fn scorer() -> Scorer {
-    Scorer::new(maker(), 0.0, Vec::new())
+    Scorer::new(maker(), 0.0)
 }
 
 fn train() -> Train {

@@ -210,7 +210,7 @@ mod tests {
 
     /// The sink that has scored these rows.
     fn scored(rows: &[Row], weighted: bool, names: &[&str]) -> Evaluate {
-        let scorer = Scorer::new(Box::new(|| unreachable!("all rows are scored")), 0.0, Vec::new());
+        let scorer = Scorer::new(Box::new(|| unreachable!("all rows are scored")), 0.0);
         let options = EvaluationOptions {
             group: Some("user".into()),
             slices: vec!["country".into(), "user".into()],

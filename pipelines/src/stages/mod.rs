@@ -43,4 +43,5 @@ pub(crate) use ship::Ship;
 pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};
 pub use train_on_device::TrainOnDevice;
+pub(crate) use unknown_values::{UnknownValues, WarnedSlots};
 pub use upload::Upload;

@@ -20,10 +20,14 @@ pub struct Scorer {
 
 impl Scorer {
     /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Warns of each of `slots`, the names of the model's
-    /// slots, if the model knows none of its values.
-    pub fn new(maker: ModelMaker, correction: f32, slots: Vec<String>) -> Self {
-        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::of(slots) }
+    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction).
+    pub fn new(maker: ModelMaker, correction: f32) -> Self {
+        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::default() }
+    }
+
+    /// Warns of slots whose values the model does not know.
+    pub(crate) fn looking_for(self, unknown: UnknownValues) -> Self {
+        Self { unknown, ..self }
     }
 
     /// Warns of slots whose values the model did not know. Called once, after the last batch.
