@@ -22,8 +22,10 @@ use super::gemm::MatrixView;
 const SIDE: usize = 16;
 /// Panels of the left factor that are packed at once: with those of the right factor they stay in a core's second cache.
 const LEFT_PANELS: usize = 4;
-/// Shorter sums and fewer columns take as long elsewhere: packing is most of the work.
-const LEAST: usize = 32;
+/// For shorter sums and fewer numbers in the product, packing takes more time than the unit saves.
+const LEAST_SUM: usize = 32;
+/// See [`LEAST_SUM`]: numbers in the product for each number that is packed.
+const LEAST_USES: usize = 48;
 
 thread_local! {
     /// The packed factors of this thread's last product, left and right.
@@ -32,12 +34,12 @@ thread_local! {
 
 /// Whether [`matmul`] can make this product, and is faster than others.
 pub(super) fn suits(a: MatrixView<'_>, b: MatrixView<'_>) -> bool {
-    a.rows >= LEAST && suits_right(b)
+    a.cols >= LEAST_SUM && a.rows * b.cols >= LEAST_USES * (a.rows + b.cols) && is_available()
 }
 
 /// Whether [`PackedRight`] can be this factor, and is faster than others.
 pub(super) fn suits_right(b: MatrixView<'_>) -> bool {
-    b.rows >= LEAST && b.cols >= LEAST && is_available()
+    b.rows >= LEAST_SUM && b.cols >= LEAST_USES && is_available()
 }
 
 /// As [`gemm::matmul`](super::gemm::matmul), which has checked the sizes, for products that this machine [`suits`]. The order of the sums
