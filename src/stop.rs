@@ -36,6 +36,9 @@ const TRAINING_STOPS: &str = "trains on what was read, then saves the model";
 /// What a run with checkpoints says instead.
 const CHECKPOINT_STOPS: &str = "the run ends with a checkpoint of what it has trained on, for --resume";
 
+/// What a run says whose model is being saved, or is tried again to be saved.
+const SAVING_STOPS: &str = "the training has ended, and the model is saved, elsewhere if need be";
+
 /// What a trainer says that its run can do without.
 const LEAVES: &str =
     "this trainer trains on what it has taken and leaves; the run goes on, unless it is told to end, too";
@@ -126,6 +129,7 @@ impl Stop {
                     false => " (a second Ctrl-C or signal stops at once)",
                 };
                 let first = match signals.ends_with_checkpoint.load(Ordering::SeqCst) {
+                    _ if matches!(*lock(&signals.saving), Saving::Begun) => SAVING_STOPS,
                     _ if signals.leaves.load(Ordering::SeqCst) => LEAVES,
                     true => CHECKPOINT_STOPS,
                     false => first,

@@ -320,6 +320,42 @@ fn a_disk_that_fills_up_is_an_external_fault_and_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the rows are left");
 }
 
+/// A bug: if not even a runtime could start, a panic with its backtrace came before the error.
+#[test]
+fn too_few_file_descriptors_are_an_external_fault_without_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = format!("data.train={}", common::parquet(dir.path(), 0, 100).display());
+    let trained_with = |files: u32| {
+        let limited = format!(r#"ulimit -n {files}; exec "$0" "$@""#);
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", &limited, env!("CARGO_BIN_EXE_forebay"), "train", "--set", &train]);
+        common::ended(&mut command)
+    };
+    // With the first of these the program may not be loaded: a test may pass descriptors on.
+    let ended: Vec<_> = (4..24).map(trained_with).filter(|(_, said)| said.contains("error: cannot ")).collect();
+    assert!(ended.iter().any(|(_, said)| said.contains("Too many open files")), "{ended:?}");
+    for (code, said) in ended {
+        assert!(code == Some(3) && !said.contains("panicked"), "{code:?} {said}");
+    }
+}
+
+/// A bug: the message was that the path is not there.
+#[test]
+fn a_working_directory_that_was_removed_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let train = format!("data.train={}", common::parquet(dir.path(), 0, 100).display());
+    for setting in ["data.train=rows.parquet", "output.model=model", "checkpoint.to=checkpoints"] {
+        let gone = dir.path().join("gone");
+        fs::create_dir(&gone).unwrap();
+        let mut command = std::process::Command::new("bash");
+        command.args(["-c", r#"cd "$0" && rmdir "$0" && exec "$@""#, gone.to_str().unwrap()]);
+        command.args([env!("CARGO_BIN_EXE_forebay"), "train", "--set", &train, "--set", setting]);
+        let path = setting.split_once('=').unwrap().1;
+        let unresolved = format!("cannot resolve `{path}`: the working directory has been removed");
+        common::exits(2, common::ended(&mut command), &[&unresolved]);
+    }
+}
+
 #[test]
 fn csv_says_what_it_is_when_it_is_read_as_another_format() {
     let dir = tempfile::tempdir().unwrap();

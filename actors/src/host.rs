@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use actix::{ArbiterHandle, System};
+use actix::ArbiterHandle;
 use tokio::sync::mpsc;
 
 use crate::context::StageCx;
@@ -18,7 +18,7 @@ use crate::link::{Capacity, Link, Room};
 use crate::lock::lock;
 use crate::machine::MachineMeter;
 use crate::meter::StageMeter;
-use crate::place::{Place, Places};
+use crate::place::{Place, Places, spawn_system};
 use crate::plan::PlanStage;
 use crate::report::{Report, Verdict};
 use crate::service::{Ask, Client, Service, serve};
@@ -114,20 +114,17 @@ impl Host {
         let (orders, mut order) = mpsc::unbounded_channel::<Order>();
         let (liveness, mut ended) = mpsc::channel(1);
         let run = name.to_owned();
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                System::new().block_on(async move {
-                    let mut places = Places::new(&run);
-                    while let Some(Order { place, name, answer }) = order.recv().await {
-                        let _ = answer.send(places.arbiter(place, &name));
-                    }
-                    // No more orders: the host is stopping. Every shell holds a sender of `ended`.
-                    while ended.recv().await.is_some() {}
-                    places.stop(GRACE)
-                })
+        let thread = spawn_system(name, move |system| {
+            system.block_on(async move {
+                let mut places = Places::new(&run);
+                while let Some(Order { place, name, answer }) = order.recv().await {
+                    let _ = answer.send(places.arbiter(place, &name));
+                }
+                // No more orders: the host is stopping. Every shell holds a sender of `ended`.
+                while ended.recv().await.is_some() {}
+                places.stop(GRACE)
             })
-            .map_err(|e| Fault::no_thread(format_args!("the thread `{name}`"), e))?;
+        })?;
         Ok(Self {
             name: name.to_owned(),
             orders: Some(orders),

@@ -4,10 +4,12 @@
 //! ended.
 
 use std::fmt;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use actix::{Arbiter, ArbiterHandle};
+use actix::{Arbiter, ArbiterHandle, System, SystemRunner};
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
 
 use crate::fault::Fault;
 
@@ -101,9 +103,25 @@ fn start(name: String) -> Result<Arbiter, Fault> {
     let what = format!("the thread `{name}`");
     Arbiter::try_with_tokio_rt(move || {
         name_thread(&name)?;
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
+        runtime()
     })
     .map_err(|e| Fault::no_thread(what, e))
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
+}
+
+/// Starts a thread `name` with a system of actix, in which `work` runs to its end. Unlike `System::new`, it does not panic if the process
+/// has no more file descriptors for the runtime.
+pub(crate) fn spawn_system<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce(SystemRunner) -> T + Send + 'static,
+) -> Result<JoinHandle<T>, Fault> {
+    let no_thread = |e| Fault::no_thread(format_args!("the thread `{name}`"), e);
+    let runtime = runtime().map_err(no_thread)?;
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    thread.spawn(move || work(System::with_tokio_rt(|| runtime))).map_err(no_thread)
 }
 
 /// Sets the name of the current thread in the kernel (15 bytes), which tools show. Actix sets the name in `std`.

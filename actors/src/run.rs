@@ -11,14 +11,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use actix::System;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::barrier::Barriers;
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
 use crate::lock::lock;
-use crate::place::Places;
+use crate::place::{Places, spawn_system};
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
@@ -63,17 +62,14 @@ impl Running {
         let (done, outcome) = oneshot::channel();
         let run = Arc::clone(&state);
         let name = state.plan.name.clone();
-        std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || {
-                let body = || System::new().block_on(conduct(&run, wire, wired));
-                let joined = catch_unwind(AssertUnwindSafe(body));
-                if let Err(panic) = joined {
-                    run.switch.kill(Fault::of_panic("the run's own thread panicked", &*panic));
-                }
-                let _ = done.send(conclude(&run));
-            })
-            .map_err(|e| Fault::no_thread(format_args!("the thread `{name}`"), e))?;
+        spawn_system(&name, move |system| {
+            let body = || system.block_on(conduct(&run, wire, wired));
+            let joined = catch_unwind(AssertUnwindSafe(body));
+            if let Err(panic) = joined {
+                run.switch.kill(Fault::of_panic("the run's own thread panicked", &*panic));
+            }
+            let _ = done.send(conclude(&run));
+        })?;
         // An error means that the thread has panicked; the outcome will say so.
         let _ = is_wired.recv();
         Ok(Self { control: Control { state }, done: Some(outcome) })

@@ -56,9 +56,7 @@ impl Stores {
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
         }
-        let absolute = std::path::absolute(local.as_ref())
-            .map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
-        let clean = without_dots(&absolute).map_err(|e| match e.kind() {
+        let clean = without_dots(&absolute(&local)?).map_err(|e| match e.kind() {
             ErrorKind::NotFound => Fault::user(format!("there is nothing at `{}`: check the path", one_line(&local))),
             _ => io_fault(&format!("cannot resolve `{}`", one_line(&local)), e),
         })?;
@@ -153,6 +151,20 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
 /// Whether a scheme is that of local files, in any case (RFC 3986).
 fn is_file(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("file")
+}
+
+/// A local path from the root on.
+///
+/// # Errors
+/// User: the path is relative, and there is no working directory any more.
+pub(crate) fn absolute(local: &str) -> Result<PathBuf, Fault> {
+    std::path::absolute(local).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Fault::user(format!(
+            "cannot resolve `{}`: the working directory has been removed: change to another one, or give a path from the root on",
+            one_line(local)
+        )),
+        _ => Fault::user(format!("cannot resolve `{}`", one_line(local))).because(e),
+    })
 }
 
 /// The local path that a path or a URL `file://` means; `None` for other URLs. The host of a URL may be `localhost` (RFC 8089). In a URL

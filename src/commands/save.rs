@@ -56,7 +56,7 @@ impl Saving<'_> {
             // After the first signal, the second one ends the program at once.
             not_yet: match told_before {
                 true => "the model is not saved yet",
-                false => "the model is not saved yet (Ctrl-C ends the tries)",
+                false => "the model is not saved yet (Ctrl-C ends the tries, output.retry_for sets their time)",
             },
             timeout: if told_before { retry_for.min(WHEN_TOLD) } else { retry_for },
             passes: &|fault: &Fault| fault.domain == Domain::External,

@@ -1,6 +1,8 @@
 //! Readers and runs that are told to end while their leases are long: they finish the windows that they have begun. And runs
 //! that cannot go on: processes that wait for others hear it.
 
+use std::net::TcpListener;
+
 use rustix::process::Signal;
 
 use super::bits::Bits;
@@ -158,5 +160,24 @@ fn a_process_that_waits_for_others_ends_when_it_is_told_to() {
     run.signal("trainer 0", Signal::TERM);
     for name in names {
         run.end_with(name, 5, "stopped before");
+    }
+}
+
+/// A bug: it tried for `placement.timeout_seconds`, ten minutes, and all others waited for it. `launch` had such a ps when it had no file
+/// descriptors left for connections.
+#[test]
+fn a_trainer_that_does_not_reach_a_ps_ends_with_the_run_that_is_told_to_end() {
+    let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.ps=2"]);
+    for told in ["trainer 0", "ps 1"] {
+        let mut run = Run::local(&settings);
+        // Takes connections, and answers nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        run.start(&["ps 0", "trainer 0"]);
+        run.start_with("ps 1", &["--advertise", &silent.local_addr().unwrap().to_string()]);
+        run.until_said("trainer 0", "waiting for table `embedding` on ps 1");
+        run.signal(told, Signal::TERM);
+        for name in ["trainer 0", "ps 0", "ps 1"] {
+            run.end_with(name, 5, "trainer 0 was told to end before it had reached the ps");
+        }
     }
 }

@@ -36,7 +36,8 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         }
         Some(io::ErrorKind::FileTooLarge) => Fault::external(format!(
             "{text}: the file would be longer than this process may write (`ulimit -f` says how long) or than the disk allows; raise the \
-             limit or name a folder on another disk ({error})"
+             limit (of this process: `prlimit --fsize=unlimited --pid {}`) or name a folder on another disk ({error})",
+            std::process::id()
         )),
         Some(io::ErrorKind::AlreadyExists) => Fault::user(format!(
             "{text}: something has this name already, if nothing is seen there a broken symbolic link ({error})"

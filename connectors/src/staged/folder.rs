@@ -24,7 +24,7 @@ use super::stop::Stop;
 use crate::disks::TriedDisks;
 use crate::input::Input;
 use crate::store_error::store_fault;
-use crate::stores::{Stores, local_path};
+use crate::stores::{Stores, absolute, local_path};
 
 /// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
 /// caller holds. Nothing is opened yet.
@@ -148,7 +148,7 @@ impl Folder {
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
         }
-        Ok(Opened::Local(std::path::absolute(local.as_ref()).map_err(|e| fault(&local, "cannot resolve", e))?))
+        Ok(Opened::Local(absolute(&local)?))
     }
 }
 

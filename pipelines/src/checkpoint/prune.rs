@@ -7,6 +7,16 @@ use forebay_actors::{Fault, FaultKind};
 use super::folder::{CheckpointFolder, file_number};
 use super::manifest::CheckpointManifest;
 
+/// Which checkpoints stay, and which are removed.
+#[derive(Default)]
+pub(super) struct Pruning {
+    /// The number of the newest.
+    newest: u64,
+    /// The numbers of those that are removed.
+    old: Vec<u64>,
+    kept: Kept,
+}
+
 /// The checkpoints that stay.
 #[derive(Default)]
 struct Kept {
@@ -28,15 +38,21 @@ impl Kept {
 impl CheckpointFolder {
     /// Removes all checkpoints but the newest `keep` that are whole, as far as manifests and lengths of files say, and the files that no
     /// remaining one names. If all these build on one full checkpoint, and `keep` is more than 1, the newest that builds on another stays,
-    /// too: else one damaged file could make all of them useless. Files of later numbers stay.
+    /// too: else one damaged file could make all of them useless. Files of later numbers stay. If a run makes a checkpoint meanwhile, all
+    /// files but old manifests stay until the next call.
     ///
     /// # Errors
     /// The store fails, or another version of the program wrote one of them. Then all stay.
     pub fn prune(&self, keep: usize) -> Result<(), Fault> {
+        self.remove_old(&self.pruning(keep)?)
+    }
+
+    /// The first part of [`prune`](Self::prune): removes nothing.
+    pub(super) fn pruning(&self, keep: usize) -> Result<Pruning, Fault> {
         let lengths: HashMap<String, u64> = self.folder.files()?.into_iter().collect();
         let mut numbers: Vec<u64> = lengths.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
         numbers.sort_unstable();
-        let Some(&newest) = numbers.last() else { return Ok(()) };
+        let Some(&newest) = numbers.last() else { return Ok(Pruning::default()) };
         let keep = keep.max(1);
         let (mut kept, mut old) = (Kept::default(), Vec::new());
         for number in numbers.into_iter().rev() {
@@ -67,14 +83,24 @@ impl CheckpointFolder {
                 kept.bases.push(base);
             }
         }
+        Ok(Pruning { newest, old, kept })
+    }
+
+    /// The second part of [`prune`](Self::prune).
+    pub(super) fn remove_old(&self, Pruning { newest, old, kept }: &Pruning) -> Result<(), Fault> {
         if kept.bases.is_empty() {
             return Ok(());
         }
         for number in old {
-            self.folder.remove(&CheckpointManifest::name(number))?;
+            self.folder.remove(&CheckpointManifest::name(*number))?;
         }
-        for (name, _) in self.folder.files()? {
-            let is_old = |number: u64| number <= newest && !kept.unknown.contains(&number);
+        let files = self.folder.files()?;
+        if files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some_and(|number| number > *newest)) {
+            // It may need files of the old ones.
+            return Ok(());
+        }
+        for (name, _) in files {
+            let is_old = |number: u64| number <= *newest && !kept.unknown.contains(&number);
             if file_number(&name).is_some_and(is_old) && !kept.files.contains(&name) {
                 self.folder.remove(&name)?;
             }

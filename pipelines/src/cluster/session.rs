@@ -14,6 +14,7 @@ use forebay_net::{
     Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, raise_descriptor_limit,
 };
 use forebay_ps::{TableClient, TableConfig, remote};
+use futures::FutureExt as _;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::TICK;
@@ -36,6 +37,9 @@ pub const DEFAULT_PORT: u16 = 7600;
 
 /// A process that took part in an earlier attempt, and was told to end, asks for this long how the run has ended.
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
+
+/// A process that has not reached the ps this long after it, or the run, was told to end does not wait for them any longer.
+const UNREACHED: Duration = Duration::from_secs(5);
 
 /// The place of one process in a run.
 #[derive(Clone, Debug)]
@@ -150,7 +154,7 @@ pub struct ClusterSession {
 }
 
 /// Returns once the process is told to end, not before `grace` is over.
-async fn told_to_end(stop: &Stop, grace: Duration) {
+async fn told_to_end(stop: impl Fn() -> bool, grace: Duration) {
     tokio::time::sleep(grace).await;
     while !stop() {
         tokio::time::sleep(TICK).await;
@@ -250,7 +254,7 @@ impl ClusterSession {
         let planned = io.block_on(async {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job, &over) => planned,
-                () = told_to_end(&cluster_process.stop, grace) => {
+                () = told_to_end(&*cluster_process.stop, grace) => {
                     match &coordinator {
                         Some(coordinator) => coordinator.stops_before_it_joins(role, rank),
                         None => Member::gone(&peer, &this).await,
@@ -289,7 +293,7 @@ impl ClusterSession {
         self.io.block_on(async {
             tokio::select! {
                 started = self.member.wait_until_started() => return started,
-                () = told_to_end(&self.stop, Duration::ZERO) => {}
+                () = told_to_end(&*self.stop, Duration::ZERO) => {}
             }
             if self.member.id().role == Role::Trainer {
                 // Not given up halfway, unless the run fails: a process that has left may not train.
@@ -317,7 +321,25 @@ impl ClusterSession {
     /// A client of the shards in the ps processes.
     pub(crate) fn table(&self, job: &Job, status: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
         let (peers, retry) = self.ps_peers(job, status)?;
-        self.io.block_on(remote::connect(&peers, config, job.placement.wire, retry))
+        self.connect(remote::connect(&peers, config, job.placement.wire, retry))
+    }
+
+    /// Runs `connects`, which waits for the ps processes before this process has trained on anything.
+    ///
+    /// # Errors
+    /// What `connects` returns. A fault of the kind [`FaultKind::Drained`] if this process or the run was told to end, and the ps are not
+    /// reached within [`UNREACHED`] after that.
+    pub(crate) fn connect<T>(&self, connects: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+        let ends = || (self.stop)() || matches!(self.status().phase, RunPhase::Draining | RunPhase::Finished);
+        self.io.block_on(async {
+            tokio::select! {
+                connected = connects => connected,
+                () = told_to_end(ends, Duration::ZERO).then(|()| tokio::time::sleep(UNREACHED)) => {
+                    let unreached = format!("{} was told to end before it had reached the ps", self.name());
+                    Err(Fault::external(unreached).kind(FaultKind::Drained))
+                }
+            }
+        })
     }
 
     /// The ps processes by rank, and how requests to them are retried.

@@ -60,12 +60,14 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         found = Some(start);
         Ok(())
     })?;
-    match wire(job, process, context, receive_queue, &session, found) {
+    let status = match session.wait_until_started() {
+        Ok(status) => status,
+        // It was told to end, and has left: the others go on.
+        Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => return Err(fault),
+        Err(fault) => return Err(session.cannot_start(fault)),
+    };
+    match wire(job, process, context, receive_queue, &session, &status, found) {
         Ok(training) => Ok(training.session(session)),
-        Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => {
-            // It was told to end, and has left: the others go on.
-            Err(fault)
-        }
         Err(fault) => Err(session.cannot_start(fault)),
     }
 }
@@ -86,9 +88,9 @@ fn wire(
     context: &Context,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
+    status: &RunStatus,
     found: Option<StartState>,
 ) -> Result<Training, Fault> {
-    let status = session.wait_until_started()?;
     let rank = process.config().rank;
     if rank == 0 && found.is_none() {
         preflight::check_outputs(&job, context, goes_on(process, None))?;
@@ -102,13 +104,13 @@ fn wire(
             }
             return Ok(table);
         }
-        session.table(job, &status, config)
+        session.table(job, status, config)
     })?;
     // By the first trainer: here, or before it loaded something.
     resources.outputs_are_checked = true;
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
-    resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;
+    resources.look_ahead = session.connect(LookAhead::of(&resources.job, &resources.table))?;
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
     let input = match &receive_queue {
         Some(receive_queue) => Input::Queue(Arc::clone(receive_queue)),
@@ -119,13 +121,13 @@ fn wire(
     let dense: Option<Arc<dyn DenseStore>> = match resources.job.placement.dense() {
         DenseAt::Trainer => None,
         DenseAt::Ps => {
-            let (peers, retry) = session.ps_peers(&resources.job, &status)?;
+            let (peers, retry) = session.ps_peers(&resources.job, status)?;
             let dense_len = match &resources.model.spec {
                 Some(spec) => spec.dense_len(),
                 None => (resources.model.factory)().map_err(model_fault)?.flat_len(),
             };
             let store = PsDenseStore::connect(&peers, &resources.job, dense_len, trainer, retry);
-            Some(Arc::new(session.io.block_on(store)?))
+            Some(Arc::new(session.connect(store)?))
         }
     };
     let rounds_end = resources.job.round().map(|_| RoundsEnd::new(session.member.subscribe()));
@@ -151,7 +153,7 @@ fn wire(
         None => None,
     };
     resources.participation = Participation::member(membership);
-    add_checkpoints(&mut resources, session, &status, checkpoint)?;
+    add_checkpoints(&mut resources, session, status, checkpoint)?;
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&mut resources, receive_queue, &session.member),
         None => {

@@ -116,3 +116,21 @@ fn a_compaction_whose_checkpoint_the_run_removes_is_to_be_tried_again() {
     }
     chain.end();
 }
+
+/// A bug: `compact --keep 1` removed the files of the layers below it.
+#[test]
+fn a_checkpoint_that_a_run_makes_while_old_ones_are_removed_keeps_its_layers() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), false);
+    make(&mut chain, 2);
+    let folder = chain.folder().clone();
+    assert_eq!(folder.compact(None, None).unwrap().unwrap().number, 3);
+    let pruning = folder.pruning(1).unwrap();
+    make(&mut chain, 1);
+    assert_eq!(folder.manifest(4).unwrap().tables[0].layers.len(), 3, "it builds on those that are to go");
+    folder.remove_old(&pruning).unwrap();
+    assert_eq!(folder.latest().unwrap().unwrap().number, 4);
+    folder.prune(1).unwrap();
+    assert_eq!((folder.numbers().unwrap(), unnamed(&folder)), (vec![4], Vec::new()));
+    chain.end();
+}

@@ -58,12 +58,12 @@ impl ClusterSession {
     }
 
     /// Reports that this process has joined, has trained on nothing, and cannot start because of `fault`. A trainer that the run can do
-    /// without leaves after a fault of a disk or a network: a later process of its rank may join. Returns the fault to end with, as
-    /// [`fail`](Self::fail).
+    /// without leaves after a fault of a disk or a network, and when it is told to end: a later process of its rank may join. Returns the
+    /// fault to end with, as [`fail`](Self::fail).
     pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
         match fault.kind {
             FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
-            FaultKind::RolledBack | FaultKind::Drained => self.fail(fault),
+            FaultKind::RolledBack => self.fail(fault),
             _ if self.leaves_alone && fault.domain == Domain::External => self.leave_unused(fault),
             _ => self.fail(fault),
         }

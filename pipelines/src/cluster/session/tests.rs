@@ -1,6 +1,7 @@
 //! How a process ends, with a real coordinator behind a real server.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -158,6 +159,31 @@ fn a_trainer_that_may_leave_and_cannot_start_leaves_and_the_run_goes_on() {
     let session = run.join(&process).unwrap();
     session.cannot_start(Fault::user("the job is wrong"));
     assert!(matches!(run.status().phase, RunPhase::Failed(_)));
+}
+
+/// A bug: it waited for `placement.timeout_seconds`.
+#[test]
+fn a_trainer_that_is_told_to_end_before_it_has_reached_the_ps_gives_up_and_the_run_goes_on_if_it_can() {
+    let ends = |rank: u32| {
+        let run = TestRun::start(None);
+        for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 1 - rank), (Role::Reader, 0)] {
+            run.member(role, rank);
+        }
+        let told = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&told);
+        let process = run.process(Role::Trainer, rank).stopped_by(move || stop.load(Ordering::SeqCst));
+        let session = run.join(&process).unwrap();
+        told.store(true, Ordering::SeqCst);
+        let unreached = session.connect::<()>(std::future::pending()).unwrap_err();
+        assert_eq!(session.cannot_start(unreached).kind, FaultKind::Drained);
+        run.status().phase
+    };
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| ends(1));
+        let phase = ends(0);
+        assert!(matches!(&phase, RunPhase::Failed(failure) if failure.drained), "{phase:?}");
+        assert_eq!(second.join().unwrap(), RunPhase::Running);
+    });
 }
 
 /// A bug: only a trainer that may leave said so, and the coordinator waited for the others at the end.
