@@ -1,4 +1,5 @@
-//! The embedded backend: explicit forward and backward passes over the pure-Rust `gemm` crate, in f32.
+//! The embedded backend: explicit forward and backward passes over the pure-Rust `gemm` crate, in f32; products of training steps also on
+//! the tile unit of x86 processors (`amx/`).
 //!
 //! A step runs in three phases, each spread over the threads as a list of tasks (`workers.rs`):
 //! 1. Micro-batches (`micro_batch.rs`): each takes a range of the batch's rows, with gradients of its own, and runs gather,
@@ -10,8 +11,7 @@
 //! (`in_batch_softmax.rs`), and phase 1 computes the activations again in its backward pass.
 //!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
-//! on every run and for any number of threads (on one kind of machine: `gemm` picks its kernels by instruction
-//! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
+//! on every run and for any number of threads (on one kind of machine: the instruction set decides how products are made). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "no_amx.rs")]
