@@ -2,9 +2,11 @@
 
 use super::activate::sigmoids;
 use super::final_mlp_layers::{GateContext, GateLayers};
-use super::gemm::{MatrixView, matmul};
-use super::hidden_layers::{Gradients, Pass, weight, weight_gradient};
+use super::gemm::matmul;
+use super::hidden_layers::{Gradients, Pass, weight_gradient};
 use super::kernels::{self, dot, kernel};
+use super::layer::weight;
+use super::matrix::MatrixView;
 
 /// The buffers of a micro-batch, kept between steps. `rows` are those of the chunk, or 1 with a learnt context.
 #[derive(Default)]

@@ -2,9 +2,11 @@
 
 use super::feature_gates::GateBuffers;
 use super::final_mlp_layers::FinalMlpLayers;
-use super::gemm::{MatrixView, matmul};
-use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight};
+use super::gemm::matmul;
+use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels::{self, dot, kernel};
+use super::layer::weight;
+use super::matrix::MatrixView;
 
 /// The buffers of a micro-batch, kept between steps. `chunk` rows each.
 #[derive(Default)]

@@ -1,8 +1,9 @@
-//! Matrix products on strided views of slices. Only this file calls the `gemm` crate, and checks the bounds that it relies on.
+//! Matrix products. Only this file calls the `gemm` crate, and checks the bounds that it relies on.
 
 use gemm::Parallelism;
 
 use super::amx;
+use super::matrix::{MatrixView, reach};
 use crate::MatmulPrecision;
 
 /// How products are made.
@@ -11,41 +12,6 @@ pub(super) struct Products {
     /// Threads of the caller's rayon pool that share a product; with up to 1, the caller's thread alone makes it.
     pub(super) threads: usize,
     pub(super) precision: MatmulPrecision,
-}
-
-/// A matrix in a slice: element `(i, j)` lies at `i * row_stride + j * col_stride`.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct MatrixView<'a> {
-    pub(super) data: &'a [f32],
-    pub(super) rows: usize,
-    pub(super) cols: usize,
-    /// One of the two strides is 1.
-    pub(super) row_stride: usize,
-    pub(super) col_stride: usize,
-}
-
-/// The length of slice that a strided matrix needs.
-fn reach(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
-    if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + (cols - 1) * col_stride + 1 }
-}
-
-impl<'a> MatrixView<'a> {
-    /// The first `cols` columns of a row-major matrix whose rows are `width` apart.
-    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize, width: usize) -> MatrixView<'a> {
-        assert!(cols <= width && reach(rows, cols, width, 1) <= data.len(), "matrix lies within its slice");
-        MatrixView { data, rows, cols, row_stride: width, col_stride: 1 }
-    }
-
-    /// The transpose, as a view.
-    pub(super) fn t(self) -> MatrixView<'a> {
-        MatrixView {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
-    }
 }
 
 /// `out = a * b`, or `out += a * b` if `add`; `out` is row-major `[a.rows x b.cols]`, its rows `width` apart.
@@ -157,11 +123,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    #[should_panic(expected = "within its slice")]
-    fn a_matrix_longer_than_its_slice_is_refused() {
-        MatrixView::new(&[0.0; 5], 2, 3, 3);
     }
 }

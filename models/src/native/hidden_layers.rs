@@ -1,9 +1,11 @@
 //! A stack of hidden layers over a chunk of rows, forward and backward, with the buffers that it keeps between the two.
 
 use super::activate::{self, Drops, Kept};
-use super::gemm::{MatrixView, Products, matmul};
+use super::gemm::{Products, matmul};
 use super::kernels;
-use super::network::{Layer, Network};
+use super::layer::{Layer, weight};
+use super::matrix::MatrixView;
+use super::network::Network;
 use super::packed_weights::PackedWeights;
 use super::step_weights::StepWeights;
 
@@ -147,11 +149,6 @@ impl HiddenLayers {
             }
         }
     }
-}
-
-/// The weight of a layer, `[outputs x inputs]`.
-pub(super) fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
-    MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs)
 }
 
 /// `grads[weight] = deltaᵀ · input` over `n` rows, or `+=` if `add`.

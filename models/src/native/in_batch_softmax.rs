@@ -5,8 +5,9 @@
 //! gradients of users, and once by items for theirs.
 
 use super::activate::exp_below_0;
-use super::gemm::{MatrixView, Products, matmul};
+use super::gemm::{Products, matmul};
 use super::kernels::{kernel, sum};
+use super::matrix::MatrixView;
 use super::workers::Workers;
 use crate::{DenseBatch, MatmulPrecision};
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::activate::Behind;
+use super::matrix::MatrixView;
 
 /// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
 #[derive(Debug, Clone)]
@@ -36,4 +37,9 @@ impl Layer {
         let (beta, rest) = rest.split_at_mut(self.beta.len());
         Behind { bias, gamma, beta, slope: &mut rest[..self.slope.len()] }
     }
+}
+
+/// The weight of a layer, `[outputs x inputs]`.
+pub(super) fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
+    MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs)
 }

@@ -30,6 +30,7 @@ mod hidden_layers;
 mod in_batch_softmax;
 mod kernels;
 mod layer;
+mod matrix;
 mod micro_batch;
 mod model;
 mod network;

@@ -1,6 +1,6 @@
 //! In the place of `amx/`, for other processors and systems.
 
-use super::gemm::MatrixView;
+use super::matrix::MatrixView;
 
 #[cfg(test)]
 pub(super) fn is_available() -> bool {

@@ -237,7 +237,8 @@ fn store<S: Simd, const VECTORS: usize, const ROWS: usize>(
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::gemm::{MatrixView, Products, matmul};
+    use super::super::gemm::{Products, matmul};
+    use super::super::matrix::MatrixView;
     use super::*;
 
     fn numbers(count: usize, salt: u32) -> Vec<f32> {

@@ -1,10 +1,11 @@
-//! The weights of a model's layers, packed once for all products of a step of [`MatmulPrecision::High`].
+//! The weights of a model's layers, packed once for all products of a step of `MatmulPrecision::High`.
 
 use std::collections::HashMap;
 
 use super::amx::{PackedRight, suits_right};
-use super::gemm::{MatrixView, Products};
-use super::hidden_layers::weight;
+use super::gemm::Products;
+use super::layer::weight;
+use super::matrix::MatrixView;
 use super::network::{Layer, Network};
 use super::workers::Workers;
 

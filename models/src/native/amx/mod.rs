@@ -16,10 +16,8 @@ use rayon::prelude::*;
 use self::panel::{LINES, TILES, Tile, blocks, pack_left, pack_right};
 use self::unit::Unit;
 pub(super) use self::unit::is_available;
-use super::gemm::MatrixView;
+use super::matrix::MatrixView;
 
-/// Rows and columns of a tile.
-const SIDE: usize = 16;
 /// Panels of the left factor that are packed at once: with those of the right factor they stay in a core's second cache.
 const LEFT_PANELS: usize = 4;
 /// For shorter sums and fewer numbers in the product, packing takes more time than the unit saves.
@@ -42,7 +40,7 @@ pub(super) fn suits_right(b: MatrixView<'_>) -> bool {
     b.rows >= LEAST_SUM && b.cols >= LEAST_USES && is_available()
 }
 
-/// As [`gemm::matmul`](super::gemm::matmul), which has checked the sizes, for products that this machine [`suits`]. The order of the sums
+/// As `gemm::matmul`, which has checked the sizes, for products that this machine [`suits`]. The order of the sums
 /// depends on the sizes only.
 pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool, threads: usize) {
     with_buffer(1, panels(b) * blocks(b.rows) * TILES, |right| {
@@ -67,7 +65,7 @@ impl PackedRight {
         (self.rows, self.cols) = (b.rows, b.cols);
     }
 
-    /// As [`gemm::matmul`](super::gemm::matmul), with the first `cols` columns of this factor and any number of rows.
+    /// As `gemm::matmul`, with the first `cols` columns of this factor and any number of rows.
     pub(super) fn matmul(
         &self,
         out: &mut [f32],

@@ -7,9 +7,10 @@
 
 use std::arch::x86_64::*;
 
-use super::SIDE;
-use crate::native::gemm::MatrixView;
+use crate::native::matrix::MatrixView;
 
+/// Rows and columns of a tile.
+pub(super) const SIDE: usize = 16;
 /// Lines of a panel, and numbers of a block along the sum.
 pub(super) const LINES: usize = 2 * SIDE;
 /// Tiles of a block.

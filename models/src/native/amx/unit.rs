@@ -4,8 +4,7 @@ use std::arch::asm;
 use std::arch::x86_64::__cpuid_count;
 use std::sync::OnceLock;
 
-use super::SIDE;
-use super::panel::{TILES, Tile};
+use super::panel::{SIDE, TILES, Tile};
 
 /// `arch_prctl`: asks the kernel for the registers of a feature, for all threads of the process (Linux 5.16).
 const ARCH_REQ_XCOMP_PERM: libc::c_int = 0x1023;

@@ -14,8 +14,9 @@ use self::kernels::{
 };
 use super::activate::{self, Kept};
 use super::bags::{BagView, RowParts};
-use super::gemm::{MatrixView, Products, matmul};
+use super::gemm::{Products, matmul};
 use super::kernels::{head, head_input, head_weight};
+use super::matrix::MatrixView;
 use super::network::{Network, Unit};
 use crate::{AttentionPair, DenseBatch};
 
