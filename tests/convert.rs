@@ -188,7 +188,7 @@ fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_wh
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.tsv");
     fs::write(&rows, "click\tage\n1\t33\n0\t34\n").unwrap();
-    common::exits(2, run(&["data", "inspect", rows.to_str().unwrap()]), &["--format csv, and --delimiter '\\t'"]);
+    common::exits(2, run(&["data", "inspect", rows.to_str().unwrap()]), &["--format csv with the same --delimiter, '\\t' for tabs"]);
     for name in ["rows.csv.zip", "rows.tar.gz", "rows.tar"] {
         let packed = dir.path().join(name);
         fs::write(&packed, "PK").unwrap();
@@ -221,7 +221,7 @@ fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {
         assert!(code == Some(0) && said.contains("csv, 1 file, 2 rows") && said.contains("rating"), "{name}: {said}");
     }
     let out = dir.path().join("out");
-    common::exits(2, convert(&dir.path().join("r.tsv"), &out, &[]), &["--format csv", "--delimiter '\\t'"]);
+    common::exits(2, convert(&dir.path().join("r.tsv"), &out, &[]), &["--format csv", "'\\t' for tabs"]);
     let lines = dir.path().join("rows.jsonl");
     fs::write(&lines, "{\"a\": 1}\n").unwrap();
     common::exits(2, convert(&lines, &out, &["--delimiter", ";"]), &["--delimiter is for CSV", "JSON lines"]);

@@ -171,7 +171,7 @@ fn rows_with_values_in_another_spelling_than_in_the_training_are_told_when_they_
     let settings = ["columns.slots=['c']", &settings[0], &settings[1]];
     common::exits(0, train(&at("rows.csv"), &settings), &[words]);
     let every = [&settings[..], &["evaluation.every={ epochs = 1 }", "data.epochs=3"]].concat();
-    let said = common::exits(0, train(&at("rows.csv"), &every), &["evaluation 3"]);
+    let said = common::exits(0, train(&at("rows.csv"), &every), &["of 3 evaluations"]);
     assert_eq!(said.matches(words).count(), 1, "each evaluation said it: {said}");
     let eval = |rows: &str| run(&["eval", "--model", &at("model"), "--data", &at(rows)]);
     common::exits(0, eval("pandas.csv"), &[words]);

@@ -414,7 +414,8 @@ impl Convert {
         let (form, read) = (&self.form, ReadOptions::default());
         let mut columns = if format == FileFormat::Csv {
             let source = CsvSource::csv(input.clone(), read).written(form.csv()).of_all_files(self.all_columns);
-            block_on(infer_columns(&mut source.on_bad_row(OnBadRow::Skip), SAMPLE))?
+            let columns = block_on(infer_columns(&mut source.on_bad_row(OnBadRow::Skip), SAMPLE))?;
+            columns.into_iter().map(|column| column.optional(self.all_columns)).collect()
         } else {
             let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
             block_on(infer_columns(&mut source, SAMPLE))?
@@ -466,7 +467,7 @@ fn no_common_column(fault: Fault) -> Fault {
 fn with_options(fault: Fault) -> Fault {
     match fault.kind {
         FaultKind::OtherFormat => {
-            Fault::user(format!("{fault} (for this command: --format csv, and --delimiter, such as '\\t' for tabs)"))
+            Fault::user(format!("{fault} (for this command: --format csv with the same --delimiter, '\\t' for tabs)"))
         }
         _ => fault,
     }
