@@ -188,7 +188,11 @@ fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_wh
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows.tsv");
     fs::write(&rows, "click\tage\n1\t33\n0\t34\n").unwrap();
-    common::exits(2, run(&["data", "inspect", rows.to_str().unwrap()]), &["--format csv with the same --delimiter, '\\t' for tabs"]);
+    common::exits(
+        2,
+        run(&["data", "inspect", rows.to_str().unwrap()]),
+        &["--format csv with the same --delimiter, '\\t' for tabs"],
+    );
     for name in ["rows.csv.zip", "rows.tar.gz", "rows.tar"] {
         let packed = dir.path().join(name);
         fs::write(&packed, "PK").unwrap();
