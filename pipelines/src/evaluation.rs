@@ -22,10 +22,15 @@ impl Model {
     /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names
     /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
+        self.evaluate_warned(&paths.into(), WarnedSlots::default())
+    }
+
+    /// As [`evaluate`](Self::evaluate), but warns of no slot in `warned`.
+    pub(crate) fn evaluate_warned(&self, paths: &Paths, warned: WarnedSlots) -> Result<(Evaluation, Report), Fault> {
         let job = self.job_as_trained().for_evaluation();
-        let read = sources::to_evaluate(&job, &self.context, &paths.into())?;
+        let read = sources::to_evaluate(&job, &self.context, paths)?;
         self.warn_of_other_types(read.format);
-        let scored = self.score(read)?;
+        let scored = self.score(read, warned)?;
         let columns = &self.job.columns;
         let all = if scored.0.labels.is_empty() { std::slice::from_ref(&scored.0) } else { &scored.0.labels };
         let measured = all.iter().map(|label| (label.rows, label.positive_rate));
@@ -76,11 +81,11 @@ impl Model {
         &self,
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Result<(Evaluation, Report), Fault> {
-        self.score(read_from(make))
+        self.score(read_from(make), WarnedSlots::default())
     }
 
-    fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
-        let running = wiring::evaluation(self, read, WarnedSlots::default())?.start()?;
+    fn score(&self, read: Read, warned: WarnedSlots) -> Result<(Evaluation, Report), Fault> {
+        let running = wiring::evaluation(self, read, warned)?.start()?;
         let tuning = TuningThread::of(&self.job, running.control());
         let outcome = running.wait();
         drop(tuning);

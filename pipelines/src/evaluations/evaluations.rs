@@ -20,6 +20,7 @@ use super::stopping;
 use crate::context::Context;
 use crate::model::Model;
 use crate::quality::Evaluation;
+use crate::stages::WarnedSlots;
 
 /// The evaluations of one run while it trains.
 pub(crate) struct Evaluations {
@@ -46,6 +47,7 @@ pub(crate) struct EvaluationState {
     best: Mutex<Option<BestModels>>,
     /// The run was told to end: nothing is tried again.
     told_to_end: AtomicBool,
+    pub(super) warned: WarnedSlots,
 }
 
 #[derive(Default)]
@@ -193,7 +195,8 @@ impl Evaluations {
         let best =
             job.output.model.as_ref().filter(|_| job.keeps_best()).map(|model| BestModels::beside(model, context));
         let (state, best, told_to_end) = (Mutex::default(), Mutex::new(best), AtomicBool::default());
-        let shared = Arc::new(EvaluationState { job: job.clone(), state, best, told_to_end });
+        let shared =
+            Arc::new(EvaluationState { job: job.clone(), state, best, told_to_end, warned: WarnedSlots::default() });
         let requests = Mutex::new(Some(requests));
         Some(Arc::new(Self { every, requests, received: Mutex::new(Some(received)), shared }))
     }

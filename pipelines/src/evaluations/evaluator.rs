@@ -26,7 +26,6 @@ use crate::quality::Evaluation;
 use crate::resources::Resources;
 use crate::retries::Retries;
 use crate::run_types::{RowTypes, RunTypes};
-use crate::stages::WarnedSlots;
 use crate::training_summary::TrainingSummary;
 
 /// Evaluates the model of a run until the run ends.
@@ -45,7 +44,6 @@ struct Worker {
     progress: Progress,
     cut_point: Option<Arc<CutPoint>>,
     types: RunTypes,
-    warned: WarnedSlots,
     /// The summary that a kept model is saved with. Rows, steps and epochs are replaced by those of the evaluation.
     summary: TrainingSummary,
     /// Whether the run ends, so that nothing is tried again.
@@ -65,7 +63,6 @@ impl Evaluator {
             progress: resources.progress.clone(),
             cut_point: resources.participation.cut_point().cloned(),
             types: resources.types.clone(),
-            warned: WarnedSlots::default(),
             summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
             gives_up: Box::new(move || shared.told_to_end() || run.killed() || run.ended()),
             control,
@@ -187,8 +184,9 @@ impl Worker {
         let passes = |fault: &Fault| may_pass(fault, scored_before);
         // While it is tried again, nothing is trained: a fault that lasts costs this time once.
         let retries = self.retries(&not_yet, self.shared.has_missed(), &passes);
-        retries
-            .run(|| model.evaluate_unless(paths.clone(), &self.warned, || self.control.ended()).map_err(of_data_eval))
+        retries.run(|| {
+            model.evaluate_unless(paths.clone(), &self.shared.warned, || self.control.ended()).map_err(of_data_eval)
+        })
     }
 
     /// Keeps the model of evaluation `at`, the best so far, if best models are kept. Returns false if the disk or the store does not take

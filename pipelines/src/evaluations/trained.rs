@@ -38,7 +38,9 @@ impl Trained {
     /// As [`Model::evaluate`](crate::Model::evaluate).
     pub fn evaluate_last(&self) -> Result<Option<Evaluation>, Fault> {
         let Some(paths) = &self.model.job.data.eval else { return Ok(None) };
-        let evaluate = || self.model.evaluate(paths.clone()).map(|(evaluation, _)| evaluation);
+        let warned = self.evaluations.as_ref().map(|evaluations| evaluations.shared.warned.clone());
+        let evaluate =
+            || self.model.evaluate_warned(paths, warned.unwrap_or_default()).map(|(evaluation, _)| evaluation);
         let Some(evaluations) = &self.evaluations else { return evaluate().map(Some) };
         let staleness = self.model.job.train.staleness;
         // In an exact order, the end of the run also pushes the gradients that were kept at the last evaluation.
