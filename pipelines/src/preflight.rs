@@ -96,8 +96,8 @@ pub fn warn_if_it_may_pass(probed: Result<(), Fault>, may_wait: bool, what: &str
     }
 }
 
-/// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is below
-/// them, so the next run would read what this run writes there as rows.
+/// Fails if `place`, which the field or argument `output` names, lies in a folder of the job's rows: folders are read with all that is
+/// below them, so the next run would read what this run writes there as rows.
 ///
 /// # Errors
 /// A user fault that names `output`, the place and the folder.

@@ -244,8 +244,8 @@ pub(crate) struct Convert {
     /// A job file: from CSV and JSON lines, write the columns and types of this job. Its data.format and data.csv count, too.
     #[arg(long, value_name = "JOB.toml", conflicts_with = "delimiter")]
     job: Option<PathBuf>,
-    /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines. A name with a comma, or with
-    /// spaces around it, stands in double quotes.
+    /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines. A name with a comma, or
+    /// with spaces around it, stands in double quotes.
     #[arg(long, value_name = "NAMES", conflicts_with = "job")]
     text: Vec<String>,
     /// Write the columns of all files, and null where a file lacks one. Default: the columns of the first file, which all files must have.
@@ -490,7 +490,8 @@ fn note_folders(input: &Input) -> Result<(), Fault> {
 const SAMPLE: u64 = 10_000;
 
 /// The number among the names of columns that shows that the first line of CSV is a row. Takes names, and whether the values of each column
-/// are numbers. `None` also if a column of numbers has a name that is no value: then the first line is a header with numbers among its names.
+/// are numbers. `None` also if a column of numbers has a name that is no value: then the first line is a header with numbers among its
+/// names.
 fn row_number<'a>(columns: &[(&'a str, bool)]) -> Option<&'a str> {
     let is_value = |text: &str| text.parse::<f64>().is_ok() || ["", "true", "false"].contains(&text);
     let is_header = columns.iter().any(|(name, numbers)| *numbers && !is_value(&name.to_ascii_lowercase()));

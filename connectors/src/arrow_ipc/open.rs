@@ -61,8 +61,8 @@ impl IpcFile {
     }
 }
 
-/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file, or with `of_all_files` for those of all
-/// files; `as_text`: columns that are text where they are folders.
+/// Reads the headers of all files, in their order. `columns` is `None` for all columns of the first file, or with `of_all_files` for all
+/// columns of all files; `as_text`: columns that are text where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,

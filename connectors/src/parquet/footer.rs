@@ -64,8 +64,8 @@ impl Footer {
     }
 }
 
-/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file, or with `of_all_files` for those of all
-/// files; `as_text`: columns that are text where they are folders.
+/// Reads all footers, in the order of the files. `columns` is `None` for all columns of the first file, or with `of_all_files` for all
+/// columns of all files; `as_text`: columns that are text where they are folders.
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,

@@ -39,8 +39,8 @@ impl Pass<'_> {
         }
     }
 
-    /// `out = by_output * weight`, or `out += by_output * weight` if `add`: from the gradient by the outputs of a layer, `[rows x outputs]`,
-    /// to that by its first `columns` inputs, `[rows x columns]`.
+    /// `out = by_output * weight`, or `out += by_output * weight` if `add`: from the gradient by the outputs of a layer, `[rows x
+    /// outputs]`, to that by its first `columns` inputs, `[rows x columns]`.
     pub(super) fn by_inputs(&self, out: &mut [f32], layer: &Layer, by_output: &[f32], columns: usize, add: bool) {
         let by_output = MatrixView::new(by_output, self.rows, layer.outputs, layer.outputs);
         if !self.of_step.is_some_and(|weights| weights.backward(out, layer, by_output, (columns, add), self.products)) {

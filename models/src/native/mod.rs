@@ -11,7 +11,8 @@
 //! (`in_batch_softmax.rs`), and phase 1 computes the activations again in its backward pass.
 //!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
-//! on every run and for any number of threads (on one kind of machine: the instruction set decides how products are made). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
+//! on every run and for any number of threads (on one kind of machine: the instruction set decides how products are made). Calls compute
+//! on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;
 #[cfg_attr(not(all(target_arch = "x86_64", target_os = "linux")), path = "no_amx.rs")]

@@ -101,8 +101,8 @@ impl NativeModel {
         })
     }
 
-    /// The same model, whose training steps make their matrix products with this precision. With [`MatmulPrecision::High`] they are faster on
-    /// x86 processors with AMX, and f32 on others. Predictions are f32.
+    /// The same model, whose training steps make their matrix products with this precision. With [`MatmulPrecision::High`] they are faster
+    /// on x86 processors with AMX, and f32 on others. Predictions are f32.
     pub fn with_matmul_precision(self, precision: MatmulPrecision) -> NativeModel {
         NativeModel { precision, ..self }
     }
@@ -230,7 +230,8 @@ impl NativeModel {
         batch.inverse.len() * nanoseconds_per_value(self.net.parts.row_dim)
     }
 
-    /// The binary logarithm of the number of parts of the unique rows: 0 on one or two threads, because listing their values takes time, too.
+    /// The binary logarithm of the number of parts of the unique rows: 0 on one or two threads, because listing their values takes time,
+    /// too.
     fn part_bits(&self, batch: &DenseBatch<'_>) -> u32 {
         let threads = self.workers.worth(self.nanoseconds_to_scatter(batch));
         threads.min(self.workers.threads().div_ceil(2)).min(MOST_PARTS).next_power_of_two().ilog2()

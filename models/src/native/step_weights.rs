@@ -37,8 +37,8 @@ impl StepWeights {
             .is_some()
     }
 
-    /// The gradient by the first `columns` inputs of a layer, or, if `add`, the sum of it and `out`; false if the weight of the layer is not
-    /// packed.
+    /// The gradient by the first `columns` inputs of a layer, or, if `add`, the sum of it and `out`; false if the weight of the layer is
+    /// not packed.
     pub(super) fn backward(
         &self,
         out: &mut [f32],

@@ -287,8 +287,8 @@ impl ClusterSession {
     /// Waits until all members have joined, and logs the names of those that have not.
     ///
     /// # Errors
-    /// The run has failed, or has begun a new attempt. This process was told to end: a reader, or a trainer that the run can do without, ends
-    /// without the others; another trainer when the run has drained.
+    /// The run has failed, or has begun a new attempt. This process was told to end: a reader, or a trainer that the run can do without,
+    /// ends without the others; another trainer when the run has drained.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
         self.io.block_on(async {
             tokio::select! {

@@ -2,8 +2,8 @@
 //!
 //! A *line* is a row of the left factor or a column of the right one; the sum of a product runs along the lines. A panel has 32 lines, cut
 //! into blocks of 32 numbers along the sum. A block is four tiles: the first parts of lines 0 to 15, those of lines 16 to 31, and the
-//! second parts of both. A number of a tile is a pair: of place `i` of the block in its lower half, and of place `i + 16` in its upper half.
-//! The pairs of a line lie in a row of a tile of the left factor, and in a column of a tile of the right factor.
+//! second parts of both. A number of a tile is a pair: of place `i` of the block in its lower half, and of place `i + 16` in its upper
+//! half. The pairs of a line lie in a row of a tile of the left factor, and in a column of a tile of the right factor.
 
 use std::arch::x86_64::*;
 
