@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
 use forebay_models::{
-    Activation, AttentionPair, Cross, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, Pooling,
-    StepOutput,
+    Activation, AttentionPair, Cross, DenseModel, DenseOptimizer, MatmulPrecision, ModelError, ModelSpec, NativeModel,
+    Norm, Pooling, StepOutput,
 };
 use gemm::Parallelism;
 use support::Owned;
@@ -240,6 +240,10 @@ fn main() -> Result<(), ModelError> {
             let mut model = NativeModel::new(tower.clone(), adam, 1, threads)?;
             line(&format!("native ctr-dnn 273-400x3, {threads} threads"), &tower, rows, &mut model, true)?;
         }
+    }
+    for (precision, name) in [(MatmulPrecision::High, "high"), (MatmulPrecision::Highest, "highest")] {
+        let mut model = NativeModel::new(tower.clone(), adam, 1, 1)?.with_matmul_precision(precision);
+        line(&format!("native precision {name}, ctr-dnn 273-400x3"), &tower, 4096, &mut model, true)?;
     }
     for (name, spec) in [
         ("relu", tower.clone()),
