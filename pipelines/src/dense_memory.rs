@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_actors::{Fault, counted, size};
 use forebay_batches::MOST_UNDER_WAY;
 use forebay_job::{Backend, DenseAt, Job};
-use forebay_models::{ModelSpec, NativeModel};
+use forebay_models::{MatmulPrecision, ModelSpec, NativeModel};
 use serde::Serialize;
 
 /// The dense parameters of a built-in model, and the bytes that they take in a process that trains: at the same time, and at most. Only the
@@ -21,7 +21,7 @@ pub struct DenseMemory {
     /// Bytes of the gradients, of a batch with as many rows as `train.batch_rows`. The native backend has those of each micro-batch, and
     /// their sum. libtorch has those of each parameter, all of them in a row, and what a step makes of them.
     pub gradients: u64,
-    /// Bytes of the copies that live beside these: for a checkpoint, for an evaluation while the model is trained, for the model that is
+    /// Bytes of the copies that live beside these: the weights packed for the products of a step, copies for a checkpoint, for an evaluation while the model is trained, for the model that is
     /// saved at the end; with the parameters in the ps, for each batch under way.
     pub copies: u64,
 }
@@ -39,13 +39,15 @@ impl DenseMemory {
             Backend::Native => NativeModel::gradient_buffers(parameters, rows),
             Backend::Torch => 1 + state.max(1),
         };
+        let is_packed = job.train.backend == Backend::Native && job.train.matmul_precision == MatmulPrecision::High;
+        let packed = if is_packed { NativeModel::packed_copies(rows) } else { 0 };
         let bytes = |buffers: usize| 4 * parameters as u64 * buffers as u64;
         Self {
             parameters: parameters as u64,
             weights: bytes(1),
             state: bytes(state),
             gradients: bytes(gradients),
-            copies: bytes(copies(job, state)),
+            copies: bytes(copies(job, state) + packed),
         }
     }
 
@@ -156,19 +158,20 @@ mod tests {
         let (checkpoint, evaluation) = ("checkpoint.to=c", "evaluation.every.epochs=1");
         let in_ps = ["placement.ps=2", "placement.dense=ps", "train.staleness=4"];
         for (settings, state, gradients, copies) in [
-            (&["train.batch_rows=2048"][..], 2, 9, 1),
-            (&["train.batch_rows=4096"], 2, 9, 1),
+            (&["train.batch_rows=2048"][..], 2, 9, 3),
+            (&["train.batch_rows=2048", "train.matmul_precision=highest"], 2, 9, 1),
+            (&["train.batch_rows=4096"], 2, 9, 3),
             (&["train.batch_rows=100"], 2, 2, 1),
             (&["train.backend=torch"], 2, 3, 1),
             (&["train.backend=torch", "train.optimizer.kind=sgd"], 0, 2, 1),
-            (&["train.optimizer.kind=sgd"], 0, 9, 1),
-            (&["output.state=true"], 2, 9, 3),
-            (&[checkpoint], 2, 9, 4),
-            (&[evaluation], 2, 9, 3),
-            (&[checkpoint, evaluation, "output.state=true"], 2, 9, 8),
-            (&in_ps, 2, 9, 7),
-            (&[in_ps[0], in_ps[1], "train.staleness=1000", "pipeline.links.train=3"], 2, 9, 13),
-            (&[in_ps[0], in_ps[1], "train.staleness={ exactly = 20 }"], 2, 9, 23),
+            (&["train.optimizer.kind=sgd"], 0, 9, 3),
+            (&["output.state=true"], 2, 9, 5),
+            (&[checkpoint], 2, 9, 6),
+            (&[evaluation], 2, 9, 5),
+            (&[checkpoint, evaluation, "output.state=true"], 2, 9, 10),
+            (&in_ps, 2, 9, 9),
+            (&[in_ps[0], in_ps[1], "train.staleness=1000", "pipeline.links.train=3"], 2, 9, 15),
+            (&[in_ps[0], in_ps[1], "train.staleness={ exactly = 20 }"], 2, 9, 25),
         ] {
             let bytes = |buffers| 4 * parameters * buffers;
             let expected = DenseMemory {
@@ -204,8 +207,8 @@ mod tests {
     fn a_batch_has_no_more_rows_than_there_are() {
         let (memory, job, spec) =
             memory(&["model.kind=ctr_dnn", "model.hidden=[4000]", "train.batch_rows=2048", "train.optimizer.kind=sgd"]);
-        // Weights, a copy, and the gradients of two micro-batches with their sum.
-        let limit = 5 * memory.weights;
+        // Weights, a copy, two packed copies, and the gradients of two micro-batches with their sum.
+        let limit = 7 * memory.weights;
         memory.check(&job, &spec, limit, || Some(2 * 256 + 100)).unwrap();
         let said = memory.check(&job, &spec, limit, || Some(3 * 256)).unwrap_err().to_string();
         assert!(said.contains("does not fit into memory"), "{said}");

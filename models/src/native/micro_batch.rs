@@ -20,7 +20,7 @@ use crate::DenseBatch;
 use crate::loss::bce_with_logits;
 
 /// Rows of a chunk: the activations of 256 rows of a 400-400-400 tower take 1.5 MB, which a core's second cache holds.
-const CHUNK: usize = 256;
+pub(super) const CHUNK: usize = 256;
 
 /// Buffers of one micro-batch, kept between steps.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use super::block::{ParamBlock, UpdateTask};
 use super::gemm::Products;
 use super::in_batch_softmax::InBatchSoftmax;
 use super::kernels;
-use super::micro_batch::{MicroBatch, MicroBatchRows, Pace};
+use super::micro_batch::{CHUNK, MicroBatch, MicroBatchRows, Pace};
 use super::network::{Network, nanoseconds_per_value};
 use super::packed_weights::{PackedWeights, Weights};
 use super::scatter::{PartGrads, scatter, scatter_largest, scatter_listed, scatter_values};
@@ -113,6 +113,12 @@ impl NativeModel {
         micro_batches(parameters, rows) + 1
     }
 
+    /// How many copies of the weights training on batches of `rows` rows keeps packed with [`MatmulPrecision::High`], where the processor
+    /// has AMX: none for batches of one chunk, because they use each weight once.
+    pub fn packed_copies(rows: usize) -> usize {
+        if rows > CHUNK { 2 } else { 0 }
+    }
+
     fn shape(&self) -> BatchShape {
         BatchShape {
             slots: self.net.spec.slots,
@@ -197,13 +203,14 @@ impl NativeModel {
             };
             tasks.push((micro_batch, rows));
         }
-        if is_step && self.precision == MatmulPrecision::High {
+        let is_packed = is_step && self.precision == MatmulPrecision::High && NativeModel::packed_copies(n) > 0;
+        if is_packed {
             self.step_weights.pack(&self.net, self.block.values(), &self.workers);
         }
         let weights = Weights {
             params: self.block.values(),
             packed: self.packed.as_ref().filter(|_| !is_step),
-            of_step: Some(&self.step_weights).filter(|_| is_step),
+            of_step: is_packed.then_some(&self.step_weights),
         };
         let net = &self.net;
         let work =
