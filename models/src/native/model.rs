@@ -204,7 +204,8 @@ impl NativeModel {
             tasks.push((micro_batch, rows));
         }
         let is_packed = is_step && self.precision == MatmulPrecision::High && NativeModel::packed_copies(n) > 0;
-        if is_packed {
+        // Going back, the weights are those of the vectors of the same step.
+        if is_packed && run != Run::Back {
             self.step_weights.pack(&self.net, self.block.values(), &self.workers);
         }
         let weights = Weights {
