@@ -476,6 +476,7 @@ mod tests {
     use forebay_base::{SplitMix64, signed_unit_f32};
 
     use super::*;
+    use crate::TowerInputs;
 
     #[test]
     fn the_logit_of_a_row_has_the_same_bits_in_a_batch_of_any_size_with_packed_weights_or_without() {
@@ -547,12 +548,21 @@ mod tests {
     #[test]
     fn steps_of_high_precision_are_near_those_of_the_highest_and_predictions_are_f32() {
         let (slots, dense, rows) = (5, 3, 300);
+        let inputs = |slots: &[usize], dense: &[usize]| TowerInputs {
+            slots: slots.into(),
+            dense: dense.into(),
+            ..Default::default()
+        };
+        let (user, item) = (inputs(&[0, 1, 2], &[0, 1, 2]), inputs(&[3, 4], &[]));
+        let mut in_batch = ModelSpec::two_towers(slots, dense, 32, user, item, &[64, 48], 48);
+        in_batch.two_towers.as_mut().unwrap().loss = TwoTowersLoss::InBatchSoftmax { item: 4, log_q: false };
         for spec in [
             ModelSpec::wide_deep(slots, dense, 16, &[64, 48]),
             ModelSpec::dcn_v2(slots, dense, 16, 2, &[64]),
             ModelSpec::din(slots, dense, 16, &[crate::AttentionPair { history: 1, target: 0 }], &[64], &[64, 48]),
             ModelSpec::mmoe(slots, dense, 16, 3, &[64, 48], &[32], &[1.0, 0.5]),
             ModelSpec::final_mlp(slots, dense, 16, crate::FinalMlp::new(&[64, 48])),
+            in_batch,
         ] {
             let mut random = SplitMix64::new(5);
             let mut numbers = |n: usize| (0..n).map(|_| signed_unit_f32(random.next_u64())).collect::<Vec<f32>>();
