@@ -1,4 +1,4 @@
-//! A warning about dense features with large values: a model learns little from such inputs, or its loss explodes.
+//! A warning about dense features that are large, or far from 0 for their spread: a model learns little from them, or its loss explodes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,68 +9,94 @@ use forebay_actors::commas;
 /// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
 const LARGE: f64 = 30.0;
 
-/// Warns once about large inputs of the model. Clones share whether it has.
-#[derive(Clone, Default)]
-pub struct LargeValues(Arc<AtomicBool>);
+/// Inputs are far from 0 if their mean is at least this, and as many standard deviations. Logarithms of ages from 18 to 60 are, and cost
+/// `wide_deep` .07 of its AUC.
+const FAR: f64 = 3.0;
 
-/// A dense feature whose inputs are large in one batch of rows.
+/// Fewer rows do not tell whether a feature is far from 0.
+const ENOUGH: usize = 1000;
+
+/// Warns once about inputs of the model that need a scale. Clones share whether it has.
+#[derive(Clone, Default)]
+pub struct LargeValues(Arc<Seen>);
+
+#[derive(Default)]
+struct Seen {
+    warned: AtomicBool,
+    /// A batch with enough rows has come.
+    enough: AtomicBool,
+}
+
+/// A dense feature that needs a scale, by its inputs in one batch of rows.
+#[derive(Debug, PartialEq)]
 pub(crate) struct LargeInputs<'a> {
     column: &'a str,
-    /// The root mean square of its finite inputs.
-    typical: f64,
-    largest: f32,
+    mean: f64,
+    deviation: f64,
+    largest: f64,
 }
 
 impl LargeValues {
     /// Whether nothing was warned of yet.
     pub(crate) fn looks(&self) -> bool {
-        !self.0.load(Ordering::Relaxed)
+        !self.0.warned.load(Ordering::Relaxed)
+    }
+
+    /// Whether this batch, of `rows` rows, is the one that tells which features are far from 0.
+    pub(crate) fn is_first(&self, rows: usize) -> bool {
+        rows >= ENOUGH && !self.0.enough.swap(true, Ordering::Relaxed)
     }
 
     /// Logs the features that were `found` in a batch of `rows` rows: only for the first batch that has some.
     pub(crate) fn warn(&self, found: &[LargeInputs<'_>], rows: usize) {
-        if !found.is_empty() && !self.0.swap(true, Ordering::Relaxed) {
+        if !found.is_empty() && !self.0.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("columns.dense: {}", said(found, rows));
         }
     }
 }
 
-/// A dense feature with these inputs, if they are large. Values that are not finite do not count: they make bad rows.
-pub(crate) fn large_inputs<'a>(column: &'a str, inputs: &[f32]) -> Option<LargeInputs<'a>> {
+/// A dense feature with these inputs, if they are large, or, in the first batch, far from 0. Values that are not finite do not count: they
+/// make bad rows.
+pub(crate) fn large_inputs<'a>(column: &'a str, inputs: &[f32], is_first: bool) -> Option<LargeInputs<'a>> {
     // The order of these bits is that of the absolute values, and integers are compared several at a time.
     let largest = inputs.iter().fold(0, |largest: u32, input| largest.max(input.to_bits() & 0x7fff_ffff));
-    if largest < (LARGE as f32).to_bits() {
+    if !is_first && largest < (LARGE as f32).to_bits() {
         return None;
     }
-    let (mut count, mut squares, mut largest) = (0_u32, 0.0, 0.0_f32);
-    for input in inputs.iter().filter(|input| input.is_finite()) {
-        count += 1;
-        squares += f64::from(*input).powi(2);
-        largest = largest.max(input.abs());
-    }
-    let typical = (squares / f64::from(count.max(1))).sqrt();
-    (typical >= LARGE).then_some(LargeInputs { column, typical, largest })
+    let finite = || inputs.iter().filter(|input| input.is_finite()).map(|&input| f64::from(input));
+    let count = finite().count().max(1) as f64;
+    let mean = finite().sum::<f64>() / count;
+    let deviation = (finite().map(|input| (input - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let largest = finite().map(f64::abs).fold(0.0, f64::max);
+    let is_far = is_first && deviation > 0.0 && mean.abs() >= FAR.max(FAR * deviation);
+    let is_large = mean.hypot(deviation) >= LARGE;
+    (is_large || is_far).then_some(LargeInputs { column, mean, deviation, largest })
 }
 
-/// A large number in a few characters: `354`, `5.9e29`.
+/// A number in a few characters: `0.29`, `354`, `5.9e29`.
 fn short(number: f64) -> String {
-    if number < 1e6 { format!("{number:.0}") } else { format!("{number:.1e}") }
+    match number.abs() {
+        size if size >= 1e6 => format!("{number:.1e}"),
+        size if size >= 100.0 => format!("{number:.0}"),
+        _ => format!("{number:.2}"),
+    }
 }
 
 fn said(found: &[LargeInputs<'_>], rows: usize) -> String {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let of_column = |LargeInputs { column, typical, largest }: &LargeInputs<'_>| {
-        format!("`{column}` (root mean square {}, the largest {})", short(*typical), short(f64::from(*largest)))
+    let of_column = |LargeInputs { column, mean, deviation, largest }: &LargeInputs<'_>| {
+        let [mean, deviation, largest] = [*mean, *deviation, *largest].map(short);
+        format!("`{column}` (mean {mean}, standard deviation {deviation}, the largest {largest})")
     };
     let mut columns = found.iter().take(SHOWN).map(of_column).collect::<Vec<_>>().join(", ");
     if let Some(more @ 1..) = found.len().checked_sub(SHOWN) {
         columns += &format!(" and {more} more");
     }
     format!(
-        "in a batch of {} rows read, the values of dense features are large, so the model may learn little, or its loss explode: {columns}; \
-         give them scale = \"z_score\", for which `forebay data stats JOB --write` computes what it needs, or transform = \"log1p\" (later \
-         batches are not looked at)",
+        "in a batch of {} rows read, dense features are large, or far from 0 for their spread, after their transform; the model may learn \
+         little, or its loss may explode: {columns}. Give them scale = \"z_score\", for which `forebay data stats JOB --write` computes \
+         what it needs",
         commas(rows as u64)
     )
 }
@@ -79,38 +105,64 @@ fn said(found: &[LargeInputs<'_>], rows: usize) -> String {
 mod tests {
     use super::*;
 
+    fn numbers_of(inputs: &[f32], is_first: bool) -> Option<(f64, f64, f64)> {
+        large_inputs("x", inputs, is_first).map(|large| (large.mean, large.deviation, large.largest))
+    }
+
     #[test]
-    fn the_root_mean_square_of_finite_values_decides() {
-        let typical_normal: Vec<f32> = (0..100).map(|i| (i % 7) as f32 - 3.0).collect();
+    fn inputs_of_a_large_root_mean_square_are_found_in_any_batch() {
+        let small: Vec<f32> = (0..100).map(|i| (i % 7) as f32 - 3.0).collect();
         for (inputs, found) in [
             (&[0.0, -42.0, 1.5][..], None),
             (&[], None),
             (&[f32::NAN, f32::INFINITY, 3.0], None),
             (&[f32::NAN], None),
-            (&typical_normal, None),
-            (&[-30.0, 30.0, f32::INFINITY], Some((30.0, 30.0))),
-            (&[0.0, 100.0, 0.0, f32::NEG_INFINITY], Some((100.0 / 3.0_f64.sqrt(), 100.0))),
-            (&[-3e38, 0.0], Some((f64::from(3e38_f32) / 2.0_f64.sqrt(), 3e38))),
+            (&small, None),
+            (&[-30.0, 30.0, f32::INFINITY], Some((0.0, 30.0, 30.0))),
+            (&[0.0, 100.0, f32::NEG_INFINITY], Some((50.0, 50.0, 100.0))),
+            (&[-200.0, -200.0], Some((-200.0, 0.0, 200.0))),
         ] {
-            let large = large_inputs("x", inputs).map(|large| (large.typical, large.largest));
-            let near = |(a, b): ((f64, f32), (f64, f32))| (a.0 / b.0 - 1.0).abs() < 1e-12 && a.1 == b.1;
-            assert!(large.zip(found).map_or(large.is_none() && found.is_none(), near), "{inputs:?}: {large:?}");
+            assert_eq!(numbers_of(inputs, false), found, "{inputs:?}");
+            assert_eq!(numbers_of(inputs, true), found, "{inputs:?}");
         }
+        let (_, _, largest) = numbers_of(&[-3e38, 3e38], false).unwrap();
+        assert_eq!(largest, f64::from(3e38_f32));
+    }
+
+    #[test]
+    fn inputs_far_from_0_for_their_spread_are_found_in_the_first_batch_with_enough_rows() {
+        let around = |mean: f32, deviation: f32| [mean - deviation, mean + deviation];
+        for (inputs, found) in [
+            (around(3.5, 0.25), true),
+            (around(-3.5, 0.25), true),
+            (around(12.0, 4.0), true),
+            (around(12.0, 4.5), false),
+            (around(2.5, 0.25), false),
+            (around(7.5, 0.0), false),
+        ] {
+            assert_eq!(numbers_of(&inputs, true).is_some(), found, "{inputs:?}");
+            assert_eq!(numbers_of(&inputs, false), None, "{inputs:?}");
+        }
+        let large = LargeValues::default();
+        assert!(!large.is_first(999) && large.clone().is_first(1000) && !large.is_first(1000));
     }
 
     #[test]
     fn the_warning_has_the_columns_once() {
         let large = LargeValues::default();
-        let inputs = [large_inputs("price", &[300.0, 400.0]), large_inputs("age", &[-2e6])];
+        let inputs = [large_inputs("price", &[300.0, 400.0], false), large_inputs("age", &[-2e6], false)];
         let found: Vec<_> = inputs.into_iter().flatten().collect();
         let text = said(&found, 3);
-        assert!(text.contains("`price` (root mean square 354, the largest 400), `age` (root mean square 2.0e6, the largest 2.0e6);"), "{text}");
+        assert!(
+            text.contains("`price` (mean 350, standard deviation 50.00, the largest 400), `age` (mean -2.0e6, "),
+            "{text}"
+        );
         assert!(large.looks());
         large.warn(&[], 3);
         assert!(large.looks());
         large.clone().warn(&found, 3);
         assert!(!large.looks());
-        let many: Vec<_> = (0..12).filter_map(|_| large_inputs("x", &[1e9])).collect();
-        assert!(said(&many, 1).contains(" and 2 more;"));
+        let many: Vec<_> = (0..12).filter_map(|_| large_inputs("x", &[1e9], false)).collect();
+        assert!(said(&many, 1).contains(" and 2 more."));
     }
 }

@@ -165,7 +165,7 @@ impl Parse {
         Self { labels, ..self }
     }
 
-    /// Warns once about dense features with large values.
+    /// Warns once about dense features that need a scale.
     #[must_use]
     pub fn warning_of(self, large: LargeValues) -> Self {
         Self { large: Some(large), ..self }
@@ -195,13 +195,14 @@ impl Parse {
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         let looks = self.large.as_ref().filter(|large| large.looks());
+        let is_first = looks.is_some_and(|large| large.is_first(n));
         let mut large = Vec::new();
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             let at = spec.at_column().map(|name| there.column(name)).transpose()?;
             let from = dense.len();
             parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
             if looks.is_some() {
-                large.extend(large_inputs(&spec.column, &dense[from..]));
+                large.extend(large_inputs(&spec.column, &dense[from..], is_first));
             }
         }
         if let Some(looks) = looks {
