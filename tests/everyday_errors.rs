@@ -388,12 +388,13 @@ fn large_dense_features_are_told_once_with_their_columns() {
     let data = path.to_str().unwrap();
     let sgd = "train.optimizer={ kind = \"sgd\", lr = 1e-12 }";
     let (_, text) = train(data, &[sgd, "train.batch_rows=16", "data.read_rows=20", "data.epochs=2"]);
-    let words = "columns.dense: in a batch of 20 rows read, dense features are beyond 1e6";
+    let words = "columns.dense: in a batch of 20 rows read, the values of dense features are large";
     assert_eq!(text.matches(words).count(), 1, "{text}");
-    assert!(text.contains("`x` (7 values, the largest 1e30)") && text.contains("clip or scale"), "{text}");
+    assert!(text.contains("`x` (root mean square 5.9e29, the largest 1.0e30)"), "{text}");
+    assert!(text.contains("scale = \"z_score\"") && text.contains("`forebay data stats JOB --write`"), "{text}");
     let log = "columns.dense=[{ column = 'x', transform = 'log1p' }]";
     let text = common::exits(0, train(data, &[log]), &[]);
-    assert!(!text.contains("beyond 1e6"), "{text}");
+    assert!(!text.contains("dense features are large"), "{text}");
 }
 
 /// A bug: `data inspect` looked at the first bytes of a file, and a training only at its name.

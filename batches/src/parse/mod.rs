@@ -165,7 +165,7 @@ impl Parse {
         Self { labels, ..self }
     }
 
-    /// Warns once about dense features with very large values.
+    /// Warns once about dense features with large values.
     #[must_use]
     pub fn warning_of(self, large: LargeValues) -> Self {
         Self { large: Some(large), ..self }
