@@ -85,7 +85,7 @@ lint: setup ## fmt, clippy, doc, deny, packages: what CI checks besides the test
 docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields
 	FOREBAY_WRITE_DOCS=1 cargo test --workspace --test job_reference -- reference
 
-bench: ## the measurements of docs/performance.md that need no other framework
+bench: setup-hadoop ## the measurements of docs/performance.md that need no other framework
 	cargo bench --workspace
 
 clean-demo: ## remove the demo's rows and model

@@ -1,6 +1,6 @@
 //! How fast each source yields batches: rows/s and CPU seconds per million rows.
 //!
-//! `cargo bench -p forebay-connectors` makes 400,000 synthetic rows in a temporary folder and reads them in every form.
+//! `cargo bench -p forebay-connectors --bench decode` makes 400,000 synthetic rows in a temporary folder and reads them in every form.
 //! `FOREBAY_BENCH_DATA=DIR` reads `DIR/pq/train-*.parquet`, `DIR/pqs/train-*.parquet` and `DIR/tsv/train-*.tsv` instead.
 //! `FOREBAY_BENCH_THREADS` sets the decode threads (default 1), `FOREBAY_BENCH_EPOCHS` the passes (default 3).
 //! `FOREBAY_BENCH_ONLY=WORD` measures only what has the word in its name. Nothing passes or fails on a time.
