@@ -392,9 +392,24 @@ fn large_dense_features_are_told_once_with_their_columns() {
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(text.contains("`x` (mean 3.5e29, standard deviation 4.8e29, the largest 1.0e30)"), "{text}");
     assert!(text.contains("scale = \"z_score\"") && text.contains("`forebay data stats JOB --write`"), "{text}");
-    let log = "columns.dense=[{ column = 'x', transform = 'log1p' }]";
-    let text = common::exits(0, train(data, &[log]), &[]);
+    let clipped = "columns.dense=[{ column = 'x', clip = { max = 5 } }]";
+    let text = common::exits(0, train(data, &[clipped]), &[]);
     assert!(!text.contains("dense features are large"), "{text}");
+}
+
+#[test]
+fn dense_features_far_from_0_are_told_if_there_are_enough_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |rows: usize| {
+        let lines: String = (0..rows).map(|i| format!("{},{},{},7\n", i % 2, 18 + i % 8, i % 8)).collect();
+        fs::write(&path, format!("label,age,visits,c\n{lines}")).unwrap();
+        common::exits(0, train(path.to_str().unwrap(), &["columns.dense=['age', 'visits']"]), &[])
+    };
+    let (text, words) = (train(1200), "far from 0 for their spread");
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(text.contains("`age` (mean 21.50, standard deviation 2.29, the largest 25.00). Give them"), "{text}");
+    assert!(!train(900).contains(words));
 }
 
 /// A bug: `data inspect` looked at the first bytes of a file, and a training only at its name.

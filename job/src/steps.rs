@@ -18,6 +18,8 @@ pub(super) struct Steps {
     pub(super) in_batch: bool,
     /// The units of the widest hidden layer, if the model predicts several labels.
     pub(super) width_of_labels: Option<usize>,
+    /// Whether the dense parameters are a weight for each dense input and a bias: `lr` and `fm`.
+    pub(super) dense_is_linear: bool,
 }
 
 /// The default rate of Adam for embeddings with in-batch softmax: see "Two towers" in `docs/quality.md`.
@@ -25,6 +27,9 @@ const IN_BATCH_RATE: f64 = 0.03;
 
 /// The default rate of Adam for small batches.
 const ADAM_RATE: f64 = 1e-3;
+
+/// The same for dense parameters of which none is in a hidden layer: see "The default rate of Adam" in `docs/quality.md`.
+const LINEAR_RATE: f64 = 4e-3;
 
 /// The default rate of Adam for the dense parameters of several labels and small batches, and the most units of a hidden layer that it is
 /// for; wider layers have half of it. See "The default optimizers of `din` and of several labels" in `docs/quality.md`.
@@ -58,6 +63,7 @@ impl Steps {
     /// the changes of more weights (Yang and Hu 2021).
     fn dense_rate(self) -> f64 {
         self.adam_rate(match self.width_of_labels {
+            None if self.dense_is_linear => LINEAR_RATE,
             None => ADAM_RATE,
             Some(..=NARROW) => LABELS_RATE,
             Some(_) => LABELS_RATE / 2.0,
@@ -122,6 +128,7 @@ impl Job {
             in_batch: self.model.kind == ModelKind::TwoTowers && self.model.loss == TowerLoss::InBatchSoftmax,
             width_of_labels: (self.columns.label.len() > 1)
                 .then(|| self.model.hidden.iter().copied().fold(0, usize::max)),
+            dense_is_linear: matches!(self.model.kind, ModelKind::Lr | ModelKind::Fm),
         }
     }
 
@@ -247,6 +254,21 @@ mod tests {
     }
 
     #[test]
+    fn adam_has_a_higher_rate_for_dense_parameters_without_hidden_layers() {
+        for kind in ["lr", "fm"] {
+            let job = |rows: usize| {
+                Job::from_toml(&format!("train.batch_rows = {rows}\n[model]\nkind = '{kind}'\nhidden = []"), &[])
+                    .unwrap()
+            };
+            for (rows, dense) in [(512, 0.004), (4096, 0.004), (16384, 0.008), (65536, 0.01)] {
+                assert_eq!(job(rows).dense_optimizer(), DenseOptimizer::adam(dense), "{kind}, {rows} rows");
+            }
+            let Optimizer::Adam { lr, .. } = job(512).embedding_optimizer() else { panic!("not Adam") };
+            assert_eq!(lr, 0.001.into(), "only that of dense parameters");
+        }
+    }
+
+    #[test]
     fn with_several_labels_and_wide_layers_the_rate_is_half_of_that_of_narrow_ones() {
         let rate = |settings: &[&str]| {
             let job = Job::with_settings("columns.label = ['click', 'buy']\nmodel.kind = 'esmm'", settings).unwrap();
@@ -283,7 +305,8 @@ mod tests {
         assert_eq!(lines("train.batch_rows = 8192"), [&*dense, &*embedding, ftrl]);
         assert_eq!(lines("train.batch_rows = 8192\nmodel.kind = 'ctr_dnn'"), [&*dense, &*embedding]);
         let lr = "train.batch_rows = 8192\n[columns]\ndense = []\nslots = ['a']\n[model]\nkind = 'lr'";
-        assert_eq!(lines(lr), [&*dense, ftrl], "its bias is dense, and it has no embeddings");
+        let bias = "train.optimizer, by default: adam with lr = 0.00566";
+        assert_eq!(lines(lr), [bias, ftrl], "its bias is dense, and it has no embeddings");
         let towers = "[columns]\ndense = []\nslots = ['a', 'b']\n[model]\nkind = 'two_towers'\nuser.slots = ['a']\n\
                       item.slots = ['b']\nloss = 'in_batch_softmax'";
         let rate = |field: &str, rate: &str| format!("{field}, by default: adam with lr = {rate}");
