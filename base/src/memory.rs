@@ -1,6 +1,7 @@
 //! Memory of this process, from /proc.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::free_memory::field;
 
@@ -13,9 +14,14 @@ pub struct ResidentMemory {
     pub peak: u64,
 }
 
-/// The memory of this process; `None` without /proc.
+/// The most memory that was read so far. Linux counts pages for each core apart, so its peak may be some pages lower later.
+static PEAK: AtomicU64 = AtomicU64::new(0);
+
+/// The memory of this process; `None` without /proc. The peak never falls.
 pub fn resident_memory() -> Option<ResidentMemory> {
-    parse(&fs::read_to_string("/proc/self/status").ok()?)
+    let memory = parse(&fs::read_to_string("/proc/self/status").ok()?)?;
+    let before = PEAK.fetch_max(memory.peak, Ordering::Relaxed);
+    Some(ResidentMemory { peak: memory.peak.max(before), ..memory })
 }
 
 fn parse(status: &str) -> Option<ResidentMemory> {

@@ -31,6 +31,12 @@ const ADAM_RATE: f64 = 1e-3;
 /// The same for dense parameters of which none is in a hidden layer: see "The default rate of Adam" in `docs/quality.md`.
 const LINEAR_RATE: f64 = 4e-3;
 
+/// The most rows that a step may cover before its linear weights have a smaller `alpha`, in models with hidden layers and without. Without
+/// them, the bias soon has the mean of the labels, so linear weights go less too far: see "The default of linear weights" in
+/// `docs/quality.md`.
+const COVERED: f64 = 1024.0;
+const COVERED_WITHOUT_LAYERS: f64 = 4096.0;
+
 /// The default rate of Adam for the dense parameters of several labels and small batches, and the most units of a hidden layer that it is
 /// for; wider layers have half of it. See "The default optimizers of `din` and of several labels" in `docs/quality.md`.
 const LABELS_RATE: f64 = 4e-3;
@@ -45,7 +51,8 @@ impl Steps {
     pub(super) fn linear_optimizer(self) -> Optimizer {
         let rows = self.rows.max(1) as f64;
         let covered = rows * (1.0 + self.staleness as f64);
-        let alpha = (0.1 * (1024.0 / covered).cbrt()).clamp(1e-5, 0.1);
+        let most = if self.dense_is_linear { COVERED_WITHOUT_LAYERS } else { COVERED };
+        let alpha = (0.1 * (most / covered).cbrt()).clamp(1e-5, 0.1);
         // Rounded, because roots may differ in the last bit between machines.
         let alpha = ((alpha * 1e5).round() / 1e5) as f32;
         Optimizer::Ftrl { alpha, beta: (1.0 / rows) as f32, l1: 0.0, l2: 0.0 }
@@ -186,6 +193,10 @@ mod tests {
         assert_eq!(default_of("train.batch_rows = 8192"), (0.05, 1.0 / 8192.0));
         assert_eq!(default_of("train.batch_rows = 512\ntrain.staleness = { exactly = 15 }"), (0.05, 1.0 / 512.0));
         assert_eq!(default_of("train.batch_rows = 64"), (0.1, 1.0 / 64.0), "never longer");
+        for (steps, alpha) in [("4096", 0.1), ("32768", 0.05), ("2048\ntrain.staleness = { exactly = 15 }", 0.05)] {
+            let job = format!("model.kind = 'lr'\nmodel.hidden = []\ntrain.batch_rows = {steps}");
+            assert_eq!(default_of(&job).0, alpha, "{job}");
+        }
         let absurd = format!(
             "train.batch_rows = {0}\ntrain.staleness = {0}\ntrain.sync = true\nplacement.trainers = 2",
             i64::MAX
@@ -306,7 +317,8 @@ mod tests {
         assert_eq!(lines("train.batch_rows = 8192\nmodel.kind = 'ctr_dnn'"), [&*dense, &*embedding]);
         let lr = "train.batch_rows = 8192\n[columns]\ndense = []\nslots = ['a']\n[model]\nkind = 'lr'";
         let bias = "train.optimizer, by default: adam with lr = 0.00566";
-        assert_eq!(lines(lr), [bias, ftrl], "its bias is dense, and it has no embeddings");
+        let without_layers = "table.linear_optimizer, by default: ftrl with alpha = 0.0794, beta = 1.22e-4";
+        assert_eq!(lines(lr), [bias, without_layers], "its bias is dense, and it has no embeddings");
         let towers = "[columns]\ndense = []\nslots = ['a', 'b']\n[model]\nkind = 'two_towers'\nuser.slots = ['a']\n\
                       item.slots = ['b']\nloss = 'in_batch_softmax'";
         let rate = |field: &str, rate: &str| format!("{field}, by default: adam with lr = {rate}");

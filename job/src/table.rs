@@ -24,10 +24,11 @@ pub struct TableOptions {
     pub shards: Knob,
     /// The number format of the weights in memory.
     pub storage: Storage,
-    /// Optimizer of the linear weights. By default FTRL with `alpha = 0.1 (1024 / n)^(1/3)`, at most 0.1, where n is the number of rows that
-    /// a step or its staleness covers, `train.batch_rows` times 1 + `train.staleness`; and with `beta = 1 / train.batch_rows`. With
-    /// `train.sync` a step has a batch of each trainer ([why](quality.md#the-default-of-linear-weights)). FTRL without `alpha` or `beta`, such
-    /// as `{ kind = "ftrl", l1 = 1e-4 }`, has this `alpha` or `beta`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`.
+    /// Optimizer of the linear weights. By default FTRL with `alpha = 0.1 (m / n)^(1/3)`, at most 0.1, where m is 4,096 for the kinds `lr`
+    /// and `fm` and 1,024 for others, and n is the number of rows that a step or its staleness covers, `train.batch_rows` times 1 +
+    /// `train.staleness`; and with `beta = 1 / train.batch_rows`. With `train.sync` a step has a batch of each trainer
+    /// ([why](quality.md#the-default-of-linear-weights)). FTRL without `alpha` or `beta`, such as `{ kind = "ftrl", l1 = 1e-4 }`, has this
+    /// `alpha` or `beta`. Another optimizer is for instance `{ kind = "adagrad", lr = 0.05 }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linear_optimizer: Option<Optimizer>,
     /// Optimizer of the embeddings. By default Adam with `lr = 0.001`, with staleness 0 and more than 4,096 rows in a step with `lr = 0.001
