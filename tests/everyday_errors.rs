@@ -391,7 +391,7 @@ fn large_dense_features_are_told_once_with_their_columns() {
     let words = "columns.dense: in a batch of 20 rows read, dense features are large";
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(text.contains("`x` (mean 3.5e29, standard deviation 4.8e29, the largest 1.0e30)"), "{text}");
-    assert!(text.contains("scale = \"z_score\"") && text.contains("`forebay data stats JOB --write`"), "{text}");
+    assert!(text.contains("give transform = \"log1p\" to `x`"), "{text}");
     let clipped = "columns.dense=[{ column = 'x', clip = { max = 5 } }]";
     let text = common::exits(0, train(data, &[clipped]), &[]);
     assert!(!text.contains("dense features are large"), "{text}");
@@ -408,7 +408,9 @@ fn dense_features_far_from_0_are_told_if_there_are_enough_rows() {
     };
     let (text, words) = (train(1200), "far from 0 for their spread");
     assert_eq!(text.matches(words).count(), 1, "{text}");
-    assert!(text.contains("`age` (mean 21.50, standard deviation 2.29, the largest 25.00). Give them"), "{text}");
+    let age = "to `age` (mean 21.50, standard deviation 2.29, the largest 25.00)\n";
+    assert!(text.contains("give scale = \"z_score\", for which `forebay data stats JOB --write`"), "{text}");
+    assert!(text.contains(age), "{text}");
     assert!(!train(900).contains(words));
 }
 

@@ -33,7 +33,16 @@ pub(crate) struct LargeInputs<'a> {
     column: &'a str,
     mean: f64,
     deviation: f64,
+    least: f64,
+    /// The largest absolute value.
     largest: f64,
+}
+
+impl LargeInputs<'_> {
+    /// Whether these look like counts, most of them small and a few large: their logarithms are of one size.
+    fn look_like_counts(&self) -> bool {
+        self.least >= 0.0 && self.deviation > self.mean
+    }
 }
 
 impl LargeValues {
@@ -67,10 +76,10 @@ pub(crate) fn large_inputs<'a>(column: &'a str, inputs: &[f32], is_first: bool) 
     let count = finite().count().max(1) as f64;
     let mean = finite().sum::<f64>() / count;
     let deviation = (finite().map(|input| (input - mean).powi(2)).sum::<f64>() / count).sqrt();
-    let largest = finite().map(f64::abs).fold(0.0, f64::max);
+    let (least, largest) = (finite().fold(f64::MAX, f64::min), finite().map(f64::abs).fold(0.0, f64::max));
     let is_far = is_first && deviation > 0.0 && mean.abs() >= FAR.max(FAR * deviation);
     let is_large = mean.hypot(deviation) >= LARGE;
-    (is_large || is_far).then_some(LargeInputs { column, mean, deviation, largest })
+    (is_large || is_far).then_some(LargeInputs { column, mean, deviation, least, largest })
 }
 
 /// A number in a few characters: `0.29`, `354`, `5.9e29`.
@@ -83,22 +92,35 @@ fn short(number: f64) -> String {
 }
 
 fn said(found: &[LargeInputs<'_>], rows: usize) -> String {
+    let (counts, others): (Vec<_>, Vec<_>) = found.iter().partition(|large| large.look_like_counts());
+    let mut advice = Vec::new();
+    if !counts.is_empty() {
+        advice.push(format!("give transform = \"log1p\" to {}", columns_of(&counts)));
+    }
+    if !others.is_empty() {
+        let needs = "for which `forebay data stats JOB --write` computes what it needs";
+        advice.push(format!("give scale = \"z_score\", {needs}, to {}", columns_of(&others)));
+    }
+    format!(
+        "in a batch of {} rows read, dense features are large, or far from 0 for their spread, after their transform, so the model may learn \
+         little, or its loss may explode: {}",
+        commas(rows as u64),
+        advice.join("; ")
+    )
+}
+
+fn columns_of(found: &[&LargeInputs<'_>]) -> String {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let of_column = |LargeInputs { column, mean, deviation, largest }: &LargeInputs<'_>| {
+    let of_column = |LargeInputs { column, mean, deviation, largest, .. }: &LargeInputs<'_>| {
         let [mean, deviation, largest] = [*mean, *deviation, *largest].map(short);
         format!("`{column}` (mean {mean}, standard deviation {deviation}, the largest {largest})")
     };
-    let mut columns = found.iter().take(SHOWN).map(of_column).collect::<Vec<_>>().join(", ");
+    let mut columns = found.iter().take(SHOWN).map(|large| of_column(large)).collect::<Vec<_>>().join(", ");
     if let Some(more @ 1..) = found.len().checked_sub(SHOWN) {
         columns += &format!(" and {more} more");
     }
-    format!(
-        "in a batch of {} rows read, dense features are large, or far from 0 for their spread, after their transform; the model may learn \
-         little, or its loss may explode: {columns}. Give them scale = \"z_score\", for which `forebay data stats JOB --write` computes \
-         what it needs",
-        commas(rows as u64)
-    )
+    columns
 }
 
 #[cfg(test)]
@@ -148,13 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn the_warning_has_the_columns_once() {
+    fn the_warning_has_the_columns_once_with_what_each_needs() {
         let large = LargeValues::default();
-        let inputs = [large_inputs("price", &[300.0, 400.0], false), large_inputs("age", &[-2e6], false)];
-        let found: Vec<_> = inputs.into_iter().flatten().collect();
+        let inputs = [("price", &[300.0, 400.0][..]), ("clicks", &[0.0, 1.0, 900.0]), ("balance", &[-1.0, 0.0, 900.0])];
+        let found: Vec<_> = inputs.into_iter().filter_map(|(name, inputs)| large_inputs(name, inputs, false)).collect();
         let text = said(&found, 3);
         assert!(
-            text.contains("`price` (mean 350, standard deviation 50.00, the largest 400), `age` (mean -2.0e6, "),
+            text.contains("explode: give transform = \"log1p\" to `clicks` (mean 300, standard deviation 424, the largest 900); give scale"),
+            "{text}"
+        );
+        assert!(
+            text.contains("to `price` (mean 350, standard deviation 50.00, the largest 400), `balance` (mean 300, "),
             "{text}"
         );
         assert!(large.looks());
@@ -163,6 +189,6 @@ mod tests {
         large.clone().warn(&found, 3);
         assert!(!large.looks());
         let many: Vec<_> = (0..12).filter_map(|_| large_inputs("x", &[1e9], false)).collect();
-        assert!(said(&many, 1).contains(" and 2 more."));
+        assert!(said(&many, 1).contains(" and 2 more"));
     }
 }
