@@ -212,6 +212,9 @@ impl std::fmt::Display for Evaluation {
         write!(f, "logloss {:.5}", self.logloss)?;
         if let Some(entropy) = self.normalized_entropy {
             write!(f, ", normalized entropy {entropy:.4}")?;
+            if entropy > 1.0 {
+                f.write_str(" (above 1: the mean of the labels alone predicts better)")?;
+            }
         }
         self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
     }
@@ -235,5 +238,13 @@ mod tests {
             assert!(read.logloss.is_nan() && !read.is_measured() && read.rows == evaluation.rows);
         }
         assert!(Evaluation::new(&[0.5], &[0.0], None).is_measured());
+    }
+
+    #[test]
+    fn a_model_that_is_worse_than_a_constant_is_told() {
+        let (worse, better) =
+            (Evaluation::new(&[3.0, -3.0], &[0.0, 1.0], None), Evaluation::new(&[3.0, -3.0], &[1.0, 0.0], None));
+        assert!(worse.to_string().contains("normalized entropy 4.3982 (above 1: the mean of the labels"), "{worse}");
+        assert!(better.to_string().contains("normalized entropy 0.0701, COPC"), "{better}");
     }
 }
