@@ -253,7 +253,8 @@ mod tests {
     use super::*;
     use crate::Job;
 
-    const STEPS: Steps = Steps { rows: 1000, staleness: 0, in_batch: false, width_of_labels: None };
+    const STEPS: Steps =
+        Steps { rows: 1000, staleness: 0, in_batch: false, width_of_labels: None, dense_is_linear: false };
 
     fn table(text: &str) -> TableOptions {
         Job::from_toml(text, &[]).unwrap().table
