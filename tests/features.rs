@@ -102,7 +102,7 @@ fn statistics_of_text_are_refused_for_integers_of_parquet_and_the_reverse() {
 /// A bug: values were rounded to 32 bits first, unix seconds to multiples of 128; then statistics to nine digits, so that milliseconds of
 /// an hour had one value.
 #[test]
-fn statistics_have_all_digits_of_large_values() {
+fn statistics_have_all_digits_of_scale_warning() {
     let dir = tempfile::tempdir().unwrap();
     let (price, second) = (|i: i32| 999_996.107 + f64::from(i), |i: i32| 1_700_000_000 + i64::from(i));
     let rows = RecordBatch::try_from_iter_with_nullable([

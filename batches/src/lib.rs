@@ -16,9 +16,9 @@ mod dedup;
 mod flow;
 mod key_sample;
 mod labels_seen;
-mod large_values;
 mod nullable;
 mod parse;
+mod scale_warning;
 mod staleness;
 pub mod wire;
 
@@ -30,6 +30,6 @@ pub use flow::{
 };
 pub use key_sample::KeySample;
 pub use labels_seen::{LabelsSeen, warn_of_equal_labels};
-pub use large_values::LargeValues;
 pub use parse::{Parse, check_columns, missing_keys};
+pub use scale_warning::ScaleWarning;
 pub use staleness::{InOrder, MOST_UNDER_WAY, Staleness, Ticket};

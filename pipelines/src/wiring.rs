@@ -9,7 +9,7 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_batches::wire::columns::Layout;
 use forebay_batches::{
-    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, LargeValues, MOST_UNDER_WAY, Parse, ReadyBatch, Staleness,
+    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, MOST_UNDER_WAY, Parse, ReadyBatch, ScaleWarning, Staleness,
     TrainBatch, missing_keys,
 };
 use forebay_connectors::Rows;
@@ -282,7 +282,7 @@ fn batches(
     let single = job.single_slots();
     // A stage behind `parse` may need the keys of all rows.
     let late = job.pipeline.after_parse.is_empty();
-    let large = LargeValues::default();
+    let scale_warning = ScaleWarning::default();
     let parse = move |_replica| {
         let expected = expected.clone();
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
@@ -290,7 +290,7 @@ fn batches(
         let parse = parse.checking_types(move |schema| expected.check(schema)).hashing_late(late);
         match &purpose {
             Purpose::Training(_, labels) => {
-                parse.checking_key_spaces().noting(labels.clone()).warning_of(large.clone())
+                parse.checking_key_spaces().noting(labels.clone()).warning_of_scales(scale_warning.clone())
             }
             Purpose::Evaluation(columns, _) => parse.for_evaluation(columns.clone()),
             Purpose::Prediction(keep, _) => parse.for_prediction(keep.clone()),

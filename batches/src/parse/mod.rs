@@ -30,7 +30,7 @@ use forebay_ps::{SlotHasher, in_group};
 use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows};
 use crate::labels_seen::LabelsSeen;
-use crate::large_values::{LargeValues, large_inputs};
+use crate::scale_warning::{ScaleWarning, unscaled};
 use bad_rows::{BadRows, Reject};
 use column::BatchColumns;
 use cross::CrossParser;
@@ -66,7 +66,7 @@ pub struct Parse {
     positives: Vec<u64>,
     labels: LabelsSeen,
     /// `Some` in a training only.
-    large: Option<LargeValues>,
+    scale_warning: Option<ScaleWarning>,
 }
 
 impl Parse {
@@ -88,7 +88,7 @@ impl Parse {
             single: Vec::new(),
             positives: vec![0; columns.label.len()],
             labels: LabelsSeen::default(),
-            large: None,
+            scale_warning: None,
         }
     }
 
@@ -167,8 +167,8 @@ impl Parse {
 
     /// Warns once about dense features that need a scale.
     #[must_use]
-    pub fn warning_of(self, large: LargeValues) -> Self {
-        Self { large: Some(large), ..self }
+    pub fn warning_of_scales(self, warning: ScaleWarning) -> Self {
+        Self { scale_warning: Some(warning), ..self }
     }
 
     /// Refuses rows whose schema `check` refuses. It is called when the schema changes.
@@ -194,19 +194,19 @@ impl Parse {
             _ => Vec::new(),
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
-        let looks = self.large.as_ref().filter(|large| large.looks());
-        let is_first = looks.is_some_and(|large| large.is_first(n));
-        let mut large = Vec::new();
+        let warning = self.scale_warning.as_ref().filter(|warning| warning.looks());
+        let is_first = warning.is_some_and(|warning| warning.is_first(n));
+        let mut found = Vec::new();
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             let at = spec.at_column().map(|name| there.column(name)).transpose()?;
             let from = dense.len();
             parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
-            if looks.is_some() {
-                large.extend(large_inputs(&spec.column, &dense[from..], is_first));
+            if warning.is_some() {
+                found.extend(unscaled(&spec.column, &dense[from..], is_first));
             }
         }
-        if let Some(looks) = looks {
-            looks.warn(&large, n);
+        if let Some(warning) = warning {
+            warning.warn(&found, n);
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {

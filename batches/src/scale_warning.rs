@@ -18,7 +18,7 @@ const ENOUGH: usize = 1000;
 
 /// Warns once about inputs of the model that need a scale. Clones share whether it has.
 #[derive(Clone, Default)]
-pub struct LargeValues(Arc<Seen>);
+pub struct ScaleWarning(Arc<Seen>);
 
 #[derive(Default)]
 struct Seen {
@@ -29,7 +29,7 @@ struct Seen {
 
 /// A dense feature that needs a scale, by its inputs in one batch of rows.
 #[derive(Debug, PartialEq)]
-pub(crate) struct LargeInputs<'a> {
+pub(crate) struct UnscaledFeature<'a> {
     column: &'a str,
     mean: f64,
     deviation: f64,
@@ -38,14 +38,14 @@ pub(crate) struct LargeInputs<'a> {
     largest: f64,
 }
 
-impl LargeInputs<'_> {
+impl UnscaledFeature<'_> {
     /// Whether these look like counts, most of them small and a few large: their logarithms are of one size.
     fn look_like_counts(&self) -> bool {
         self.least >= 0.0 && self.deviation > self.mean
     }
 }
 
-impl LargeValues {
+impl ScaleWarning {
     /// Whether nothing was warned of yet.
     pub(crate) fn looks(&self) -> bool {
         !self.0.warned.load(Ordering::Relaxed)
@@ -57,29 +57,33 @@ impl LargeValues {
     }
 
     /// Logs the features that were `found` in a batch of `rows` rows: only for the first batch that has some.
-    pub(crate) fn warn(&self, found: &[LargeInputs<'_>], rows: usize) {
+    pub(crate) fn warn(&self, found: &[UnscaledFeature<'_>], rows: usize) {
         if !found.is_empty() && !self.0.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("columns.dense: {}", said(found, rows));
         }
     }
 }
 
-/// A dense feature with these inputs, if they are large, or, in the first batch, far from 0. Values that are not finite do not count: they
+/// The dense feature of these inputs, if they are large, or, in the first batch, far from 0. Values that are not finite do not count: they
 /// make bad rows.
-pub(crate) fn large_inputs<'a>(column: &'a str, inputs: &[f32], is_first: bool) -> Option<LargeInputs<'a>> {
+pub(crate) fn unscaled<'a>(column: &'a str, inputs: &[f32], is_first: bool) -> Option<UnscaledFeature<'a>> {
     // The order of these bits is that of the absolute values, and integers are compared several at a time.
     let largest = inputs.iter().fold(0, |largest: u32, input| largest.max(input.to_bits() & 0x7fff_ffff));
     if !is_first && largest < (LARGE as f32).to_bits() {
         return None;
     }
     let finite = || inputs.iter().filter(|input| input.is_finite()).map(|&input| f64::from(input));
-    let count = finite().count().max(1) as f64;
+    let (count, squares) = finite().fold((0.0, 0.0), |(count, squares), input| (count + 1.0, squares + input * input));
+    let is_large = squares > 0.0 && squares >= LARGE * LARGE * count;
+    if !is_large && !is_first {
+        return None;
+    }
+    let count = f64::max(count, 1.0);
     let mean = finite().sum::<f64>() / count;
     let deviation = (finite().map(|input| (input - mean).powi(2)).sum::<f64>() / count).sqrt();
     let (least, largest) = (finite().fold(f64::MAX, f64::min), finite().map(f64::abs).fold(0.0, f64::max));
     let is_far = is_first && deviation > 0.0 && mean.abs() >= FAR.max(FAR * deviation);
-    let is_large = mean.hypot(deviation) >= LARGE;
-    (is_large || is_far).then_some(LargeInputs { column, mean, deviation, least, largest })
+    (is_large || is_far).then_some(UnscaledFeature { column, mean, deviation, least, largest })
 }
 
 /// A number in a few characters: `0.29`, `354`, `5.9e29`.
@@ -91,7 +95,7 @@ fn short(number: f64) -> String {
     }
 }
 
-fn said(found: &[LargeInputs<'_>], rows: usize) -> String {
+fn said(found: &[UnscaledFeature<'_>], rows: usize) -> String {
     let (counts, others): (Vec<_>, Vec<_>) = found.iter().partition(|large| large.look_like_counts());
     let mut advice = Vec::new();
     if !counts.is_empty() {
@@ -109,10 +113,10 @@ fn said(found: &[LargeInputs<'_>], rows: usize) -> String {
     )
 }
 
-fn columns_of(found: &[&LargeInputs<'_>]) -> String {
+fn columns_of(found: &[&UnscaledFeature<'_>]) -> String {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let of_column = |LargeInputs { column, mean, deviation, largest, .. }: &LargeInputs<'_>| {
+    let of_column = |UnscaledFeature { column, mean, deviation, largest, .. }: &UnscaledFeature<'_>| {
         let [mean, deviation, largest] = [*mean, *deviation, *largest].map(short);
         format!("`{column}` (mean {mean}, standard deviation {deviation}, the largest {largest})")
     };
@@ -128,7 +132,7 @@ mod tests {
     use super::*;
 
     fn numbers_of(inputs: &[f32], is_first: bool) -> Option<(f64, f64, f64)> {
-        large_inputs("x", inputs, is_first).map(|large| (large.mean, large.deviation, large.largest))
+        unscaled("x", inputs, is_first).map(|large| (large.mean, large.deviation, large.largest))
     }
 
     #[test]
@@ -165,15 +169,15 @@ mod tests {
             assert_eq!(numbers_of(&inputs, true).is_some(), found, "{inputs:?}");
             assert_eq!(numbers_of(&inputs, false), None, "{inputs:?}");
         }
-        let large = LargeValues::default();
-        assert!(!large.is_first(999) && large.clone().is_first(1000) && !large.is_first(1000));
+        let warning = ScaleWarning::default();
+        assert!(!warning.is_first(999) && warning.clone().is_first(1000) && !warning.is_first(1000));
     }
 
     #[test]
     fn the_warning_has_the_columns_once_with_what_each_needs() {
-        let large = LargeValues::default();
+        let warning = ScaleWarning::default();
         let inputs = [("price", &[300.0, 400.0][..]), ("clicks", &[0.0, 1.0, 900.0]), ("balance", &[-1.0, 0.0, 900.0])];
-        let found: Vec<_> = inputs.into_iter().filter_map(|(name, inputs)| large_inputs(name, inputs, false)).collect();
+        let found: Vec<_> = inputs.into_iter().filter_map(|(name, inputs)| unscaled(name, inputs, false)).collect();
         let text = said(&found, 3);
         assert!(
             text.contains("explode: give transform = \"log1p\" to `clicks` (mean 300, standard deviation 424, the largest 900); give scale"),
@@ -183,12 +187,12 @@ mod tests {
             text.contains("to `price` (mean 350, standard deviation 50.00, the largest 400), `balance` (mean 300, "),
             "{text}"
         );
-        assert!(large.looks());
-        large.warn(&[], 3);
-        assert!(large.looks());
-        large.clone().warn(&found, 3);
-        assert!(!large.looks());
-        let many: Vec<_> = (0..12).filter_map(|_| large_inputs("x", &[1e9], false)).collect();
+        assert!(warning.looks());
+        warning.warn(&[], 3);
+        assert!(warning.looks());
+        warning.clone().warn(&found, 3);
+        assert!(!warning.looks());
+        let many: Vec<_> = (0..12).filter_map(|_| unscaled("x", &[1e9], false)).collect();
         assert!(said(&many, 1).contains(" and 2 more"));
     }
 }
