@@ -21,8 +21,8 @@ pub struct DenseMemory {
     /// Bytes of the gradients, of a batch with as many rows as `train.batch_rows`. The native backend has those of each micro-batch, and
     /// their sum. libtorch has those of each parameter, all of them in a row, and what a step makes of them.
     pub gradients: u64,
-    /// Bytes of the copies that live beside these: the weights packed for the products of a step, copies for a checkpoint, for an evaluation while the model is trained, for the model that is
-    /// saved at the end; with the parameters in the ps, for each batch under way.
+    /// Bytes of the copies that live beside these: the weights packed for the products of a step, copies for a checkpoint, for an evaluation
+    /// while the model is trained, for the model that is saved at the end; with the parameters in the ps, for each batch under way.
     pub copies: u64,
 }
 
