@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::commas;
+use forebay_job::{DenseColumn, Transform};
 
 /// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1 of
 /// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
@@ -28,9 +29,8 @@ struct Seen {
 }
 
 /// A dense feature that needs a scale, by its inputs in one batch of rows.
-#[derive(Debug, PartialEq)]
 pub(crate) struct UnscaledFeature<'a> {
-    column: &'a str,
+    spec: &'a DenseColumn,
     mean: f64,
     deviation: f64,
     least: f64,
@@ -38,10 +38,26 @@ pub(crate) struct UnscaledFeature<'a> {
     largest: f64,
 }
 
+/// What a job can give to a dense feature, in the order of the warning.
+const ADVICE: [&str; 3] = [
+    "transform = \"log1p\"",
+    "scale = \"z_score\", for which `forebay data stats JOB --write` computes what it needs,",
+    "clip",
+];
+
 impl UnscaledFeature<'_> {
-    /// Whether these look like counts, most of them small and a few large: their logarithms are of one size.
-    fn look_like_counts(&self) -> bool {
-        self.least >= 0.0 && self.deviation > self.mean
+    /// Logarithms for lists, which cannot have a scale, and for what looks like counts, most of them small and a few large. Limits for what
+    /// has a scale. A scale for the others.
+    fn advice(&self) -> &'static str {
+        let [log1p, z_score, clip] = ADVICE;
+        let may_have_logs = matches!(self.spec.transform, Transform::Auto | Transform::None);
+        let looks_like_counts = self.least >= 0.0 && self.deviation > self.mean;
+        match self.spec.length {
+            _ if self.spec.scale.is_some() => clip,
+            Some(_) => log1p,
+            None if may_have_logs && looks_like_counts => log1p,
+            None => z_score,
+        }
     }
 }
 
@@ -66,7 +82,7 @@ impl ScaleWarning {
 
 /// The dense feature of these inputs, if they are large, or, in the first batch, far from 0. Values that are not finite do not count: they
 /// make bad rows.
-pub(crate) fn unscaled<'a>(column: &'a str, inputs: &[f32], is_first: bool) -> Option<UnscaledFeature<'a>> {
+pub(crate) fn unscaled<'a>(spec: &'a DenseColumn, inputs: &[f32], is_first: bool) -> Option<UnscaledFeature<'a>> {
     // The order of these bits is that of the absolute values, and integers are compared several at a time.
     let largest = inputs.iter().fold(0, |largest: u32, input| largest.max(input.to_bits() & 0x7fff_ffff));
     if !is_first && largest < (LARGE as f32).to_bits() {
@@ -83,7 +99,7 @@ pub(crate) fn unscaled<'a>(column: &'a str, inputs: &[f32], is_first: bool) -> O
     let deviation = (finite().map(|input| (input - mean).powi(2)).sum::<f64>() / count).sqrt();
     let (least, largest) = (finite().fold(f64::MAX, f64::min), finite().map(f64::abs).fold(0.0, f64::max));
     let is_far = is_first && deviation > 0.0 && mean.abs() >= FAR.max(FAR * deviation);
-    (is_large || is_far).then_some(UnscaledFeature { column, mean, deviation, least, largest })
+    (is_large || is_far).then_some(UnscaledFeature { spec, mean, deviation, least, largest })
 }
 
 /// A number in a few characters: `0.29`, `354`, `5.9e29`.
@@ -96,31 +112,27 @@ fn short(number: f64) -> String {
 }
 
 fn said(found: &[UnscaledFeature<'_>], rows: usize) -> String {
-    let (counts, others): (Vec<_>, Vec<_>) = found.iter().partition(|large| large.look_like_counts());
-    let mut advice = Vec::new();
-    if !counts.is_empty() {
-        advice.push(format!("give transform = \"log1p\" to {}", columns_of(&counts)));
-    }
-    if !others.is_empty() {
-        let needs = "for which `forebay data stats JOB --write` computes what it needs";
-        advice.push(format!("give scale = \"z_score\", {needs}, to {}", columns_of(&others)));
-    }
+    let advice = ADVICE.into_iter().filter_map(|advice| {
+        let features: Vec<_> = found.iter().filter(|feature| feature.advice() == advice).collect();
+        (!features.is_empty()).then(|| format!("give {advice} to {}", columns_of(&features)))
+    });
     format!(
         "in a batch of {} rows read, dense features are large, or far from 0 for their spread, after their transform, so the model may learn \
          little, or its loss may explode: {}",
         commas(rows as u64),
-        advice.join("; ")
+        advice.collect::<Vec<_>>().join("; ")
     )
 }
 
 fn columns_of(found: &[&UnscaledFeature<'_>]) -> String {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let of_column = |UnscaledFeature { column, mean, deviation, largest, .. }: &UnscaledFeature<'_>| {
+    let of_column = |UnscaledFeature { spec, mean, deviation, largest, .. }: &UnscaledFeature<'_>| {
         let [mean, deviation, largest] = [*mean, *deviation, *largest].map(short);
+        let column = &spec.column;
         format!("`{column}` (mean {mean}, standard deviation {deviation}, the largest {largest})")
     };
-    let mut columns = found.iter().take(SHOWN).map(|large| of_column(large)).collect::<Vec<_>>().join(", ");
+    let mut columns = found.iter().take(SHOWN).map(|feature| of_column(feature)).collect::<Vec<_>>().join(", ");
     if let Some(more @ 1..) = found.len().checked_sub(SHOWN) {
         columns += &format!(" and {more} more");
     }
@@ -129,10 +141,16 @@ fn columns_of(found: &[&UnscaledFeature<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::Scale;
+
     use super::*;
 
+    fn feature(name: &str) -> DenseColumn {
+        DenseColumn::from(name.to_owned())
+    }
+
     fn numbers_of(inputs: &[f32], is_first: bool) -> Option<(f64, f64, f64)> {
-        unscaled("x", inputs, is_first).map(|large| (large.mean, large.deviation, large.largest))
+        unscaled(&feature("x"), inputs, is_first).map(|large| (large.mean, large.deviation, large.largest))
     }
 
     #[test]
@@ -177,7 +195,8 @@ mod tests {
     fn the_warning_has_the_columns_once_with_what_each_needs() {
         let warning = ScaleWarning::default();
         let inputs = [("price", &[300.0, 400.0][..]), ("clicks", &[0.0, 1.0, 900.0]), ("balance", &[-1.0, 0.0, 900.0])];
-        let found: Vec<_> = inputs.into_iter().filter_map(|(name, inputs)| unscaled(name, inputs, false)).collect();
+        let inputs = inputs.map(|(name, inputs)| (feature(name), inputs));
+        let found: Vec<_> = inputs.iter().filter_map(|(spec, inputs)| unscaled(spec, inputs, false)).collect();
         let text = said(&found, 3);
         assert!(
             text.contains("explode: give transform = \"log1p\" to `clicks` (mean 300, standard deviation 424, the largest 900); give scale"),
@@ -192,7 +211,23 @@ mod tests {
         assert!(warning.looks());
         warning.clone().warn(&found, 3);
         assert!(!warning.looks());
-        let many: Vec<_> = (0..12).filter_map(|_| unscaled("x", &[1e9], false)).collect();
+        let spec = feature("x");
+        let many: Vec<_> = (0..12).filter_map(|_| unscaled(&spec, &[1e9], false)).collect();
         assert!(said(&many, 1).contains(" and 2 more"));
+    }
+
+    #[test]
+    fn a_feature_is_given_what_a_job_may_have_for_it() {
+        let [log1p, z_score, clip] = ADVICE;
+        let vector = DenseColumn { length: Some(2), ..feature("x") };
+        let age = DenseColumn { transform: Transform::AgeDays, ..feature("x") };
+        let scaled = DenseColumn { scale: Some(Scale::ZScore), ..feature("x") };
+        let (counts, around_350) = ([0.0, 1.0, 900.0], [300.0, 400.0, 350.0]);
+        for (spec, of_counts, of_others) in
+            [(feature("x"), log1p, z_score), (vector, log1p, log1p), (age, z_score, z_score), (scaled, clip, clip)]
+        {
+            let advice = |inputs: &[f32]| unscaled(&spec, inputs, false).unwrap().advice();
+            assert_eq!((advice(&counts), advice(&around_350)), (of_counts, of_others), "{spec:?}");
+        }
     }
 }

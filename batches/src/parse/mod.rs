@@ -202,7 +202,7 @@ impl Parse {
             let from = dense.len();
             parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
             if warning.is_some() {
-                found.extend(unscaled(&spec.column, &dense[from..], is_first));
+                found.extend(unscaled(spec, &dense[from..], is_first));
             }
         }
         if let Some(warning) = warning {
