@@ -196,12 +196,20 @@ pub(crate) fn auc_by_pairs(rows: &[(f64, f64)]) -> Option<f64> {
 pub(crate) const DEADLINE: Duration = Duration::from_secs(180);
 
 /// Waits until `holds`; fails at the deadline.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, holds: impl FnMut() -> bool) {
+    assert!(within_deadline(holds), "not after {DEADLINE:?}: {what}");
+}
+
+/// Waits until `holds` or until the deadline. Returns whether it holds.
+fn within_deadline(mut holds: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + DEADLINE;
     while !holds() {
-        assert!(Instant::now() < deadline, "not after {DEADLINE:?}: {what}");
+        if Instant::now() >= deadline {
+            return false;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
+    true
 }
 
 /// Whether a folder that is not yet whole, with files besides the probe that a command begins with, is in `dir`.
@@ -267,7 +275,7 @@ impl Background {
 
     /// Waits until it has written these words, `times` times.
     pub(crate) fn wait_for(&mut self, words: &str, times: usize) {
-        until(words, || {
+        let found = within_deadline(|| {
             // The threads that read its last lines may end later than it does.
             let is_over = !self.is_running() && self.readers.iter().all(JoinHandle::is_finished);
             let output = self.output();
@@ -275,6 +283,7 @@ impl Background {
             assert!(!is_over || found, "it ended without {words:?}: {output}");
             found
         });
+        assert!(found, "no {words:?} after {DEADLINE:?}: {}", self.output());
     }
 
     /// Waits until the metrics of a training with `--dashboard 127.0.0.1:0` show that it has begun and has trained on this many rows.
