@@ -387,12 +387,13 @@ fn large_dense_features_are_told_once_with_their_columns() {
     fs::write(&path, format!("label,x,c\n{lines}")).unwrap();
     let data = path.to_str().unwrap();
     let sgd = "train.optimizer={ kind = \"sgd\", lr = 1e-12 }";
-    let (_, text) = train(data, &[sgd, "train.batch_rows=16", "data.read_rows=20", "data.epochs=2"]);
+    let raw = "columns.dense=[{ column = 'x', transform = 'none' }]";
+    let (_, text) = train(data, &[raw, sgd, "train.batch_rows=16", "data.read_rows=20", "data.epochs=2"]);
     let words = "columns.dense: in a batch of 20 rows read, dense features are large";
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(text.contains("`x` (mean 3.5e29, standard deviation 4.8e29, the largest 1.0e30)"), "{text}");
     assert!(text.contains("give transform = \"log1p\" to `x`"), "{text}");
-    let clipped = "columns.dense=[{ column = 'x', clip = { max = 5 } }]";
+    let clipped = "columns.dense=[{ column = 'x', transform = 'none', clip = { max = 5 } }]";
     let text = common::exits(0, train(data, &[clipped]), &[]);
     assert!(!text.contains("dense features are large"), "{text}");
 }
@@ -404,7 +405,8 @@ fn dense_features_far_from_0_are_told_if_there_are_enough_rows() {
     let train = |rows: usize| {
         let lines: String = (0..rows).map(|i| format!("{},{},{},7\n", i % 2, 18 + i % 8, i % 8)).collect();
         fs::write(&path, format!("label,age,visits,c\n{lines}")).unwrap();
-        common::exits(0, train(path.to_str().unwrap(), &["columns.dense=['age', 'visits']"]), &[])
+        let raw = "columns.dense=[{ column = 'age', transform = 'none' }, { column = 'visits', transform = 'none' }]";
+        common::exits(0, train(path.to_str().unwrap(), &[raw]), &[])
     };
     let (text, words) = (train(1200), "far from 0 for their spread");
     assert_eq!(text.matches(words).count(), 1, "{text}");

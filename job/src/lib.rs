@@ -46,8 +46,8 @@ use serde::{Deserialize, Serialize};
 pub use adapted::is_of_weights;
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use columns::{
-    Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, SlotCross, SlotKind, Transform, UnixUnit,
-    check_key_spaces,
+    Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Scale, Slot, SlotCross, SlotKind,
+    Transform, UnixUnit, check_key_spaces,
 };
 pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};

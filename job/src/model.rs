@@ -153,6 +153,13 @@ pub enum ModelKind {
     Own,
 }
 
+impl ModelKind {
+    /// Whether the dense parameters are a weight for each dense input and a bias.
+    pub fn dense_is_linear(self) -> bool {
+        matches!(self, Self::Lr | Self::Fm)
+    }
+}
+
 impl std::fmt::Display for ModelKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

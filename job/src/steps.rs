@@ -135,7 +135,7 @@ impl Job {
             in_batch: self.model.kind == ModelKind::TwoTowers && self.model.loss == TowerLoss::InBatchSoftmax,
             width_of_labels: (self.columns.label.len() > 1)
                 .then(|| self.model.hidden.iter().copied().fold(0, usize::max)),
-            dense_is_linear: matches!(self.model.kind, ModelKind::Lr | ModelKind::Fm),
+            dense_is_linear: self.model.kind.dense_is_linear(),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
-use crate::{sources, wiring};
+use crate::{feature_scales, sources, wiring};
 
 /// Wires a run in this process. [`Registry`] says what a custom stage may do. The trained model keeps the stages and evaluates
 /// with them.
@@ -122,6 +122,7 @@ impl TrainingBuilder {
     /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
         let (mut damaged, mut outputs_are_checked) = (DamagedCheckpoints::default(), false);
+        let own_source = self.source.is_some();
         let mut resources = loop {
             let resources = Resources::alone(self.job.clone(), self.context.clone())?;
             let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
@@ -131,11 +132,11 @@ impl TrainingBuilder {
                 outputs_are_checked = true;
             }
             let Some((folder, found)) = found else {
-                break begin_with_model(resources)?;
+                break begin_with_model(resources, own_source)?;
             };
             let at = found.as_ref().map(|found| found.at);
             // If that fails, the resources are dropped, with what was read so far.
-            match (begin_with_checkpoints(resources, folder, found), at) {
+            match (begin_with_checkpoints(resources, folder, found, own_source), at) {
                 (Ok(resources), _) => break resources,
                 (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
                 (Err(fault), _) => return Err(fault),
@@ -163,8 +164,9 @@ impl TrainingBuilder {
 }
 
 /// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
-/// nothing of the old model stays.
-fn begin_with_model(resources: Resources) -> Result<Resources, Fault> {
+/// nothing of the old model stays. Without a model, the first rows decide the scales of dense features, unless a source of the program
+/// makes them.
+fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
     let mut unused = Some(resources);
     let read = |predecessor: Predecessor| -> Result<Resources, Fault> {
@@ -175,10 +177,14 @@ fn begin_with_model(resources: Resources) -> Result<Resources, Fault> {
         resources.go_on_from(&predecessor)?;
         Ok(resources)
     };
-    match Predecessor::read_with(&job, &context, read)? {
-        Some(resources) => Ok(resources),
-        None => unused.ok_or_else(|| Fault::internal("a run without a model begins once")),
+    if let Some(resources) = Predecessor::read_with(&job, &context, read)? {
+        return Ok(resources);
     }
+    let mut resources = unused.ok_or_else(|| Fault::internal("a run without a model begins once"))?;
+    if !own_source {
+        resources.set_scales(&feature_scales::of_run_alone(&job, &context)?)?;
+    }
+    Ok(resources)
 }
 
 /// Adds checkpoints in `folder` to the run, which goes on from the checkpoint that was found or begins at the start.
@@ -186,6 +192,7 @@ fn begin_with_checkpoints(
     mut resources: Resources,
     folder: CheckpointFolder,
     found: Option<Found>,
+    own_source: bool,
 ) -> Result<Resources, Fault> {
     let restored = match found {
         Some(found) => {
@@ -193,7 +200,7 @@ fn begin_with_checkpoints(
             checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
         }
         None => {
-            resources = begin_with_model(resources)?;
+            resources = begin_with_model(resources, own_source)?;
             resources.at_start()
         }
     };

@@ -45,6 +45,7 @@ mod expected_types;
 mod export;
 mod failed_training;
 mod fault;
+mod feature_scales;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headspace;

@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Host, ProcessWait, Report};
 use forebay_base::memory_limit;
 use forebay_batches::Staleness;
 use forebay_connectors::Format;
-use forebay_job::{DenseAt, Job, RunEnd};
+use forebay_job::{DenseAt, FeatureScales, Job, RunEnd};
 use forebay_models::NamedTensor;
 use forebay_ps::remote::PsReplies;
 use forebay_ps::{TableClient, TableConfig, start_table};
@@ -17,7 +17,7 @@ use crate::checkpoint::{
     read_metrics,
 };
 use crate::cluster::departure::Departure;
-use crate::cluster::{ClusterSession, CutLeader, RunPhase};
+use crate::cluster::{ClusterSession, CutLeader, RunPhase, job_digest};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
@@ -40,7 +40,10 @@ use crate::training_summary::TrainingSummary;
 
 /// The table, the model and the counters of one training run.
 pub(crate) struct Resources {
+    /// The job, with the scales of dense features once they are decided.
     pub(crate) job: Job,
+    /// The digest of the job as it was given.
+    pub(crate) digest: String,
     pub(crate) context: Context,
     pub(crate) model: JobModel,
     pub(crate) host: Host,
@@ -111,6 +114,7 @@ impl Resources {
             step_order: StepOrder::of(&job),
             look_ahead: None,
             evaluations: Evaluations::of(&job, &context),
+            digest: job_digest(&job),
             job,
             context,
             model,
@@ -133,9 +137,20 @@ impl Resources {
         })
     }
 
+    /// Gives dense features the scales that were decided for them. Called before the rest of the run is told of the job.
+    ///
+    /// # Errors
+    /// A user fault if the job does not fit together with them.
+    pub(crate) fn set_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
+        self.job.set_scales(scales)?;
+        self.evaluations = Evaluations::of(&self.job, &self.context);
+        Ok(())
+    }
+
     /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the
     /// trainer. Blocks on the store.
     pub(crate) fn go_on_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
+        self.set_scales(&predecessor.columns().scales_for(&self.job.columns))?;
         let placement = &self.job.placement;
         if placement.ps == 0 {
             predecessor.load_rows(&self.table)?;
@@ -173,7 +188,10 @@ impl Resources {
         shards: Shards,
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
-        let Restored { mut position, model, kept, metrics, row_types, from } = restored;
+        let Restored { mut position, model, kept, metrics, row_types, columns, from } = restored;
+        if let Some(columns) = columns {
+            self.set_scales(&columns.scales_for(&self.job.columns))?;
+        }
         if position.run == 0 {
             position.run = start;
         }

@@ -175,6 +175,38 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     })
 }
 
+/// Calls `each` with batches of the first rows at `data.train`, `most` rows in all, in the order of the files. The job has no custom source.
+/// Bad rows of text are left out. Blocks on the store.
+pub(crate) fn first_rows(
+    job: &Job,
+    context: &Context,
+    most: usize,
+    mut each: impl FnMut(RecordBatch) -> Result<(), Fault> + Send,
+) -> Result<(), Fault> {
+    let (input, format) = input(job, context, job.train_paths()?)?;
+    let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
+    let columns = file_columns(job, format.format, job.columns.names(), Shown::Nothing)?;
+    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let options = ReadOptions { epochs: 1, shuffle: false, ..ahead };
+    let hint = column_hint(job, false);
+    on_own_thread("reading the first rows", || {
+        block_on(async {
+            let mut source = FileSource::new(input, options, format, columns).hinting(hint);
+            let cx = StageCx::detached("first rows");
+            source.open(&cx).await?;
+            let mut left = most;
+            while left > 0
+                && let Some(rows) = source.next(&cx).await?
+            {
+                let batch = rows.batch.slice(0, rows.batch.num_rows().min(left));
+                left -= batch.num_rows();
+                each(batch)?;
+            }
+            Ok(())
+        })
+    })
+}
+
 /// Fails if there are no files at `paths`, or if they are of several formats. Blocks on the store.
 pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
     if job.data.source.is_some() {

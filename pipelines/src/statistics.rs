@@ -118,7 +118,7 @@ fn with_any_statistics(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> J
 }
 
 /// The job that reads the columns of [`measured`]. Its model names no other columns; no model is made of it.
-fn reading(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Job {
+pub(crate) fn reading(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Job {
     let model = match job.columns.label.len() {
         1 => ModelOptions { kind: ModelKind::Lr, ..ModelOptions::default() },
         // The models of several labels name no slots.
@@ -169,8 +169,8 @@ fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
 /// Mean and sum of squared differences from it, in one pass (Chan, Golub and LeVeque 1979). The mean is kept as its difference from the
 /// first value, so that equal values have no deviation at all, and values that hardly differ lose no digits.
 #[derive(Clone, Copy)]
-struct Moments {
-    values: u64,
+pub(crate) struct Moments {
+    pub(crate) values: u64,
     missing: u64,
     first: f64,
     mean: f64,
@@ -188,7 +188,7 @@ impl Default for Moments {
 
 impl Moments {
     /// Adds the values of a batch, and how many are missing in it.
-    fn add(&mut self, values: &[f64], missing: u64) {
+    pub(crate) fn add(&mut self, values: &[f64], missing: u64) {
         self.missing += missing;
         let Some(&first) = values.first() else { return };
         if self.values == 0 {
@@ -206,7 +206,9 @@ impl Moments {
         (self.min, self.max) = values.iter().fold((self.min, self.max), |(min, max), &v| (min.min(v), max.max(v)));
     }
 
-    fn of(self, feature: &DenseColumn) -> Result<DenseStatistics, Fault> {
+    /// # Errors
+    /// A user fault if there is no value.
+    pub(crate) fn of(self, feature: &DenseColumn) -> Result<DenseStatistics, Fault> {
         if self.values == 0 {
             return Err(Fault::user(format!(
                 "dense feature `{}` has no value in any of {} rows: leave it out of columns.dense",
@@ -296,7 +298,7 @@ impl Measure {
 }
 
 /// The values of a column in the rows that have one, each put together from its parts.
-fn values_there(batch: &ExampleBatch, column: usize) -> Vec<f64> {
+pub(crate) fn values_there(batch: &ExampleBatch, column: usize) -> Vec<f64> {
     let [values, missing, rests, last] = [0, 1, 2, 3].map(|input| batch.dense_column(4 * column + input));
     let there = (0..batch.rows).filter(|&row| missing[row] == 0.0);
     there.map(|row| f64::from(values[row]) + (f64::from(rests[row]) + f64::from(last[row]))).collect()

@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, DrainWithout, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
 use crate::cluster::meters::{LastMeters, MeterSender};
-use crate::cluster::{ClusterSession, RunStatus, job_digest};
+use crate::cluster::{ClusterSession, RunStatus};
 use crate::dense_memory::DenseMemory;
 use crate::early_leave::EarlyLeave;
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
@@ -179,6 +179,8 @@ pub struct Trained {
     /// goes on from an earlier checkpoint trains on them again.
     pub unwritten_checkpoint: Option<Fault>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
+    /// The digest of the job as it was given.
+    pub(crate) job_digest: String,
     /// Makes one more checkpoint, if the run makes them.
     pub(crate) last_checkpoint: Mutex<Option<LastCheckpoint>>,
     /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
@@ -213,7 +215,7 @@ impl Trained {
         let (job, ended) = (&self.model.job, self.training.ended);
         let last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
         match last.as_ref().filter(|_| ended != RunEnd::Drained) {
-            Some(last) => last.note_finished(job_digest(job), job.output.folder(ended), self.training.rows),
+            Some(last) => last.note_finished(self.job_digest.clone(), job.output.folder(ended), self.training.rows),
             None => Ok(()),
         }
     }
@@ -431,6 +433,7 @@ impl RunningTraining {
                 look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),
                 unwritten_checkpoint: unwritten.filter(|_| training.ended == RunEnd::Drained),
                 evaluations: resources.evaluations,
+                job_digest: resources.digest,
                 last_checkpoint: Mutex::new(last_checkpoint),
                 session: resources.session,
                 model: Model {

@@ -219,6 +219,7 @@ impl CheckpointManifest {
     /// # Errors
     /// A user fault that names the fields that differ, or the epochs.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
+        let job = &job.with_scales_of(&self.job);
         // If the position has the files of the rows, `check_rows` compares them, and their folder may differ.
         let moves = self.position.data.is_some();
         let bound = |name: &str| is_bound(name) && !(moves && name == "data.train");

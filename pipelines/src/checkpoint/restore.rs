@@ -2,7 +2,7 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::is_in;
-use forebay_job::{DenseAt, Job};
+use forebay_job::{Columns, DenseAt, Job};
 use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_ps::TableClient;
 
@@ -29,6 +29,8 @@ pub(crate) struct Restored {
     pub(crate) metrics: Option<FileEntry>,
     /// The types of the feature columns, if they are known.
     pub(crate) row_types: Option<RowTypes>,
+    /// The columns of the run that made the checkpoint.
+    pub(crate) columns: Option<Columns>,
     /// The folder of these files. `None` if there are none.
     pub(crate) from: Option<CheckpointFolder>,
 }
@@ -217,9 +219,10 @@ pub(crate) fn load_trainer(
             )));
         }
     };
-    let CheckpointManifest { position, kept, metrics, types, lists, .. } = manifest;
+    let CheckpointManifest { job, position, kept, metrics, types, lists, .. } = manifest;
     let row_types = (!types.is_empty()).then_some(RowTypes { types: TrainedTypes(types), lists });
-    Ok(Restored { position, model, kept, metrics, row_types, from: Some(folder.clone()) })
+    let (columns, from) = (Some(job.columns), Some(folder.clone()));
+    Ok(Restored { position, model, kept, metrics, row_types, columns, from })
 }
 
 /// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.

@@ -271,6 +271,10 @@ impl Handler for Coordinator {
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("timeline", "a member sends what its stages did when"),
             action("next_timeline", "the first trainer asks what the stages of the next member did when"),
+            action(
+                "feature_scales",
+                "a member asks for the scales of dense features, which the first trainer has decided",
+            ),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of some windows is done"),
             action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
@@ -336,6 +340,7 @@ impl Handler for Coordinator {
                 state.cannot_start(read(NAME, kind, &body)?, now);
                 write(&())
             }
+            "feature_scales" => write(&state.feature_scales(member()?, now)?),
             "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),
             "complete" => write(&state.complete(read(NAME, kind, &body)?, now)?),
             "fail" => write(&state.fail(read(NAME, kind, &body)?, now)?),
@@ -355,6 +360,8 @@ impl Handler for Coordinator {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::FeatureScales;
+
     use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest};
     use super::*;
 
@@ -380,6 +387,7 @@ mod tests {
             attempt: 7,
             job: job_digest(&job),
             nonce: 1,
+            scales: FeatureScales::new(),
         };
         let join = serde_json::to_value(&join).unwrap();
         let joined = says(&coordinator, "trainer 0", "join", &join).await.unwrap();
@@ -396,6 +404,7 @@ mod tests {
             ("drain", &of_member),
             ("without_checkpoint", &of_member),
             ("over", &of_member),
+            ("feature_scales", &of_member),
             ("lease", &of_member),
             ("complete", &of_member),
             ("cut", &of_member),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
-use forebay_job::Job;
+use forebay_job::{FeatureScales, Job};
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::members::Role;
 use super::messages::{
     CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest, MemberId, MemberRequest, PlanReply,
-    ProcessRequest, RunPhase, RunStatus, job_digest,
+    ProcessRequest, RunPhase, RunStatus,
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
@@ -131,21 +131,12 @@ impl Member {
         if damaged { Failure::rolled_back().fault() } else { fault }
     }
 
-    /// Joins an attempt as `rank` of `role`; other processes reach this one at `address`.
+    /// Joins an attempt.
     ///
     /// # Errors
     /// As [`plan`](Self::plan). A fault of the kind [`FaultKind::RolledBack`] if the attempt is over.
-    pub(crate) async fn join(
-        peer: Peer,
-        role: Role,
-        rank: u32,
-        address: Option<String>,
-        attempt: u64,
-        nonce: u64,
-        job: &Job,
-    ) -> Result<Self, Fault> {
-        let timeout = job.placement.timeout();
-        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce };
+    pub(crate) async fn join(peer: Peer, join: JoinRequest, job: &Job) -> Result<Self, Fault> {
+        let (role, timeout) = (join.role, job.placement.timeout());
         let what = coordinator(&peer);
         let retry = Retry::within(timeout);
         // It has answered the request for a plan.
@@ -224,6 +215,11 @@ impl Member {
             started = self.wait_until(|status| status.phase != RunPhase::Gathering) => started,
             () = log_missing => unreachable!("it loops for ever"),
         }
+    }
+
+    /// The scales of dense features in this run, once it has started.
+    pub(crate) async fn feature_scales(&self) -> Result<FeatureScales, Fault> {
+        self.request("feature_scales", &MemberRequest { member: self.inner.id }).await
     }
 
     /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new attempt,

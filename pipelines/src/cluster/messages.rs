@@ -5,7 +5,7 @@
 use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_batches::RowCounts;
 use forebay_connectors::DataPlan;
-use forebay_job::Job;
+use forebay_job::{FeatureScales, Job};
 use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
@@ -100,6 +100,9 @@ pub(crate) struct JoinRequest {
     pub(crate) job: String,
     /// A random number of this start of the process, which distinguishes a repeated request from another start.
     pub(crate) nonce: u64,
+    /// Of the first trainer, which decides: the scales of dense features.
+    #[serde(default, skip_serializing_if = "FeatureScales::is_empty")]
+    pub(crate) scales: FeatureScales,
 }
 
 /// `cannot_start`: a process cannot load what the attempt goes on from.

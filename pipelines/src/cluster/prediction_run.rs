@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Control, Fault, FaultKind};
-use forebay_job::Job;
+use forebay_job::{FeatureScales, Job};
 use forebay_net::Handler;
 
 use super::coordinator::Coordinator;
@@ -50,7 +50,7 @@ impl PredictionRun {
             let (role, rank) = (config.role, config.rank);
             return Err(Fault::user(format!("{role} {rank} scores, expected trainer 0, which readers join")));
         }
-        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(()))?;
+        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(FeatureScales::new()))?;
         Ok(Self { session, _process: process })
     }
 

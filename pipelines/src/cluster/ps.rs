@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, counted};
-use forebay_job::{DenseAt, Job};
+use forebay_job::{DenseAt, FeatureScales, Job};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
@@ -56,7 +56,8 @@ impl Ps {
             handlers.push(Arc::new(SnapshotHandler::new(folder, process.config().rank, table.clone(), block.clone())));
         }
         let load = |start| match start {
-            StartState::Checkpoint(folder, manifest) => {
+            None => Ok(()),
+            Some(StartState::Checkpoint(folder, manifest)) => {
                 load_rows(&folder, &manifest, &table)?;
                 if let Some(block) = &block {
                     dense::restore(block, job, rank, &folder, &manifest)?;
@@ -65,12 +66,13 @@ impl Ps {
                 tracing::info!("loaded {} of checkpoint {}", counted(rows, "row"), manifest.number);
                 Ok(())
             }
-            StartState::Model(predecessor) => {
+            Some(StartState::Model(predecessor)) => {
                 predecessor.load_rows(&table)?;
                 block.as_ref().map_or(Ok(()), |block| dense::go_on_from(block, job, context, rank, &predecessor))
             }
         };
-        let session = ClusterSession::join(context, process, job, handlers, load)?;
+        let session =
+            ClusterSession::join(context, process, job, handlers, |start| load(start).map(|()| FeatureScales::new()))?;
         Ok(Self { session, host, acknowledger: Acknowledger::of(job, table.clone(), block), table })
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
 use forebay_batches::Staleness;
-use forebay_job::{Job, LookupAt};
+use forebay_job::{FeatureScales, Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -51,9 +51,10 @@ impl Reader {
         job.check()?;
         Self::join(job, process, context, |session, send_queue, leases| {
             let table = Self::table(job, context, session)?;
-            let job = &job_to_read(job, context);
-            let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
-            wiring::reading(job, context, send_queue, leases, table, read)
+            let mut job = job_to_read(job, context);
+            job.set_scales(&session.feature_scales(&job)?)?;
+            let read = sources::windows(&job, context, Some(Arc::new(leases.clone())))?;
+            wiring::reading(&job, context, send_queue, leases, table, read)
         })
     }
 
@@ -77,7 +78,7 @@ impl Reader {
         wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
     ) -> Result<Self, Fault> {
         context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(FeatureScales::new()))?;
         match Self::begin(job, &session, wire) {
             Ok((running, send_queue, leases, streams)) => {
                 let tuning = TuningThread::of(job, running.control());

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
-use forebay_job::{DenseAt, Job};
+use forebay_job::{DenseAt, FeatureScales, Job};
 
 use self::end_notices::EndNotices;
 use super::absent_readers::AbsentReaders;
@@ -85,6 +85,8 @@ pub(super) struct RunState {
     /// Checkpoints that a process could not load: no attempt goes on from them.
     damaged: Arc<DamagedCheckpoints>,
     members: Members,
+    /// What the first trainer of the first attempt decided. All later attempts have the same.
+    scales: Option<FeatureScales>,
     /// What the first reader of the first attempt found. Later attempts read the same.
     data: Option<DataPlan>,
     /// `None` until the first reader of the attempt says what there is to read.
@@ -149,6 +151,7 @@ impl RunState {
             start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
+            scales: None,
             data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
@@ -231,6 +234,15 @@ impl RunState {
             return Err(Failure::rolled_back().fault());
         }
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
+    }
+
+    /// The scales of dense features in this run. A member asks after all have joined.
+    ///
+    /// # Errors
+    /// As [`heartbeat`](Self::heartbeat); an internal fault before the first trainer has joined.
+    pub(super) fn feature_scales(&mut self, member: MemberId, now: Instant) -> Result<FeatureScales, Fault> {
+        self.heartbeat(member, now)?;
+        self.scales.clone().ok_or_else(|| Fault::internal("no trainer has decided the scales of dense features yet"))
     }
 
     /// A reader asks for windows to read. If the reader repeats a request, because the reply was lost, it gets the same reply again. A

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_actors::{Control, Fault, FaultKind, IoRuntime};
-use forebay_job::Job;
+use forebay_job::{FeatureScales, Job};
 use forebay_net::{
     Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, raise_descriptor_limit,
 };
@@ -24,7 +24,7 @@ use super::departure::Departure;
 use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
 use super::members::Role;
-use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
+use super::messages::{JoinRequest, ProcessRequest, RunPhase, RunStatus, job_digest};
 use super::over_before::OverBefore;
 use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
@@ -172,8 +172,8 @@ fn ended_before_the_run(member: impl Display) -> Fault {
 }
 
 impl ClusterSession {
-    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes
-    /// on from, and joins. Waits for the coordinator.
+    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes on from (not
+    /// in a reader), and joins. `load` returns the scales of dense features, if this is the first trainer. Waits for the coordinator.
     ///
     /// # Errors
     /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
@@ -183,7 +183,7 @@ impl ClusterSession {
         cluster_process: &ClusterProcess,
         job: &Job,
         mut handlers: Vec<Arc<dyn Handler>>,
-        load: impl FnOnce(StartState) -> Result<(), Fault>,
+        load: impl FnOnce(Option<StartState>) -> Result<FeatureScales, Fault>,
     ) -> Result<Self, Fault> {
         let io = &context.io;
         let process = &cluster_process.config;
@@ -265,13 +265,15 @@ impl ClusterSession {
         });
         let (attempt, checkpoint) = planned.map_err(others_hear)?;
         let loaded = StartState::find(job, role, checkpoint, context).and_then(|start| {
-            let Some(start) = start else { return Ok(()) };
-            health.waiting("its part of a checkpoint or model");
+            if start.is_some() {
+                health.waiting("its part of a checkpoint or model");
+            }
             load(start)
         });
         let cannot_start = |fault| io.block_on(Member::cannot_start(&peer, role, rank, attempt, fault));
-        loaded.map_err(cannot_start).map_err(others_hear)?;
-        let joined = io.block_on(Member::join(peer, role, rank, address, attempt, nonce, job));
+        let scales = loaded.map_err(cannot_start).map_err(others_hear)?;
+        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce, scales };
+        let joined = io.block_on(Member::join(peer, join, job));
         let member = joined.map_err(others_hear)?;
         (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
         if let Some(server) = &server.server {
@@ -308,6 +310,18 @@ impl ClusterSession {
             }
             Err(ended_before_the_run(self.member.id()))
         })
+    }
+
+    /// The scales of the dense features of `job` in this run. Waits until all members have joined, if the job leaves some open.
+    ///
+    /// # Errors
+    /// As [`wait_until_started`](Self::wait_until_started).
+    pub(crate) fn feature_scales(&self, job: &Job) -> Result<FeatureScales, Fault> {
+        if job.columns.open_features().is_empty() {
+            return Ok(FeatureScales::new());
+        }
+        self.wait_until_started()?;
+        self.io.block_on(self.member.feature_scales())
     }
 
     async fn leaves_before_the_run(&self) -> bool {

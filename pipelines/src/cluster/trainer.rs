@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, FaultKind};
 use forebay_batches::RowCounts;
-use forebay_job::{DenseAt, Job};
+use forebay_job::{DenseAt, FeatureScales, Job};
 use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
 use tokio::sync::watch;
@@ -32,7 +32,7 @@ use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
 use crate::trainer_count::TrainerCount;
 use crate::training::Training;
-use crate::{sources, wiring};
+use crate::{feature_scales, sources, wiring};
 
 /// Joins a run as a trainer and waits until all members have joined.
 ///
@@ -50,15 +50,17 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         .collect();
     let mut found = None;
     let session = ClusterSession::join(context, process, &job, handlers, |start| {
-        if let StartState::Checkpoint(_, manifest) = &start {
+        if let Some(StartState::Checkpoint(_, manifest)) = &start {
             manifest.check_job(&job)?;
         }
-        if process.config().rank == 0 {
+        let is_first = process.config().rank == 0;
+        if is_first && start.is_some() {
             // Before the run starts, which waits until the ps have loaded it.
-            preflight::check_before_loading(&job, context, goes_on(process, Some(&start)))?;
+            preflight::check_before_loading(&job, context, goes_on(process, start.as_ref()))?;
         }
-        found = Some(start);
-        Ok(())
+        let scales = if is_first { decided_scales(&job, start.as_ref(), context)? } else { FeatureScales::new() };
+        found = start;
+        Ok(scales)
     })?;
     let status = match session.wait_until_started() {
         Ok(status) => status,
@@ -69,6 +71,20 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     match wire(job, process, context, receive_queue, &session, &status, found) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => Err(session.cannot_start(fault)),
+    }
+}
+
+/// The scales of dense features: those of the checkpoint or the model that the run goes on from, else what the first rows decide.
+fn decided_scales(job: &Job, start: Option<&StartState>, context: &Context) -> Result<FeatureScales, Fault> {
+    match start {
+        Some(StartState::Checkpoint(_, manifest)) => Ok(manifest.job.columns.scales_for(&job.columns)),
+        Some(StartState::Model(predecessor)) => Ok(predecessor.columns().scales_for(&job.columns)),
+        None => feature_scales::of_first_rows(job, context).map_err(|fault| {
+            fault.context(
+                "this trainer cannot read the first rows of data.train, which decide the scales of dense features (transform = \"none\" \
+                 leaves a feature as it is)",
+            )
+        }),
     }
 }
 
@@ -106,6 +122,7 @@ fn wire(
         }
         session.table(job, status, config)
     })?;
+    resources.set_scales(&session.feature_scales(&resources.job)?)?;
     // By the first trainer: here, or before it loaded something.
     resources.outputs_are_checked = true;
     resources.table = resources.table.of_trainer(trainer);

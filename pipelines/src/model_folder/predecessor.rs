@@ -2,7 +2,7 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::{Folder, OpenFolder, is_in};
-use forebay_job::{Job, RunEnd, is_of_weights};
+use forebay_job::{Columns, Job, RunEnd, is_of_weights};
 use forebay_ps::{TableClient, TableConfig};
 
 use super::replaced::{ModelIdentity, read_one};
@@ -86,6 +86,7 @@ impl Predecessor {
         let identity = ModelIdentity::of(&folder)?;
         let manifest = Manifest::read_in(&folder)?;
         let state = manifest.optimizer.is_some();
+        let job = &job.with_scales_of(&manifest.job);
         let differences = manifest.job.differences(job, |name| is_bound(name, state));
         if !differences.is_empty() {
             return Err(Fault::user(format!(
@@ -119,6 +120,11 @@ impl Predecessor {
     /// Steps that the model's optimizers have taken; 0 if they begin anew.
     pub(crate) fn steps(&self) -> u64 {
         self.manifest.training.as_ref().filter(|_| self.has_state()).map_or(0, |training| training.steps)
+    }
+
+    /// The columns that it was trained on.
+    pub(crate) fn columns(&self) -> &Columns {
+        &self.manifest.job.columns
     }
 
     /// The types of the feature columns that it was trained on.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::super::coordinator::Coordinator;
 use super::super::lease_client::LeaseClient;
+use super::super::messages::job_digest;
 use super::*;
 use crate::context::Context;
 
@@ -29,6 +30,12 @@ impl Dies {
         let (coordinator, asked) = (coordinator.clone(), Arc::new(Notify::new()));
         (Self { coordinator, kind, answers: AtomicUsize::new(answers), asked: Arc::clone(&asked) }, asked)
     }
+}
+
+/// Reader 0 joins the attempt 7.
+fn joins(job: &Job) -> JoinRequest {
+    let (role, scales) = (Role::Reader, FeatureScales::new());
+    JoinRequest { role, rank: 0, address: None, attempt: 7, job: job_digest(job), nonce: 99, scales }
 }
 
 #[async_trait]
@@ -98,7 +105,7 @@ fn join_while_the_coordinator_dies(
         let first = serve(&io, own_address(), Arc::new(dies)).await;
         let at = first.address();
         let peer = peer(&io, at);
-        let joining = async { Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.map(|member| member.id()) };
+        let joining = async { Member::join(peer, joins(&job), &job).await.map(|member| member.id()) };
         let dying = async {
             heartbeat.notified().await;
             first.stop(Duration::ZERO).await;
@@ -137,7 +144,7 @@ fn fault_once_the_coordinator_has_ended(kind: &'static str, answers: usize) -> F
             if kind == "plan" {
                 return Member::plan(&peer, &process, &job, &never_over(&job)).await.map(drop);
             }
-            Member::join(peer.clone(), Role::Reader, 0, None, 7, 99, &job).await.map(drop)
+            Member::join(peer.clone(), joins(&job), &job).await.map(drop)
         };
         let dying = async {
             asked.notified().await;
@@ -256,7 +263,7 @@ fn a_reader_of_a_run_that_is_over_waits_for_no_lease() {
     io.block_on(async {
         let server = serve(&io, own_address(), Arc::new(IsOver(coordinator))).await;
         let peer = peer(&io, server.address());
-        let member = Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.unwrap();
+        let member = Member::join(peer, joins(&job), &job).await.unwrap();
         let (leases, data) =
             (LeaseClient::new(member, &job), DataPlan { epochs: 1, rows: 1, windows: 1, fingerprint: 1 });
         // Far less than `placement.timeout_seconds`.

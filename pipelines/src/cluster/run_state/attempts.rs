@@ -185,7 +185,7 @@ impl RunState {
     /// # Errors
     /// A user fault for another job or an unknown rank.
     pub(in crate::cluster) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<JoinReply, Fault> {
-        let JoinRequest { role, rank, address, attempt, job, nonce } = request;
+        let JoinRequest { role, rank, address, attempt, job, nonce, scales } = request;
         self.check_job(role, rank, &job)?;
         if attempt != self.attempt {
             return Ok(JoinReply::AttemptIsOver);
@@ -210,6 +210,10 @@ impl RunState {
         let id = MemberId { role, rank, incarnation, attempt };
         if joined.repeated {
             return Ok(JoinReply::Joined(id));
+        }
+        if (role, rank) == (Role::Trainer, 0) {
+            // A trainer that is started again decides again, and the rows may have changed.
+            self.scales.get_or_insert(scales);
         }
         if role == self.settings.reader_role {
             self.return_leases_of(rank);
@@ -312,7 +316,7 @@ impl RunState {
 
 #[cfg(test)]
 mod tests {
-    use forebay_job::Job;
+    use forebay_job::{FeatureScales, Job};
 
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
@@ -338,7 +342,8 @@ mod tests {
             let digest = job_digest(&job);
             run.plan(&ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
             let address = Some("a:1".into());
-            let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1 };
+            let scales = FeatureScales::new();
+            let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1, scales };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
             let failure = Failure { drained, ..Failure::new(domain, "stopped") };
             run.fail(FailRequest { member, failure }, now).unwrap();

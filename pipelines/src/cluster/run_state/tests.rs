@@ -2,7 +2,7 @@
 
 use forebay_actors::FaultKind;
 use forebay_batches::RowCounts;
-use forebay_job::StalenessRule;
+use forebay_job::{FeatureScales, StalenessRule};
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
@@ -26,7 +26,8 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let mut join = |role, rank: u32| {
         let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
         run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce };
+        let scales = FeatureScales::new();
+        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, scales };
         let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
         member
     };
@@ -326,7 +327,8 @@ fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
 /// Joins a process, whose number is another for each role and rank.
 fn join(run: &mut RunState, job: &Job, role: Role, rank: u32, now: Instant) -> MemberId {
     let (job, nonce) = (job_digest(job), 1 + 10 * role as u64 + u64::from(rank));
-    let request = JoinRequest { role, rank, address: Some("a:1".into()), attempt: 7, job, nonce };
+    let (address, scales) = (Some("a:1".into()), FeatureScales::new());
+    let request = JoinRequest { role, rank, address, attempt: 7, job, nonce, scales };
     let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
     member
 }
@@ -483,6 +485,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
         attempt: 8,
         job: job_digest(&job),
         nonce,
+        scales: FeatureScales::new(),
     };
     run.join(again(Role::Ps, 99), now).unwrap();
     let JoinReply::Joined(trainer) = run.join(again(Role::Trainer, 98), now).unwrap() else { panic!() };
@@ -535,8 +538,15 @@ fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_ove
     run.phase = RunPhase::Finished;
     run.over(trainer, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO, "reader 1 knows of no end");
-    let request =
-        JoinRequest { role: Role::Reader, rank: 1, address: None, attempt: 7, job: job_digest(&job), nonce: 77 };
+    let request = JoinRequest {
+        role: Role::Reader,
+        rank: 1,
+        address: None,
+        attempt: 7,
+        job: job_digest(&job),
+        nonce: 77,
+        scales: FeatureScales::new(),
+    };
     let JoinReply::Joined(late) = run.join(request, now).unwrap() else { panic!("it did not join") };
     assert!(run.notify_timeout() > Duration::ZERO, "it joins, and asks for the status");
     run.heartbeat(late, now).unwrap();
@@ -551,7 +561,9 @@ fn a_reader_is_refused_alone_where_the_trainers_read() {
     join(&mut run, &job, Role::Trainer, 0, now);
     let before = run.status();
     let address = Some("a:1".into());
-    let request = JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99 };
+    let scales = FeatureScales::new();
+    let request =
+        JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99, scales };
     let refused = run.join(request, now).unwrap_err().to_string();
     assert!(refused.contains("placement.readers is 0"), "{refused}");
     assert_eq!(run.status(), before, "the run goes on");

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Domain;
-use forebay_job::StalenessRule;
+use forebay_job::{FeatureScales, StalenessRule};
 use forebay_net::Caller;
 
 use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId};
@@ -87,7 +87,7 @@ impl TestRun {
     }
 
     fn join(&self, process: &ClusterProcess) -> Result<ClusterSession, Fault> {
-        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(()))
+        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(FeatureScales::new()))
     }
 
     /// Sends a request as the process of this place.
@@ -108,7 +108,8 @@ impl TestRun {
     /// Joins without a session.
     fn member(&self, role: Role, rank: u32) -> MemberId {
         let (address, job) = (Some("127.0.0.1:1".into()), job_digest(&self.job));
-        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce: 1000 + u64::from(rank) };
+        let (nonce, scales) = (1000 + u64::from(rank), FeatureScales::new());
+        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce, scales };
         match self.says(role, rank, "join", &join) {
             JoinReply::Joined(member) => member,
             other => panic!("{other:?}"),

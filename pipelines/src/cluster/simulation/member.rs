@@ -2,6 +2,7 @@
 
 use forebay_actors::Domain;
 use forebay_base::mix64;
+use forebay_job::FeatureScales;
 
 use super::super::members::Role;
 use super::super::messages::{
@@ -46,6 +47,7 @@ impl World {
                     attempt,
                     job: job_digest(&self.job),
                     nonce: process.nonce,
+                    scales: FeatureScales::new(),
                 };
                 self.load(pid, attempt, checkpoint)?;
                 match self.loading_time(pid) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_batches::{BatchId, RowCounts, WindowEnd};
 use forebay_connectors::DataPlan;
-use forebay_job::{Job, StalenessRule};
+use forebay_job::{FeatureScales, Job, StalenessRule};
 
 use super::super::super::cuts::{CutReport, LeadCutRequest, LeadReply, LeadStep};
 use super::super::super::leases::{DoneWindows, LeaseReply};
@@ -71,7 +71,8 @@ impl Run {
     fn join_as(&mut self, process: ProcessRequest) -> MemberId {
         let ProcessRequest { role, rank, job, nonce } = process;
         let attempt = self.state.status().attempt;
-        let join = JoinRequest { role, rank, address: Some("a:1".into()), attempt, job, nonce };
+        let (address, scales) = (Some("a:1".into()), FeatureScales::new());
+        let join = JoinRequest { role, rank, address, attempt, job, nonce, scales };
         let JoinReply::Joined(member) = self.state.join(join, self.now).unwrap() else { panic!("it did not join") };
         member
     }
@@ -334,7 +335,8 @@ fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
     assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
     run.state.drain(first, run.now).unwrap();
     let ProcessRequest { role, rank, job, nonce } = again.clone();
-    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce };
+    let scales = FeatureScales::new();
+    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, scales };
     assert!(matches!(run.state.join(join, run.now).unwrap(), JoinReply::AttemptIsOver));
     assert!(matches!(run.plan(&again), PlanReply::Wait));
 }

@@ -1,0 +1,132 @@
+//! The transform and the scale of the dense features for which a job sets none. The first rows of a run decide them, or the model or the
+//! checkpoint that the run goes on from.
+
+use std::collections::{BTreeMap, HashMap};
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+use super::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
+use crate::Job;
+
+/// What a dense feature gets that has the transform `auto` and no scale.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FeatureScale {
+    /// Its transform. `Auto`: that of its type.
+    pub transform: Transform,
+    /// Limits of its values, if the job sets none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<Clip>,
+    /// Its scale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<Scale>,
+    /// The statistics for the scale.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<DenseStatistics>,
+}
+
+/// What dense features get, by column.
+pub type FeatureScales = BTreeMap<String, FeatureScale>;
+
+impl DenseColumn {
+    /// Whether the job sets neither a transform nor a scale for this feature, which is one number.
+    fn is_open(&self) -> bool {
+        self.transform == Transform::Auto && self.scale.is_none() && self.length.is_none()
+    }
+}
+
+impl Columns {
+    /// The dense features that have the transform `auto` and no scale, and whose columns are no other dense features.
+    pub fn open_features(&self) -> Vec<&DenseColumn> {
+        let mut uses: HashMap<&String, usize> = HashMap::new();
+        self.dense.iter().for_each(|dense| *uses.entry(&dense.column).or_default() += 1);
+        self.dense.iter().filter(|dense| dense.is_open() && uses[&dense.column] == 1).collect()
+    }
+
+    /// What these columns, of an earlier run, have for the [open features](Self::open_features) of `later`.
+    pub fn scales_for(&self, later: &Self) -> FeatureScales {
+        let of_column = |open: &DenseColumn| {
+            let DenseColumn { column, transform, clip, scale, .. } =
+                self.dense.iter().find(|dense| dense.column == open.column)?;
+            let statistics = scale.and_then(|_| self.statistics_of(column).copied());
+            Some((column.clone(), FeatureScale { transform: *transform, clip: *clip, scale: *scale, statistics }))
+        };
+        later.open_features().into_iter().filter_map(of_column).collect()
+    }
+
+    fn set_scales(&mut self, scales: &FeatureScales) {
+        let open: Vec<String> = self.open_features().into_iter().map(|dense| dense.column.clone()).collect();
+        let open = open.into_iter().filter_map(|column| Some((scales.get(&column)?, column)));
+        for (&FeatureScale { transform, clip, scale, statistics }, column) in open {
+            for dense in self.dense.iter_mut().filter(|dense| dense.column == column) {
+                (dense.transform, dense.scale, dense.clip) = (transform, scale, dense.clip.or(clip));
+            }
+            if let Some(statistics) = statistics {
+                self.statistics.get_or_insert_default().insert(column, statistics);
+            }
+        }
+    }
+}
+
+impl Job {
+    /// The job of a run that goes on from a run of `earlier`, whose dense features have the scales of that run.
+    #[must_use]
+    pub fn with_scales_of(&self, earlier: &Self) -> Self {
+        let mut job = self.clone();
+        job.columns.set_scales(&earlier.columns.scales_for(&self.columns));
+        job
+    }
+
+    /// Gives the [open features](Columns::open_features) what `scales` says of them.
+    ///
+    /// # Errors
+    /// A user fault if the job does not fit together with it.
+    pub fn set_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
+        self.columns.set_scales(scales);
+        if scales.is_empty() { Ok(()) } else { self.check() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(text: &str) -> Columns {
+        Job::from_toml(&format!("[columns]\n{text}"), &[]).unwrap().columns
+    }
+
+    #[test]
+    fn a_feature_is_open_that_has_neither_a_transform_nor_a_scale_nor_another_use() {
+        let columns = columns(
+            "dense = ['a', { column = 'b', fill = 0, indicator = true, clip = { max = 9 } }, { column = 'raw', transform = 'none' }, \
+             { column = 'log', transform = 'log1p' }, { column = 'scaled', scale = 'z_score' }, { column = 'list', length = 3 }, 'twice', \
+             { column = 'twice', transform = 'log' }]\nslots = []\n\
+             statistics = { scaled = { mean = 0, std = 1, min = 0, max = 1, transform = 'none' } }",
+        );
+        let open: Vec<&str> = columns.open_features().iter().map(|dense| dense.column.as_str()).collect();
+        assert_eq!(open, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_later_run_has_the_scales_of_the_earlier_one_and_keeps_what_it_sets_itself() {
+        let earlier = columns(
+            "dense = ['raw', { column = 'x', scale = 'z_score', clip = { min = -5, max = 5 } }, { column = 'n', transform = 'log1p' }, \
+             { column = 'own', transform = 'log1p' }]\nslots = []\n\
+             statistics = { x = { mean = 1, std = 2, min = -5, max = 5, transform = 'none', clip = { min = -5, max = 5 } } }",
+        );
+        let mut later = columns("dense = ['raw', 'x', 'n', { column = 'own', transform = 'none' }, 'new']\nslots = []");
+        let scales = earlier.scales_for(&later);
+        assert_eq!(scales.keys().collect::<Vec<_>>(), ["n", "raw", "x"]);
+        later.set_scales(&scales);
+        assert_eq!(later.dense[..3], earlier.dense[..3]);
+        assert_eq!((later.dense[3].transform, later.dense[4].transform), (Transform::None, Transform::Auto));
+        assert_eq!(later.statistics, earlier.statistics);
+
+        let mut limited = columns("dense = [{ column = 'x', clip = { max = 7 } }]\nslots = []");
+        limited.set_scales(&scales);
+        assert_eq!(limited.dense[0].clip, Some(Clip { min: None, max: Some(7.0) }), "the limits of the job stay");
+        let json = serde_json::to_string(&scales).unwrap();
+        assert_eq!(serde_json::from_str::<FeatureScales>(&json).unwrap(), scales);
+    }
+}

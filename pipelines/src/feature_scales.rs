@@ -1,0 +1,303 @@
+//! Decides the transform and the scale of the dense features for which the job sets none, by the first rows at `data.train`.
+//!
+//! Inputs far from 0, or large, make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
+//! measurements. So such features get a scale by default. The process that saves the model decides it, before anything is trained; the
+//! manifests of the model and of checkpoints then have it, and a run that goes on from them keeps it.
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use forebay_actors::{Domain, Fault};
+use forebay_batches::Parse;
+use forebay_connectors::OnBadRow;
+use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};
+
+use crate::context::Context;
+use crate::run_types::RowTypes;
+use crate::sources;
+use crate::statistics::{Moments, reading, values_there};
+
+/// Rows that decide.
+const ROWS: usize = 65_536;
+
+/// Numbers need a scale from this root mean square on, and if one of them is that large.
+const LARGE: f64 = 2.0;
+const LARGEST: f64 = 30.0;
+
+/// Values need a scale if their mean is at least this, and at least as many standard deviations from 0.
+const FAR: f64 = 3.0;
+
+/// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
+const SPREAD_OF_COUNTS: f64 = 2.0;
+
+/// Limits of scaled values, in standard deviations from the mean: values of later rows may be far away.
+const LIMIT: f64 = 10.0;
+
+/// What the dense features of a run in one process get: see [`of_first_rows`]. Rows that make a user fault decide nothing, because the run
+/// reads them, too, and says what is wrong.
+///
+/// # Errors
+/// An external fault of the store.
+pub(crate) fn of_run_alone(job: &Job, context: &Context) -> Result<FeatureScales, Fault> {
+    match of_first_rows(job, context) {
+        Err(fault) if fault.domain == Domain::User => {
+            tracing::debug!(%fault, "the first rows cannot be read, so dense features stay as they are");
+            Ok(FeatureScales::default())
+        }
+        decided => decided,
+    }
+}
+
+/// What the [open features](Columns::open_features) of a job get: a column in `columns.statistics` by its entry there, the others by the
+/// first rows at `data.train`. Nothing, if a custom source or a stage of `pipeline.after_read` makes the rows: these can be read once only.
+/// Logs what was decided. Blocks on the store.
+///
+/// # Errors
+/// A user fault if the rows cannot be read as the job says; an external fault of the store.
+pub(crate) fn of_first_rows(job: &Job, context: &Context) -> Result<FeatureScales, Fault> {
+    let open = job.columns.open_features();
+    if open.is_empty() || job.data.source.is_some() || !job.pipeline.after_read.is_empty() {
+        return Ok(FeatureScales::default());
+    }
+    let (known, others): (Vec<_>, Vec<_>) =
+        open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
+    let of_known =
+        |feature: &DenseColumn| Some((feature.column.clone(), scale_for(described(&job.columns, feature)?, linear)?));
+    let mut scales: FeatureScales = known.into_iter().filter_map(of_known).collect();
+    if !others.is_empty() {
+        scales.extend(measured(job, &others, context)?);
+    }
+    log(&scales);
+    Ok(scales)
+}
+
+/// The entry of a feature in `columns.statistics`, if it describes the feature.
+fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics> {
+    let statistics = columns.statistics_of(&feature.column).copied()?;
+    let is_known = matches!(statistics.transform, Transform::None | Transform::Log1p);
+    (is_known && statistics.clip == feature.clip).then_some(statistics)
+}
+
+/// What features get by the first rows.
+fn measured(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<FeatureScales, Fault> {
+    let reading = reading(job, features, &[]);
+    let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
+    let mut moments = vec![Moments::default(); features.len()];
+    let mut types = None;
+    sources::first_rows(&reading, context, ROWS, |batch| {
+        types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
+        let (mut examples, bad) = parse.examples_of(batch.clone())?;
+        if !bad.is_empty() {
+            (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
+        }
+        for (column, moments) in moments.iter_mut().enumerate() {
+            let values = values_there(&examples, column);
+            moments.add(&values, (examples.rows - values.len()) as u64);
+        }
+        Ok(())
+    })?;
+    let types = types.unwrap_or_default();
+    let with_values = features.iter().zip(moments).filter(|(_, moments)| moments.values > 0);
+    let mut scales = FeatureScales::default();
+    for (feature, moments) in with_values {
+        let resolved = DenseColumn { transform: types.transform_of(feature), ..(*feature).clone() };
+        if let Some(scale) = scale_for(moments.of(&resolved)?, job.model.kind.dense_is_linear()) {
+            scales.insert(feature.column.clone(), limited(scale));
+        }
+    }
+    Ok(scales)
+}
+
+/// The rows without those that are bad.
+fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, Fault> {
+    let mut good = vec![true; batch.num_rows()];
+    bad.iter().for_each(|(row, _)| good[*row] = false);
+    filter_record_batch(batch, &BooleanArray::from(good))
+        .map_err(|e| Fault::internal("rows cannot be left out").because(e))
+}
+
+/// What a feature with these values gets; `None` if it needs nothing. A model whose dense parameters are `linear` learns a weight for each
+/// input, and small inputs need large weights: it has a scale for all numbers but 0 and 1.
+fn scale_for(found: DenseStatistics, linear: bool) -> Option<FeatureScale> {
+    let DenseStatistics { mean, std, min, max, transform, clip, .. } = found;
+    let largest = min.abs().max(max.abs());
+    let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
+    let z_score =
+        FeatureScale { transform: Transform::Auto, clip, scale: Some(Scale::ZScore), statistics: Some(found) };
+    match transform {
+        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => {
+            Some(FeatureScale { transform: Transform::Log1p, clip, ..FeatureScale::default() })
+        }
+        Transform::None if is_large || linear && !is_0_or_1(&found) => Some(z_score),
+        Transform::Log1p if mean.abs() >= FAR.max(FAR * std) => Some(z_score),
+        _ => None,
+    }
+}
+
+/// Whether all values are 0 or 1: no others between these have so large a variance for their mean.
+fn is_0_or_1(found: &DenseStatistics) -> bool {
+    let DenseStatistics { mean, std, min, max, .. } = *found;
+    min >= 0.0 && max <= 1.0 && (mean * (1.0 - mean) - std * std).abs() < 1e-9
+}
+
+/// The same with limits for a scale, unless the job sets some.
+fn limited(scale: FeatureScale) -> FeatureScale {
+    let (Some(statistics), None) = (scale.statistics, scale.clip) else { return scale };
+    let DenseStatistics { mean, std, transform, min, max, .. } = statistics;
+    let value = |of: f64| if transform == Transform::Log1p { of.abs().exp_m1().copysign(of) } else { of };
+    let [low, high] = [mean - LIMIT * std, mean + LIMIT * std];
+    let clip = Some(Clip { min: Some(value(low)), max: Some(value(high)) });
+    // Equal values have no limits: all of them become 0.
+    if std == 0.0 || !value(low).is_finite() || !value(high).is_finite() {
+        return scale;
+    }
+    let statistics = DenseStatistics { clip, min: min.max(low), max: max.min(high), ..statistics };
+    FeatureScale { clip, statistics: Some(statistics), ..scale }
+}
+
+/// Says which features get what.
+fn log(scales: &FeatureScales) {
+    /// A job may have thousands of columns.
+    const SHOWN: usize = 10;
+    let named = |with_scale: bool| {
+        let named: Vec<_> = scales.iter().filter(|(_, scale)| scale.scale.is_some() == with_scale).collect();
+        let shown: Vec<_> = named.iter().take(SHOWN).map(|(column, _)| format!("`{column}`")).collect();
+        let more = named.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        (!named.is_empty()).then(|| shown.join(", ") + &more)
+    };
+    let scaled = named(true).map(|columns| format!("scale = \"z_score\" for {columns}"));
+    let logs = named(false).map(|columns| format!("transform = \"log1p\" for {columns}"));
+    let decided: Vec<_> = scaled.into_iter().chain(logs).collect();
+    if !decided.is_empty() {
+        tracing::info!(
+            "by their first values, dense features get {} (transform = \"none\" leaves a feature as it is)",
+            decided.join(", and ")
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn values(of: impl Iterator<Item = f64>) -> DenseStatistics {
+        let (values, mut moments) = (of.collect::<Vec<_>>(), Moments::default());
+        moments.add(&values, 0);
+        moments.of(&DenseColumn { transform: Transform::None, ..DenseColumn::from("x".to_owned()) }).unwrap()
+    }
+
+    fn logs(of: impl Iterator<Item = f64>) -> DenseStatistics {
+        DenseStatistics { transform: Transform::Log1p, ..values(of.map(f64::ln_1p)) }
+    }
+
+    #[test]
+    fn large_numbers_are_scaled_counts_get_logarithms_and_small_numbers_stay() {
+        let hundred = || (0..100).map(f64::from);
+        let few_large = || hundred().map(|i| if i < 95.0 { 0.0 } else { 40.0 * i });
+        for (what, found, decided) in [
+            ("a share", values(hundred().map(|i| i / 100.0)), None),
+            ("scaled before", values(hundred().map(|i| (i - 49.5) / 28.9)), None),
+            ("0 and 1", values(hundred().map(|i| f64::from(u8::from(i < 99.0)))), None),
+            ("ages", values(hundred()), Some((Transform::Auto, true))),
+            ("balances", values(hundred().map(|i| (i - 20.0) * 50.0)), Some((Transform::Auto, true))),
+            (
+                "one large value",
+                values(hundred().map(|i| if i == 0.0 { -100.0 } else { 0.0 })),
+                Some((Transform::Auto, true)),
+            ),
+            ("a year", values(hundred().map(|_| 2026.0)), Some((Transform::Auto, true))),
+            ("counts", values(few_large()), Some((Transform::Log1p, false))),
+            ("logarithms of counts", logs(few_large()), None),
+            ("logarithms of small numbers", logs(hundred().map(|i| i % 5.0)), None),
+            ("logarithms of years", logs(hundred().map(|i| 1990.0 + i)), Some((Transform::Auto, true))),
+        ] {
+            let scale = scale_for(found, false).map(|scale| (scale.transform, scale.scale == Some(Scale::ZScore)));
+            assert_eq!(scale, decided, "{what}");
+        }
+        let shares = values(hundred().map(|i| i / 1e4));
+        assert_eq!(
+            scale_for(shares, true).unwrap().scale,
+            Some(Scale::ZScore),
+            "without layers, all numbers are scaled"
+        );
+        let flags = [1.0, 50.0, 99.0, 100.0].map(|ones| values(hundred().map(|i| f64::from(u8::from(i < ones)))));
+        assert!(flags.into_iter().all(|flags| scale_for(flags, true).is_none()));
+        assert_eq!(scale_for(logs(few_large()), true), None);
+        let unknown = DenseStatistics { transform: Transform::Hour, ..values(hundred()) };
+        assert_eq!(scale_for(unknown, true), None);
+    }
+
+    #[test]
+    fn scaled_values_of_later_rows_have_limits() {
+        let limits =
+            |found: DenseStatistics| limited(scale_for(found, false).unwrap()).clip.map(|clip| (clip.min, clip.max));
+        let ages = values((0..=100).map(f64::from));
+        let (min, max) = limits(ages).unwrap();
+        assert_eq!((min.unwrap(), max.unwrap()), (50.0 - 10.0 * ages.std, 50.0 + 10.0 * ages.std));
+        assert_eq!(limits(values((0..9).map(|_| 2026.0))), None, "equal values become 0");
+        let years = logs((1990..2030).map(f64::from));
+        let (min, max) = limits(years).unwrap();
+        let logs = [min, max].map(|limit| limit.unwrap().ln_1p());
+        assert!((logs[0] - (years.mean - 10.0 * years.std)).abs() < 1e-9, "{logs:?}");
+        assert!((logs[1] - (years.mean + 10.0 * years.std)).abs() < 1e-9, "{logs:?}");
+        let own = Some(Clip { min: None, max: Some(80.0) });
+        let statistics = DenseStatistics { clip: own, ..ages };
+        assert_eq!(limited(scale_for(statistics, false).unwrap()).clip, own, "the limits of the job stay");
+        let huge = values([1e30, 3e30].into_iter());
+        assert!(limited(scale_for(huge, false).unwrap()).clip.is_some_and(|clip| clip.max.unwrap().is_finite()));
+        let statistics =
+            limited(scale_for(values((0..1000).map(|i| if i == 0 { 1e6 } else { 50.0 + f64::from(i % 9) }))).unwrap());
+        assert_eq!(statistics.statistics.unwrap().max, statistics.clip.unwrap().max.unwrap());
+    }
+
+    fn decided(dir: &std::path::Path, text: &str, columns: &str) -> Result<FeatureScales, Fault> {
+        let path = dir.join("rows.csv");
+        std::fs::write(&path, text).unwrap();
+        let train = format!("data.train={}", path.display());
+        let job = Job::from_toml(&format!("[columns]\n{columns}\nslots = ['c']"), &[train]).unwrap();
+        of_first_rows(&job, &Context::default())
+    }
+
+    #[test]
+    fn the_first_good_rows_decide() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = "label,x,y,c\n".to_owned();
+        for i in 0..ROWS {
+            writeln!(text, "{},{},{},a", i % 2, i % 10, if i % 4 == 0 { "" } else { "7" }).unwrap();
+        }
+        // Neither a later row nor one with a bad label counts.
+        let first = text.replacen("\n0,0,", "\n5,90000,", 1);
+        text += "1,1000000,9,a\n";
+        let scales = decided(dir.path(), &text, "dense = ['x', 'z']");
+        assert!(scales.unwrap_err().to_string().contains('z'), "a column that is not there");
+        let dense = "dense = ['x', { column = 'y', indicator = true }]";
+        let scales = decided(dir.path(), &text, dense).unwrap();
+        let x = scales["x"].statistics.unwrap();
+        assert!((x.mean - 4.5).abs() < 1e-3 && x.max == 9.0 && x.values == Some(ROWS as u64), "{x:?}");
+        let y = scales["y"].statistics.unwrap();
+        assert_eq!((y.mean, y.std, y.missing), (7.0, 0.0, Some(ROWS as u64 / 4)));
+        let x = decided(dir.path(), &first, dense).unwrap()["x"].statistics.unwrap();
+        assert_eq!((x.max, x.values), (9.0, Some(ROWS as u64 - 1)));
+    }
+
+    #[test]
+    fn a_job_decides_by_its_own_statistics_and_not_by_rows_that_are_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = "label,x,c\n1,50,a\n0,60,b\n";
+        let with = |more: &str| decided(dir.path(), rows, &format!("dense = ['x']\n{more}")).unwrap();
+        assert_eq!(with("")["x"].statistics.unwrap().mean, 55.0);
+        let own = "statistics = { x = { mean = 9, std = 1, min = 0, max = 9, transform = 'none' } }";
+        assert_eq!(with(own)["x"].statistics.unwrap().mean, 9.0);
+        let others = own.replace("'none'", "'none', clip = { max = 9 }");
+        assert_eq!(with(&others)["x"].statistics.unwrap().mean, 55.0, "they describe other values");
+        let job = |text: &str| Job::from_toml(&format!("columns.dense = ['x']\n{text}"), &[]).unwrap();
+        for made in ["data.source = 'mine'", "data.train = 'nowhere'\npipeline.after_read = ['mine']"] {
+            assert_eq!(of_first_rows(&job(made), &Context::default()).unwrap(), FeatureScales::default());
+        }
+        let nowhere = job("data.train = 'nowhere'");
+        assert!(of_first_rows(&nowhere, &Context::default()).is_err());
+        assert_eq!(of_run_alone(&nowhere, &Context::default()).unwrap(), FeatureScales::default());
+    }
+}
