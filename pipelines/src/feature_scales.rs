@@ -60,8 +60,11 @@ pub(crate) fn of_first_rows(job: &Job, context: &Context) -> Result<FeatureScale
     }
     let (known, others): (Vec<_>, Vec<_>) =
         open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
-    let of_known =
-        |feature: &DenseColumn| Some((feature.column.clone(), scale_for(described(&job.columns, feature)?, linear)?));
+    let linear = job.model.kind.dense_is_linear();
+    let of_known = |feature: &DenseColumn| {
+        let scale = scale_for(described(&job.columns, feature)?, linear)?;
+        Some((feature.column.clone(), scale))
+    };
     let mut scales: FeatureScales = known.into_iter().filter_map(of_known).collect();
     if !others.is_empty() {
         scales.extend(measured(job, &others, context)?);
@@ -247,8 +250,9 @@ mod tests {
         assert_eq!(limited(scale_for(statistics, false).unwrap()).clip, own, "the limits of the job stay");
         let huge = values([1e30, 3e30].into_iter());
         assert!(limited(scale_for(huge, false).unwrap()).clip.is_some_and(|clip| clip.max.unwrap().is_finite()));
-        let statistics =
-            limited(scale_for(values((0..1000).map(|i| if i == 0 { 1e6 } else { 50.0 + f64::from(i % 9) }))).unwrap());
+        let statistics = limited(
+            scale_for(values((0..1000).map(|i| if i == 0 { 1e6 } else { 50.0 + f64::from(i % 9) })), false).unwrap(),
+        );
         assert_eq!(statistics.statistics.unwrap().max, statistics.clip.unwrap().max.unwrap());
     }
 

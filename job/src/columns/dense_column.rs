@@ -23,7 +23,9 @@ pub struct DenseColumn {
     /// length is a bad row. Default: the column has one number. From 1 to 16384.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
-    /// Transform of its values.
+    /// Transform of its values. With `auto` and no scale, the first 65,536 rows at `data.train` decide, before anything is trained, whether
+    /// the feature needs a "z_score", with limits of 10 standard deviations, or `log1p`, and the model keeps that. Lists, and jobs with
+    /// `data.source` or `pipeline.after_read`, are left out.
     #[serde(default)]
     pub transform: Transform,
     /// For `age_days` and `age_hours`, the end of the age: a column of dates or timestamps, such as the time of the event, or a moment in
@@ -55,7 +57,7 @@ pub struct DenseColumn {
     /// Limits of the column's values, applied before the transform: a value beyond a limit becomes the limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<Clip>,
-    /// Scale of the transformed values, by `columns.statistics`. Default: none.
+    /// Scale of the transformed values, by `columns.statistics`. Default: none, but see `transform`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
 }
@@ -76,10 +78,11 @@ pub struct Clip {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines.
+    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines, and a scale or `log1p` where
+    /// the first values need it.
     #[default]
     Auto,
-    /// The value itself.
+    /// The value itself, without a scale unless the job sets one.
     None,
     /// sign(x) · ln(1 + |x|).
     Log1p,
