@@ -196,7 +196,8 @@ fn a_gradient_that_is_not_finite_stops_the_run_and_saves_nothing() {
     let model = dir.path().join("model");
     let output = format!("output.model={}", model.display());
     let wild = "train.optimizer={ kind = \"sgd\", lr = 1e38 }";
-    refused(&path, &[&THREE_COLUMNS[..], &[wild, &output]].concat(), &["not finite", "`train`"]);
+    let raw = ["columns.dense=[{ column = \"x\", transform = \"none\" }]", "columns.slots=[\"c\"]"];
+    refused(&path, &[&raw[..], &[wild, &output]].concat(), &["not finite", "`train`"]);
     assert!(!model.exists());
 }
 

@@ -26,7 +26,7 @@ fn rows(path: &Path, rows: usize, seed: u64, inflation: f64) -> PathBuf {
     let (mut random, mut text) = (Random(seed), "label,age,income,visits,share,user\n".to_owned());
     for _ in 0..rows {
         let [age, income, visits, share, user] = [(); 5].map(|()| random.next());
-        let visits = (1.0 / (visits + 0.001)).floor() - 1.0;
+        let visits = (1.0 / (visits + 0.001)).floor();
         let user = (user * 300.0).floor();
         let logit = 4.0 * (age - 0.5) + 3.0 * (income - 0.5) + 0.5 * (visits.ln_1p() - 1.0) + share - 0.5
             + (user % 5.0 - 2.0) / 2.0;
@@ -170,7 +170,7 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
 
     // A checkpoint has the scales, too; one of raw numbers goes on with raw numbers.
     for (name, dense) in [("kept", OPEN), ("kept_raw", RAW)] {
-        let checkpoints = format!("[checkpoint]\nto = {:?}\nevery = 1000\n", dir.join(format!("{name}-checkpoints")));
+        let checkpoints = format!("[checkpoint]\nto = {:?}\nrows = 1000\n", dir.join(format!("{name}-checkpoints")));
         trained(&job(dir, name, dense, &checkpoints), &[]);
         let before = columns(&dir.join(name));
         let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=2"]);
@@ -190,7 +190,7 @@ fn statistics_of_the_job_decide_without_the_rows() {
     let found = columns(&dir.join("model"));
     let expected = [Some(Scale::ZScore), None];
     assert_eq!(found.dense.iter().map(|dense| dense.scale).collect::<Vec<_>>(), expected);
-    assert_eq!((found.dense[0].clip, found.statistics.unwrap()["age"].mean), (None, 50.0));
+    assert_eq!((found.dense[0].limit, found.statistics.unwrap()["age"].mean), (Some(10.0), 50.0));
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn rows_that_a_run_refuses_are_refused_as_ever() {
     // A bad row decides nothing.
     let text = fs::read_to_string(&path).unwrap();
     fs::write(&path, text.replacen('\n', "\n1,1e999,5,3,0.5,u1\n", 1)).unwrap();
-    common::exits(2, run("'age'"), &["row", "age"]);
+    common::exits(2, run("'age'"), &["column `age` is inf", "line 2"]);
     let skip = ["--set", "data.on_bad_row=skip"];
     trained(&job(dir, "model", "'age'", ""), &skip);
     let mean = columns(&dir.join("model")).statistics.unwrap()["age"].mean;

@@ -141,7 +141,9 @@ fn a_dense_feature_of_text_that_is_also_a_slot_of_integers_has_no_transform() {
     let dir = tempfile::tempdir().unwrap();
     let (plain, later) = (rows(dir.path(), 0, &[]), rows(dir.path(), 4000, &[]));
     let train = |data: &Path, transform: &str| {
-        let dense = format!("columns.dense=[{{ column = 'I1..I3', transform = '{transform}' }}]");
+        // Small numbers get no scale.
+        let clip = "clip = { min = 0, max = 1 }";
+        let dense = format!("columns.dense=[{{ column = 'I1..I3', transform = '{transform}', {clip} }}]");
         let slots = "columns.slots=[{ column = 'C1', kind = 'int' }, { column = 'I1..I2', kind = 'int' }]";
         let in_order = ["data.shuffle=false", "data.shuffle_rows=0"];
         common::train(common::job(data, &[&[dense.as_str(), slots][..], &in_order].concat()))

@@ -84,6 +84,13 @@ fn logarithms_limits_and_scales_apply_in_this_order() {
     let scaled = |kind: &str| parse(&text.replace("SCALE", kind), x()).unwrap().0.dense;
     let z = |x: f64| ((x.ln() - 2.0) / 0.5) as f32;
     assert_eq!(scaled("z_score"), [z(1.0), z(1.0), z(8.0), 0.0, z(64.0)], "missing: the mean");
+    let limited = text.replace("'SCALE'", "'z_score', limit = 1.5");
+    let (batch, bad) = parse(&limited, x()).unwrap();
+    assert_eq!((batch.dense, bad.len()), (vec![-1.5, -1.5, z(8.0), 0.0, 1.5], 0), "the last of all");
+    let infinite = vec![("x", floats(vec![Some(f64::INFINITY), Some(1e300)]))];
+    let text = "dense = [{ column = 'x', scale = 'z_score', limit = 1.5 }]\nstatistics = { x = { mean = 3, std = 1, min = 3, max = 3 } }";
+    let (batch, bad) = parse(text, infinite).unwrap();
+    assert_eq!((batch.dense, bad.len()), (vec![1.5], 1), "infinity stays a bad value");
     let unit = |x: f64| ((x.ln() - 1.0) * 0.25) as f32;
     assert_eq!(scaled("min_max"), [unit(1.0), unit(1.0), unit(8.0), 0.0, unit(64.0)]);
     let constant =

@@ -9,7 +9,7 @@ use arrow::compute::filter_record_batch;
 use forebay_actors::{Domain, Fault};
 use forebay_batches::Parse;
 use forebay_connectors::OnBadRow;
-use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};
+use forebay_job::{Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};
 
 use crate::context::Context;
 use crate::run_types::RowTypes;
@@ -29,7 +29,7 @@ const FAR: f64 = 3.0;
 /// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
 const SPREAD_OF_COUNTS: f64 = 2.0;
 
-/// Limits of scaled values, in standard deviations from the mean: values of later rows may be far away.
+/// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
 const LIMIT: f64 = 10.0;
 
 /// What the dense features of a run in one process get: see [`of_first_rows`]. Rows that make a user fault decide nothing, because the run
@@ -104,7 +104,7 @@ fn measured(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<F
     for (feature, moments) in with_values {
         let resolved = DenseColumn { transform: types.transform_of(feature), ..(*feature).clone() };
         if let Some(scale) = scale_for(moments.of(&resolved)?, job.model.kind.dense_is_linear()) {
-            scales.insert(feature.column.clone(), limited(scale));
+            scales.insert(feature.column.clone(), scale);
         }
     }
     Ok(scales)
@@ -121,16 +121,15 @@ fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, 
 /// What a feature with these values gets; `None` if it needs nothing. A model whose dense parameters are `linear` learns a weight for each
 /// input, and small inputs need large weights: it has a scale for all numbers but 0 and 1.
 fn scale_for(found: DenseStatistics, linear: bool) -> Option<FeatureScale> {
-    let DenseStatistics { mean, std, min, max, transform, clip, .. } = found;
+    let DenseStatistics { mean, std, min, max, transform, .. } = found;
     let largest = min.abs().max(max.abs());
     let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
-    let z_score =
-        FeatureScale { transform: Transform::Auto, clip, scale: Some(Scale::ZScore), statistics: Some(found) };
+    let log1p = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
+    let (scale, limit, statistics) = (Some(Scale::ZScore), Some(LIMIT), Some(found));
+    let z_score = FeatureScale { transform: Transform::Auto, scale, limit, statistics };
     match transform {
-        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => {
-            Some(FeatureScale { transform: Transform::Log1p, clip, ..FeatureScale::default() })
-        }
-        Transform::None if is_large || linear && !is_0_or_1(&found) => Some(z_score),
+        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => Some(log1p),
+        Transform::None if is_large || linear && std > 0.0 && !is_0_or_1(&found) => Some(z_score),
         Transform::Log1p if mean.abs() >= FAR.max(FAR * std) => Some(z_score),
         _ => None,
     }
@@ -140,21 +139,6 @@ fn scale_for(found: DenseStatistics, linear: bool) -> Option<FeatureScale> {
 fn is_0_or_1(found: &DenseStatistics) -> bool {
     let DenseStatistics { mean, std, min, max, .. } = *found;
     min >= 0.0 && max <= 1.0 && (mean * (1.0 - mean) - std * std).abs() < 1e-9
-}
-
-/// The same with limits for a scale, unless the job sets some.
-fn limited(scale: FeatureScale) -> FeatureScale {
-    let (Some(statistics), None) = (scale.statistics, scale.clip) else { return scale };
-    let DenseStatistics { mean, std, transform, min, max, .. } = statistics;
-    let value = |of: f64| if transform == Transform::Log1p { of.abs().exp_m1().copysign(of) } else { of };
-    let [low, high] = [mean - LIMIT * std, mean + LIMIT * std];
-    let clip = Some(Clip { min: Some(value(low)), max: Some(value(high)) });
-    // Equal values have no limits: all of them become 0.
-    if std == 0.0 || !value(low).is_finite() || !value(high).is_finite() {
-        return scale;
-    }
-    let statistics = DenseStatistics { clip, min: min.max(low), max: max.min(high), ..statistics };
-    FeatureScale { clip, statistics: Some(statistics), ..scale }
 }
 
 /// Says which features get what.
@@ -230,30 +214,6 @@ mod tests {
         assert_eq!(scale_for(logs(few_large()), true), None);
         let unknown = DenseStatistics { transform: Transform::Hour, ..values(hundred()) };
         assert_eq!(scale_for(unknown, true), None);
-    }
-
-    #[test]
-    fn scaled_values_of_later_rows_have_limits() {
-        let limits =
-            |found: DenseStatistics| limited(scale_for(found, false).unwrap()).clip.map(|clip| (clip.min, clip.max));
-        let ages = values((0..=100).map(f64::from));
-        let (min, max) = limits(ages).unwrap();
-        assert_eq!((min.unwrap(), max.unwrap()), (50.0 - 10.0 * ages.std, 50.0 + 10.0 * ages.std));
-        assert_eq!(limits(values((0..9).map(|_| 2026.0))), None, "equal values become 0");
-        let years = logs((1990..2030).map(f64::from));
-        let (min, max) = limits(years).unwrap();
-        let logs = [min, max].map(|limit| limit.unwrap().ln_1p());
-        assert!((logs[0] - (years.mean - 10.0 * years.std)).abs() < 1e-9, "{logs:?}");
-        assert!((logs[1] - (years.mean + 10.0 * years.std)).abs() < 1e-9, "{logs:?}");
-        let own = Some(Clip { min: None, max: Some(80.0) });
-        let statistics = DenseStatistics { clip: own, ..ages };
-        assert_eq!(limited(scale_for(statistics, false).unwrap()).clip, own, "the limits of the job stay");
-        let huge = values([1e30, 3e30].into_iter());
-        assert!(limited(scale_for(huge, false).unwrap()).clip.is_some_and(|clip| clip.max.unwrap().is_finite()));
-        let statistics = limited(
-            scale_for(values((0..1000).map(|i| if i == 0 { 1e6 } else { 50.0 + f64::from(i % 9) })), false).unwrap(),
-        );
-        assert_eq!(statistics.statistics.unwrap().max, statistics.clip.unwrap().max.unwrap());
     }
 
     fn decided(dir: &std::path::Path, text: &str, columns: &str) -> Result<FeatureScales, Fault> {

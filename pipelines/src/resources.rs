@@ -142,7 +142,7 @@ impl Resources {
     /// # Errors
     /// A user fault if the job does not fit together with them.
     pub(crate) fn set_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
-        self.job.set_scales(scales)?;
+        self.job.set_open_scales(scales)?;
         self.evaluations = Evaluations::of(&self.job, &self.context);
         Ok(())
     }

@@ -131,8 +131,13 @@ pub(crate) fn reading(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Jo
 /// Columns for reading the features, and then the slots as numbers, each with an indicator, which says where it is missing.
 fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     let columns = &job.columns;
-    let measured =
-        |feature: &&DenseColumn| DenseColumn { fill: None, indicator: true, scale: None, ..(*feature).clone() };
+    let measured = |feature: &&DenseColumn| DenseColumn {
+        fill: None,
+        indicator: true,
+        scale: None,
+        limit: None,
+        ..(*feature).clone()
+    };
     let mut extra = columns.extra.clone();
     if !job.pipeline.after_read.is_empty() {
         // Stages may use any column of the job.

@@ -149,6 +149,10 @@ impl OptionsParser {
             _ if logs => value.abs().ln_1p().copysign(value),
             _ => value,
         };
-        (value - self.shift) * self.factor
+        let scaled = (value - self.shift) * self.factor;
+        match self.column.limit {
+            Some(limit) if scaled.is_finite() => scaled.clamp(-limit, limit),
+            _ => scaled,
+        }
     }
 }

@@ -12,7 +12,7 @@ use super::unix_unit::{UnixUnit, offset_microseconds, times_in_text};
 /// Most numbers of a list.
 const MOST_NUMBERS: usize = 16_384;
 
-/// One dense feature. A value is clipped, then transformed, then scaled.
+/// One dense feature. A value is clipped, then transformed, then scaled, then limited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenseColumn {
@@ -24,7 +24,7 @@ pub struct DenseColumn {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
     /// Transform of its values. With `auto` and no scale, the first 65,536 rows at `data.train` decide, before anything is trained, whether
-    /// the feature needs a "z_score", with limits of 10 standard deviations, or `log1p`, and the model keeps that. Lists, and jobs with
+    /// the feature needs a "z_score", with a limit of 10, or `log1p`, and the model keeps that. Lists, and jobs with
     /// `data.source` or `pipeline.after_read`, are left out.
     #[serde(default)]
     pub transform: Transform,
@@ -60,6 +60,10 @@ pub struct DenseColumn {
     /// Scale of the transformed values, by `columns.statistics`. Default: none, but see `transform`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
+    /// Limit of the scaled value: a finite value beyond ±limit becomes ±limit, for instance `10`. A missing value without `fill` is 0 all
+    /// the same. Needs a `scale`. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
 }
 
 /// Limits of values.
@@ -256,6 +260,13 @@ impl DenseColumn {
                     .into(),
             );
         }
+        match (self.limit, self.scale) {
+            (Some(limit), _) if !(limit.is_finite() && limit > 0.0) => {
+                return refuse(format!("limit is {limit}, expected a finite number above 0"));
+            }
+            (Some(_), None) => return refuse("limit is one of scaled values: add a scale, or use clip".into()),
+            _ => {}
+        }
         match self.scale {
             None => Ok(()),
             Some(_) => self.check_shared_statistics(scaled).and_then(|()| self.check_statistics(columns)),
@@ -354,6 +365,7 @@ impl From<String> for DenseColumn {
             indicator: false,
             clip: None,
             scale: None,
+            limit: None,
         }
     }
 }
@@ -401,6 +413,8 @@ mod tests {
                 "at is `2026-02-30`, expected a moment such as",
             ),
             ("{ column = 'x', transform = 'age_hours', at = 'y', length = 2 }", "an age is of one moment"),
+            ("{ column = 'x', limit = 3 }", "limit is one of scaled values: add a scale, or use clip"),
+            ("{ column = 'x', transform = 'log1p', scale = 'z_score', limit = 0 }", "limit is 0, expected a finite"),
             ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics has no entry"),
             (
                 "{ column = 'x', transform = 'none', scale = 'z_score' }",

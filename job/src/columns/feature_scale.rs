@@ -1,12 +1,12 @@
 //! The transform and the scale of the dense features for which a job sets none. The first rows of a run decide them, or the model or the
 //! checkpoint that the run goes on from.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-use super::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
+use super::{Columns, DenseColumn, DenseStatistics, Scale, Transform};
 use crate::Job;
 
 /// What a dense feature gets that has the transform `auto` and no scale.
@@ -15,12 +15,12 @@ use crate::Job;
 pub struct FeatureScale {
     /// Its transform. `Auto`: that of its type.
     pub transform: Transform,
-    /// Limits of its values, if the job sets none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip: Option<Clip>,
     /// Its scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
+    /// The limit of its scaled values.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<f64>,
     /// The statistics for the scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<DenseStatistics>,
@@ -37,33 +37,55 @@ impl DenseColumn {
 }
 
 impl Columns {
-    /// The dense features that have the transform `auto` and no scale, and whose columns are no other dense features.
-    pub fn open_features(&self) -> Vec<&DenseColumn> {
+    /// The dense features whose columns are no other dense features.
+    fn features_alone(&self) -> impl Iterator<Item = &DenseColumn> {
         let mut uses: HashMap<&String, usize> = HashMap::new();
         self.dense.iter().for_each(|dense| *uses.entry(&dense.column).or_default() += 1);
-        self.dense.iter().filter(|dense| dense.is_open() && uses[&dense.column] == 1).collect()
+        self.dense.iter().filter(move |dense| uses[&dense.column] == 1)
+    }
+
+    /// The dense features that have the transform `auto` and no scale, and whose columns are no other dense features.
+    pub fn open_features(&self) -> Vec<&DenseColumn> {
+        self.features_alone().filter(|dense| dense.is_open()).collect()
+    }
+
+    /// What the dense features have whose columns are no other dense features.
+    pub fn scales(&self) -> FeatureScales {
+        self.features_alone().map(|dense| (dense.column.clone(), self.scale_of(dense))).collect()
+    }
+
+    fn scale_of(&self, dense: &DenseColumn) -> FeatureScale {
+        let &DenseColumn { ref column, transform, scale, limit, .. } = dense;
+        let statistics = scale.and_then(|_| self.statistics_of(column).copied());
+        FeatureScale { transform, scale, limit, statistics }
     }
 
     /// What these columns, of an earlier run, have for the [open features](Self::open_features) of `later`.
     pub fn scales_for(&self, later: &Self) -> FeatureScales {
         let of_column = |open: &DenseColumn| {
-            let DenseColumn { column, transform, clip, scale, .. } =
-                self.dense.iter().find(|dense| dense.column == open.column)?;
-            let statistics = scale.and_then(|_| self.statistics_of(column).copied());
-            Some((column.clone(), FeatureScale { transform: *transform, clip: *clip, scale: *scale, statistics }))
+            let dense = self.dense.iter().find(|dense| dense.column == open.column)?;
+            Some((dense.column.clone(), self.scale_of(dense)))
         };
         later.open_features().into_iter().filter_map(of_column).collect()
     }
 
-    fn set_scales(&mut self, scales: &FeatureScales) {
-        let open: Vec<String> = self.open_features().into_iter().map(|dense| dense.column.clone()).collect();
-        let open = open.into_iter().filter_map(|column| Some((scales.get(&column)?, column)));
-        for (&FeatureScale { transform, clip, scale, statistics }, column) in open {
-            for dense in self.dense.iter_mut().filter(|dense| dense.column == column) {
-                (dense.transform, dense.scale, dense.clip) = (transform, scale, dense.clip.or(clip));
-            }
+    /// Sets what `scales` says of the [open features](Self::open_features).
+    fn set_open_scales(&mut self, scales: &FeatureScales) {
+        let open: HashSet<&String> = self.open_features().into_iter().map(|dense| &dense.column).collect();
+        let of_open = scales.iter().filter(|(column, _)| open.contains(column));
+        let of_open = of_open.map(|(column, scale)| (column.clone(), *scale)).collect();
+        self.set_scales(&of_open);
+    }
+
+    /// Replaces what dense features have.
+    pub fn set_scales(&mut self, scales: &FeatureScales) {
+        for dense in &mut self.dense {
+            let Some(&FeatureScale { transform, scale, limit, statistics }) = scales.get(&dense.column) else {
+                continue;
+            };
+            (dense.transform, dense.scale, dense.limit) = (transform, scale, limit);
             if let Some(statistics) = statistics {
-                self.statistics.get_or_insert_default().insert(column, statistics);
+                self.statistics.get_or_insert_default().insert(dense.column.clone(), statistics);
             }
         }
     }
@@ -74,7 +96,7 @@ impl Job {
     #[must_use]
     pub fn with_scales_of(&self, earlier: &Self) -> Self {
         let mut job = self.clone();
-        job.columns.set_scales(&earlier.columns.scales_for(&self.columns));
+        job.columns.set_open_scales(&earlier.columns.scales_for(&self.columns));
         job
     }
 
@@ -82,8 +104,8 @@ impl Job {
     ///
     /// # Errors
     /// A user fault if the job does not fit together with it.
-    pub fn set_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
-        self.columns.set_scales(scales);
+    pub fn set_open_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
+        self.columns.set_open_scales(scales);
         if scales.is_empty() { Ok(()) } else { self.check() }
     }
 }
@@ -111,21 +133,23 @@ mod tests {
     #[test]
     fn a_later_run_has_the_scales_of_the_earlier_one_and_keeps_what_it_sets_itself() {
         let earlier = columns(
-            "dense = ['raw', { column = 'x', scale = 'z_score', clip = { min = -5, max = 5 } }, { column = 'n', transform = 'log1p' }, \
+            "dense = ['raw', { column = 'x', scale = 'z_score', limit = 10 }, { column = 'n', transform = 'log1p' }, \
              { column = 'own', transform = 'log1p' }]\nslots = []\n\
-             statistics = { x = { mean = 1, std = 2, min = -5, max = 5, transform = 'none', clip = { min = -5, max = 5 } } }",
+             statistics = { x = { mean = 1, std = 2, min = -5, max = 5, transform = 'none' } }",
         );
         let mut later = columns("dense = ['raw', 'x', 'n', { column = 'own', transform = 'none' }, 'new']\nslots = []");
         let scales = earlier.scales_for(&later);
         assert_eq!(scales.keys().collect::<Vec<_>>(), ["n", "raw", "x"]);
-        later.set_scales(&scales);
+        later.set_open_scales(&scales);
         assert_eq!(later.dense[..3], earlier.dense[..3]);
         assert_eq!((later.dense[3].transform, later.dense[4].transform), (Transform::None, Transform::Auto));
         assert_eq!(later.statistics, earlier.statistics);
 
-        let mut limited = columns("dense = [{ column = 'x', clip = { max = 7 } }]\nslots = []");
-        limited.set_scales(&scales);
-        assert_eq!(limited.dense[0].clip, Some(Clip { min: None, max: Some(7.0) }), "the limits of the job stay");
+        let mut replaced = columns(
+            "dense = ['x', { column = 'n', transform = 'log' }, { column = 'own', transform = 'none' }]\nslots = []",
+        );
+        replaced.set_scales(&earlier.scales());
+        assert_eq!(replaced.scales(), earlier.scales().into_iter().filter(|(column, _)| column != "raw").collect());
         let json = serde_json::to_string(&scales).unwrap();
         assert_eq!(serde_json::from_str::<FeatureScales>(&json).unwrap(), scales);
     }

@@ -52,7 +52,7 @@ impl Reader {
         Self::join(job, process, context, |session, send_queue, leases| {
             let table = Self::table(job, context, session)?;
             let mut job = job_to_read(job, context);
-            job.set_scales(&session.feature_scales(&job)?)?;
+            job.set_open_scales(&session.feature_scales(&job)?)?;
             let read = sources::windows(&job, context, Some(Arc::new(leases.clone())))?;
             wiring::reading(&job, context, send_queue, leases, table, read)
         })

@@ -5,6 +5,7 @@ use std::io::Write as _;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
+use forebay_job::FeatureScales;
 use forebay_ps::Storage;
 
 use super::{DeltaManifest, FORMAT, VERSION, check_values, keys_only};
@@ -42,7 +43,13 @@ impl Model {
         values: Storage,
         replace: bool,
     ) -> Result<DeltaManifest, Fault> {
-        let differences = old.job.differences(&self.job, is_bound);
+        let new_scales = self.job.columns.scales();
+        let mut rescaled = old.job.clone();
+        rescaled.columns.set_scales(&new_scales);
+        let of_scales =
+            |name: &str| new_scales.keys().any(|column| name.starts_with(&format!("columns.statistics.{column}.")));
+        let differences = rescaled.differences(&self.job, |name| is_bound(name) && !of_scales(name));
+        let scales = if old.job.columns.scales() == new_scales { FeatureScales::new() } else { new_scales.clone() };
         if !differences.is_empty() {
             return Err(Fault::user(format!(
                 "there is no delta between models of two structures: {}; serve the whole model folder",
@@ -64,12 +71,17 @@ impl Model {
         let manifest = DeltaManifest {
             format: FORMAT.into(),
             // A delta that older programs can read gets the older version.
-            version: if gives.is_some() { VERSION } else { 1 },
+            version: match (scales.is_empty(), &gives) {
+                (false, _) => VERSION,
+                (true, Some(_)) => 2,
+                (true, None) => 1,
+            },
             forebay: env!("CARGO_PKG_VERSION").into(),
             from: ModelVersion::of(&old.job, &old.dense, before.hash()),
             to: ModelVersion::of(&self.job, &self.dense, after.hash()),
             values,
             gives,
+            scales,
             rows: after.keys.len() as u64,
             table: config.clone(),
             changed: table_file::write_sorted(&changed, columns, &staged, CHANGED)?,

@@ -35,8 +35,11 @@ impl Model {
         })?;
         block_on(table.import(&delta.keys, &delta.weights, None))?;
         let rows = SortedRows::of(&table)?;
-        let version = ModelVersion::of(&self.job, &delta.dense, rows.hash());
+        let mut job = self.job.clone();
+        job.columns.set_scales(&delta.manifest.scales);
+        job.check_saved()?;
+        let version = ModelVersion::of(&job, &delta.dense, rows.hash());
         let approximates = delta.check_result(before, version, rows.keys.len() as u64)?.approximates;
-        Ok(Self { dense: delta.dense.clone(), optimizer: None, approximates, table, host, ..self })
+        Ok(Self { job, dense: delta.dense.clone(), optimizer: None, approximates, table, host, ..self })
     }
 }

@@ -22,6 +22,7 @@ mod tests;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
+use forebay_job::FeatureScales;
 use forebay_models::NamedTensor;
 use forebay_ps::{Storage, TableConfig};
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,9 @@ use crate::model_version::ModelVersion;
 use crate::{signed_json, versioned_json};
 
 const FORMAT: &str = "forebay delta";
-/// Version of the format. It grows with every change that older programs cannot read. Version 2: rounded values.
-const VERSION: u32 = 2;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: rounded values. Version 3: scales of dense
+/// features.
+const VERSION: u32 = 3;
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -57,6 +59,9 @@ pub struct DeltaManifest {
     /// For a rounded delta: the version that it makes of the model `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives: Option<ModelVersion>,
+    /// The transforms and scales of dense features of the new version, if those of the old one differ.
+    #[serde(default, skip_serializing_if = "FeatureScales::is_empty")]
+    pub scales: FeatureScales,
     /// Rows of the new version.
     pub rows: u64,
     /// The table: name and parts.

@@ -11,6 +11,7 @@ use forebay_job::{Columns, Slot, SlotKind};
 pub(super) const MOST_VALUES: usize = 1 << 20;
 
 /// The feature columns of a model.
+#[derive(Clone)]
 pub(super) struct ServingColumns {
     /// In the order of dense features and slots.
     pub(super) columns: Vec<ServingColumn>,
@@ -20,6 +21,7 @@ pub(super) struct ServingColumns {
 }
 
 /// A column that the model reads.
+#[derive(Clone)]
 pub(super) struct ServingColumn {
     pub(super) name: String,
     /// May be absent from all rows.

@@ -132,15 +132,21 @@ impl ServingModel {
             }
         }
         check_dense(&self.model, &delta.dense)?;
-        let version = ModelVersion::of(&self.job, &delta.dense, hash);
+        let scales = &delta.manifest.scales;
+        let (mut job, mut as_trained) = (self.job.clone(), self.as_trained.clone());
+        [&mut job, &mut as_trained].into_iter().for_each(|job| job.columns.set_scales(scales));
+        job.check_saved()?;
+        // Threads parse rows anew if these are others.
+        let columns = if scales.is_empty() { Arc::clone(&self.columns) } else { Arc::new((*self.columns).clone()) };
+        let version = ModelVersion::of(&job, &delta.dense, hash);
         let versions = delta.check_result(self.versions, version, count)?;
         let this = Self {
-            job: self.job.clone(),
-            as_trained: self.as_trained.clone(),
+            as_trained: self.types.pinned(&as_trained),
+            job,
             model: self.model.clone(),
             dense: Arc::new(delta.dense.clone()),
             rows: self.rows.with_changes(&delta.keys, &delta.weights, &delta.removed)?,
-            columns: Arc::clone(&self.columns),
+            columns,
             types: self.types.clone(),
             hash,
             count,
