@@ -20,8 +20,8 @@ impl Random {
     }
 }
 
-/// Rows of CSV with raw numbers: ages of 18 to 80, incomes of thousands, counts of which a few are large, and a share. Incomes are this many
-/// times as large as usual.
+/// Rows of CSV with raw numbers: ages of 18 to 80, incomes of thousands, counts of which a few are large, and a share. Incomes are this
+/// many times as large as usual.
 fn rows(path: &Path, rows: usize, seed: u64, inflation: f64) -> PathBuf {
     let (mut random, mut text) = (Random(seed), "label,age,income,visits,share,user\n".to_owned());
     for _ in 0..rows {
@@ -176,6 +176,28 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
         let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=2"]);
         assert!(said.contains("goes on from checkpoint") && !said.contains("by their first values"), "{said}");
         assert_eq!(columns(&dir.join(name)), before);
+    }
+}
+
+#[test]
+fn a_delta_has_the_scales_of_the_new_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let path = rows(&dir.join("rows.csv"), 2_000, 1, 1.0);
+    trained(&job(dir, "raw", RAW, ""), &[]);
+    trained(&job(dir, "monday", OPEN, ""), &[]);
+    rows(&path, 2_000, 2, 3.0);
+    trained(&job(dir, "tuesday", OPEN, ""), &[]);
+    let to = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    for (from, until) in [("monday", "tuesday"), ("tuesday", "raw"), ("raw", "monday")] {
+        let [old, new, delta, merged] = [from, until, &format!("{from}-{until}"), &format!("merged-{until}")].map(to);
+        common::exits(0, common::run(&["export", "--model", &new, "--delta-from", &old, "--to", &delta]), &[]);
+        common::exits(0, common::run(&["export", "--model", &old, "--apply", &delta, "--to", &merged]), &[]);
+        let manifest: serde_json::Value = common::read_json(Path::new(&delta).join("manifest.json"));
+        assert_eq!(manifest["version"], 3, "{manifest}");
+        let [found, expected] = [&merged, &new].map(|model| forebay::Model::load(model, 1).unwrap().version().unwrap());
+        assert_eq!(found, expected, "{from} to {until}");
+        assert_eq!(scales(Path::new(&merged)), scales(Path::new(&new)));
     }
 }
 

@@ -23,8 +23,12 @@ const ROWS: usize = 65_536;
 const LARGE: f64 = 2.0;
 const LARGEST: f64 = 30.0;
 
-/// Values need a scale if their mean is at least this, and at least as many standard deviations from 0.
-const FAR: f64 = 3.0;
+/// Logarithms need a scale if their mean is at least this, and at least as many standard deviations.
+const FAR: f64 = 2.0;
+
+/// In a model without layers, logarithms need a scale if their mean is at least so many standard deviations. Those of counts with many
+/// zeros have less, and are better without.
+const FAR_WITHOUT_LAYERS: f64 = 1.5;
 
 /// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
 const SPREAD_OF_COUNTS: f64 = 2.0;
@@ -62,7 +66,7 @@ pub(crate) fn of_first_rows(job: &Job, context: &Context) -> Result<FeatureScale
         open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
     let linear = job.model.kind.dense_is_linear();
     let of_known = |feature: &DenseColumn| {
-        let scale = scale_for(described(&job.columns, feature)?, linear)?;
+        let scale = scale_for(described(&job.columns, feature)?, None, linear)?;
         Some((feature.column.clone(), scale))
     };
     let mut scales: FeatureScales = known.into_iter().filter_map(of_known).collect();
@@ -84,7 +88,8 @@ fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics
 fn measured(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<FeatureScales, Fault> {
     let reading = reading(job, features, &[]);
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
-    let mut moments = vec![Moments::default(); features.len()];
+    // Of the values, and of their logarithms.
+    let mut moments = vec![[Moments::default(); 2]; features.len()];
     let mut types = None;
     sources::first_rows(&reading, context, ROWS, |batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
@@ -92,22 +97,30 @@ fn measured(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<F
         if !bad.is_empty() {
             (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
         }
-        for (column, moments) in moments.iter_mut().enumerate() {
+        for (column, [moments, of_logs]) in moments.iter_mut().enumerate() {
             let values = values_there(&examples, column);
-            moments.add(&values, (examples.rows - values.len()) as u64);
+            let (missing, logs) = ((examples.rows - values.len()) as u64, values.iter().map(|&value| log1p(value)));
+            of_logs.add(&logs.collect::<Vec<_>>(), missing);
+            moments.add(&values, missing);
         }
         Ok(())
     })?;
     let types = types.unwrap_or_default();
-    let with_values = features.iter().zip(moments).filter(|(_, moments)| moments.values > 0);
+    let linear = job.model.kind.dense_is_linear();
     let mut scales = FeatureScales::default();
-    for (feature, moments) in with_values {
-        let resolved = DenseColumn { transform: types.transform_of(feature), ..(*feature).clone() };
-        if let Some(scale) = scale_for(moments.of(&resolved)?, job.model.kind.dense_is_linear()) {
+    for (feature, [moments, of_logs]) in features.iter().zip(moments).filter(|(_, [moments, _])| moments.values > 0) {
+        let with = |transform| DenseColumn { transform, ..(*feature).clone() };
+        let found = moments.of(&with(types.transform_of(feature)))?;
+        if let Some(scale) = scale_for(found, Some(of_logs.of(&with(Transform::Log1p))?), linear) {
             scales.insert(feature.column.clone(), scale);
         }
     }
     Ok(scales)
+}
+
+/// sign(x) · ln(1 + |x|).
+fn log1p(value: f64) -> f64 {
+    value.abs().ln_1p().copysign(value)
 }
 
 /// The rows without those that are bad.
@@ -118,20 +131,37 @@ fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, 
         .map_err(|e| Fault::internal("rows cannot be left out").because(e))
 }
 
-/// What a feature with these values gets; `None` if it needs nothing. A model whose dense parameters are `linear` learns a weight for each
-/// input, and small inputs need large weights: it has a scale for all numbers but 0 and 1.
-fn scale_for(found: DenseStatistics, linear: bool) -> Option<FeatureScale> {
+/// What a feature with these values gets; `None` if it needs nothing. `logs`: the statistics of the logarithms of numbers. A model whose
+/// dense parameters are `linear` learns a weight for each input, and small inputs need large weights: it has a scale for all numbers but 0
+/// and 1.
+fn scale_for(found: DenseStatistics, logs: Option<DenseStatistics>, linear: bool) -> Option<FeatureScale> {
     let DenseStatistics { mean, std, min, max, transform, .. } = found;
     let largest = min.abs().max(max.abs());
     let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
     let log1p = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
-    let (scale, limit, statistics) = (Some(Scale::ZScore), Some(LIMIT), Some(found));
-    let z_score = FeatureScale { transform: Transform::Auto, scale, limit, statistics };
     match transform {
-        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => Some(log1p),
-        Transform::None if is_large || linear && std > 0.0 && !is_0_or_1(&found) => Some(z_score),
-        Transform::Log1p if mean.abs() >= FAR.max(FAR * std) => Some(z_score),
+        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => {
+            let far = logs.filter(|logs| is_far(logs, linear));
+            Some(far.map_or(log1p, |logs| FeatureScale { transform: Transform::Log1p, ..z_score(logs) }))
+        }
+        Transform::None if is_large || linear && std > 0.0 && !is_0_or_1(&found) => Some(z_score(found)),
+        Transform::Log1p if is_far(&found, linear) => Some(z_score(found)),
         _ => None,
+    }
+}
+
+fn z_score(found: DenseStatistics) -> FeatureScale {
+    let (scale, limit, statistics) = (Some(Scale::ZScore), Some(LIMIT), Some(found));
+    FeatureScale { transform: Transform::Auto, scale, limit, statistics }
+}
+
+/// Whether logarithms are far from 0 for their spread. Those of 0 and 1 are not, in a model without layers.
+fn is_far(logs: &DenseStatistics, linear: bool) -> bool {
+    let DenseStatistics { mean, std, min, max, .. } = *logs;
+    let is_0_or_1 = min >= 0.0 && max < 1.0;
+    match linear {
+        true => !is_0_or_1 && mean.abs() >= FAR_WITHOUT_LAYERS * std,
+        false => mean.abs() >= FAR.max(FAR * std),
     }
 }
 
@@ -145,16 +175,24 @@ fn is_0_or_1(found: &DenseStatistics) -> bool {
 fn log(scales: &FeatureScales) {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let named = |with_scale: bool| {
-        let named: Vec<_> = scales.iter().filter(|(_, scale)| scale.scale.is_some() == with_scale).collect();
-        let shown: Vec<_> = named.iter().take(SHOWN).map(|(column, _)| format!("`{column}`")).collect();
-        let more = named.len().saturating_sub(SHOWN);
-        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-        (!named.is_empty()).then(|| shown.join(", ") + &more)
-    };
-    let scaled = named(true).map(|columns| format!("scale = \"z_score\" for {columns}"));
-    let logs = named(false).map(|columns| format!("transform = \"log1p\" for {columns}"));
-    let decided: Vec<_> = scaled.into_iter().chain(logs).collect();
+    let kinds = [
+        (false, true, "scale = \"z_score\""),
+        (true, false, "transform = \"log1p\""),
+        (true, true, "transform = \"log1p\" with scale = \"z_score\""),
+    ];
+    let decided: Vec<String> = kinds
+        .into_iter()
+        .filter_map(|(logs, scaled, what)| {
+            let is_of_kind =
+                |scale: &FeatureScale| (scale.transform == Transform::Log1p, scale.scale.is_some()) == (logs, scaled);
+            let columns: Vec<_> =
+                scales.iter().filter(|(_, scale)| is_of_kind(scale)).map(|(column, _)| column).collect();
+            let shown: Vec<_> = columns.iter().take(SHOWN).map(|column| format!("`{column}`")).collect();
+            let more = columns.len().saturating_sub(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            (!columns.is_empty()).then(|| format!("{what} for {}{more}", shown.join(", ")))
+        })
+        .collect();
     if !decided.is_empty() {
         tracing::info!(
             "by their first values, dense features get {} (transform = \"none\" leaves a feature as it is)",
@@ -200,20 +238,34 @@ mod tests {
             ("logarithms of small numbers", logs(hundred().map(|i| i % 5.0)), None),
             ("logarithms of years", logs(hundred().map(|i| 1990.0 + i)), Some((Transform::Auto, true))),
         ] {
-            let scale = scale_for(found, false).map(|scale| (scale.transform, scale.scale == Some(Scale::ZScore)));
+            let scale =
+                scale_for(found, None, false).map(|scale| (scale.transform, scale.scale == Some(Scale::ZScore)));
             assert_eq!(scale, decided, "{what}");
         }
         let shares = values(hundred().map(|i| i / 1e4));
         assert_eq!(
-            scale_for(shares, true).unwrap().scale,
+            scale_for(shares, None, true).unwrap().scale,
             Some(Scale::ZScore),
             "without layers, all numbers are scaled"
         );
         let flags = [1.0, 50.0, 99.0, 100.0].map(|ones| values(hundred().map(|i| f64::from(u8::from(i < ones)))));
-        assert!(flags.into_iter().all(|flags| scale_for(flags, true).is_none()));
-        assert_eq!(scale_for(logs(few_large()), true), None);
+        assert!(flags.into_iter().all(|flags| scale_for(flags, None, true).is_none()));
+        assert_eq!(scale_for(logs(few_large()), None, true), None);
+        let small = || logs(hundred().map(|i| i % 6.0));
+        assert_eq!([false, true].map(|linear| scale_for(small(), None, linear).is_some()), [false, true]);
+        assert_eq!(scale_for(logs(hundred().map(|i| f64::from(u8::from(i < 90.0)))), None, true), None, "0 and 1");
+        let incomes = || hundred().map(|i| if i < 95.0 { 30_000.0 } else { 1e6 * i });
+        let scale = scale_for(values(incomes()), Some(logs(incomes())), false).unwrap();
+        assert_eq!(
+            (scale.transform, scale.scale),
+            (Transform::Log1p, Some(Scale::ZScore)),
+            "a few large, and none near 0"
+        );
+        assert_eq!(scale.statistics.unwrap().transform, Transform::Log1p);
+        let scale = scale_for(values(few_large()), Some(logs(few_large())), false).unwrap();
+        assert_eq!((scale.transform, scale.scale), (Transform::Log1p, None));
         let unknown = DenseStatistics { transform: Transform::Hour, ..values(hundred()) };
-        assert_eq!(scale_for(unknown, true), None);
+        assert_eq!(scale_for(unknown, None, true), None);
     }
 
     fn decided(dir: &std::path::Path, text: &str, columns: &str) -> Result<FeatureScales, Fault> {

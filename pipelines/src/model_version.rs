@@ -53,8 +53,9 @@ impl ModelVersion {
         let features =
             (&job.columns.dense, &job.columns.slots, Structure::of(&job.model), job.seed, job.data.negatives);
         hash.update(&serde_json::to_vec(&features).expect("a part of a job is JSON"));
-        if job.columns.statistics.is_some() || !job.columns.crosses.is_empty() {
-            let more = (scaled_by(job), &job.columns.crosses);
+        let scaled_by = scaled_by(job);
+        if !scaled_by.is_empty() || !job.columns.crosses.is_empty() {
+            let more = (scaled_by, &job.columns.crosses);
             hash.update(&serde_json::to_vec(&more).expect("a part of a job is JSON"));
         }
         let quantiles = job.columns.slots.iter().filter(|slot| slot.quantiles.is_some());

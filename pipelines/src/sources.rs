@@ -175,8 +175,8 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     })
 }
 
-/// Calls `each` with batches of the first rows at `data.train`, `most` rows in all, in the order of the files. The job has no custom source.
-/// Bad rows of text are left out. Blocks on the store.
+/// Calls `each` with batches of the first rows at `data.train`, `most` rows in all, in the order of the files. The job has no custom
+/// source. Bad rows of text are left out. Blocks on the store.
 pub(crate) fn first_rows(
     job: &Job,
     context: &Context,

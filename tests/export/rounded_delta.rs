@@ -130,7 +130,8 @@ fn an_exact_delta_from_the_rounded_rows_makes_them_exact() {
 #[test]
 fn without_rounding_a_delta_is_what_it_was_and_rounding_is_for_deltas_alone() {
     let dir = tempfile::tempdir().unwrap();
-    let (old, new) = (trained(dir.path(), "old", 0, 250, &[]), trained(dir.path(), "new", 2000, 250, &[]));
+    let old = trained(dir.path(), "old", 0, 250, &[]);
+    let new = trained(dir.path(), "new", 2000, 250, &[&format!("train.from={}", old.display())]);
     let [plain, named, small] = ["plain", "named", "small"].map(|name| dir.path().join(name));
     delta(&old, &new, &plain);
     delta_with(&old, &new, &["--values", "f32"], &named);

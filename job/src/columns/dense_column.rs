@@ -82,8 +82,8 @@ pub struct Clip {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines, and a scale or `log1p` where
-    /// the first values need it.
+    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines, and a scale or `log1p`
+    /// where the first values need it.
     #[default]
     Auto,
     /// The value itself, without a scale unless the job sets one.
