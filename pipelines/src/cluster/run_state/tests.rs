@@ -2,7 +2,7 @@
 
 use forebay_actors::FaultKind;
 use forebay_batches::RowCounts;
-use forebay_job::{FeatureScales, StalenessRule};
+use forebay_job::{DenseStatistics, FeatureScale, FeatureScales, StalenessRule};
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
@@ -46,6 +46,30 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let next = lease(first, 1);
     assert!(next > windows && lease(first, 0).is_none(), "late: the reader has its reply");
     assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
+}
+
+#[test]
+fn a_run_keeps_the_scales_that_its_first_trainer_decided_first() {
+    let (job, mut run, now) = begun(0, 2, 1);
+    let scales = |mean| {
+        let statistics = Some(DenseStatistics { mean, ..DenseStatistics::default() });
+        FeatureScales::from([("x".to_owned(), FeatureScale { statistics, ..FeatureScale::default() })])
+    };
+    let mut join = |role, rank, nonce, mean| {
+        let (address, digest) = (Some("a:1".into()), job_digest(&job));
+        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+        let request = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, scales: scales(mean) };
+        let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
+        (member, run.feature_scales(member, now))
+    };
+    let (reader, early) = join(Role::Reader, 0, 1, 5.0);
+    assert!(early.unwrap_err().to_string().contains("no trainer has decided"));
+    assert!(join(Role::Trainer, 1, 2, 6.0).1.is_err(), "another trainer decides nothing");
+    assert_eq!(join(Role::Trainer, 0, 3, 7.0).1.unwrap(), scales(7.0));
+    assert_eq!(join(Role::Trainer, 0, 4, 8.0).1.unwrap(), scales(7.0), "it was started again");
+    assert_eq!(run.feature_scales(reader, now).unwrap(), scales(7.0));
+    let stranger = MemberId { attempt: 6, ..reader };
+    assert_eq!(run.feature_scales(stranger, now).unwrap_err().kind, FaultKind::RolledBack);
 }
 
 /// A damaged file costs the rows since the checkpoint before, and not the run.
