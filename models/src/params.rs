@@ -27,6 +27,9 @@ enum First {
     Uniform { inputs: usize },
 }
 
+/// The parameters that are added to the logit, in the order in which one is preferred.
+const OUTPUT_BIASES: [&str; 4] = ["linear.bias", "similarity.bias", "cross.out.bias", "fusion.bias"];
+
 /// The slopes of [`Activation::Prelu`] begin with this, as in the paper and in PyTorch.
 const FIRST_SLOPE: f32 = 0.25;
 
@@ -192,6 +195,16 @@ impl ModelSpec {
     /// [`read_flat`](crate::DenseModel::read_flat).
     pub fn dense_len(&self) -> usize {
         total(&layout(self))
+    }
+
+    /// The bias that is added to the logit, if the model has one logit and such a bias: the name of its tensor, and its place in the flat
+    /// buffer.
+    pub fn output_bias(&self) -> Option<(String, usize)> {
+        let layout = layout(self);
+        let is_named = |param: &&Param| OUTPUT_BIASES.contains(&param.name.as_str());
+        let of_tower = || layout.last().filter(|last| last.name.starts_with("tower.") && last.name.ends_with(".bias"));
+        let bias = layout.iter().find(is_named).or_else(of_tower)?;
+        Some((bias.name.clone(), bias.range.start))
     }
 
     /// The name and the shape of the dense parameter with the most values, for a spec that is [valid](Self::validate); `None` without

@@ -7,12 +7,13 @@ use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
+use crate::first_rows::FirstRows;
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
-use crate::{feature_scales, sources, wiring};
+use crate::{sources, wiring};
 
 /// Wires a run in this process. [`Registry`] says what a custom stage may do. The trained model keeps the stages and evaluates
 /// with them.
@@ -164,8 +165,7 @@ impl TrainingBuilder {
 }
 
 /// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
-/// nothing of the old model stays. Without a model, the first rows decide the scales of dense features, unless a source of the program
-/// makes them.
+/// nothing of the old model stays. Without a model, the first rows decide what it begins with, unless a source of the program makes them.
 fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
     let mut unused = Some(resources);
@@ -182,7 +182,7 @@ fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources,
     }
     let mut resources = unused.ok_or_else(|| Fault::internal("a run without a model begins once"))?;
     if !own_source {
-        resources.set_scales(&feature_scales::of_run_alone(&job, &context)?)?;
+        resources.begin_with(&FirstRows::of_run_alone(&job, &context)?)?;
     }
     Ok(resources)
 }

@@ -1,23 +1,14 @@
-//! Decides the transform and the scale of the dense features for which the job sets none, by the first rows at `data.train`.
+//! The rule for the transform and the scale of the dense features for which the job sets none.
 //!
 //! Inputs far from 0, or large, make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
-//! measurements. So such features get a scale by default. The process that saves the model decides it, before anything is trained; the
-//! manifests of the model and of checkpoints then have it, and a run that goes on from them keeps it.
+//! measurements. So such features get a scale by default. The manifests of the model and of checkpoints have it, and a run that goes on from
+//! them keeps it.
 
-use arrow::array::{BooleanArray, RecordBatch};
-use arrow::compute::filter_record_batch;
-use forebay_actors::{Domain, Fault};
-use forebay_batches::Parse;
-use forebay_connectors::OnBadRow;
+use forebay_actors::Fault;
 use forebay_job::{Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};
 
-use crate::context::Context;
-use crate::run_types::RowTypes;
-use crate::sources;
-use crate::statistics::{Moments, reading, values_there};
-
-/// Rows that decide.
-const ROWS: usize = 65_536;
+use crate::statistics::Moments;
+use crate::trained_types::TrainedTypes;
 
 /// Numbers need a scale from this root mean square on, and if one of them is that large.
 const LARGE: f64 = 2.0;
@@ -36,45 +27,33 @@ const SPREAD_OF_COUNTS: f64 = 2.0;
 /// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
 const LIMIT: f64 = 10.0;
 
-/// What the dense features of a run in one process get: see [`of_first_rows`]. Rows that make a user fault decide nothing, because the run
-/// reads them, too, and says what is wrong.
-///
-/// # Errors
-/// An external fault of the store.
-pub(crate) fn of_run_alone(job: &Job, context: &Context) -> Result<FeatureScales, Fault> {
-    match of_first_rows(job, context) {
-        Err(fault) if fault.domain == Domain::User => {
-            tracing::debug!(%fault, "the first rows cannot be read, so dense features stay as they are");
-            Ok(FeatureScales::default())
-        }
-        decided => decided,
+/// The moments of the values of a feature, and of their logarithms.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ValueMoments {
+    values: Moments,
+    logs: Moments,
+}
+
+impl ValueMoments {
+    /// Adds the values that are there in this many rows.
+    pub(crate) fn add(&mut self, values: &[f64], rows: usize) {
+        let missing = (rows - values.len()) as u64;
+        self.values.add(values, missing);
+        let logs: Vec<f64> = values.iter().map(|value| value.abs().ln_1p().copysign(*value)).collect();
+        self.logs.add(&logs, missing);
     }
 }
 
-/// What the [open features](Columns::open_features) of a job get: a column in `columns.statistics` by its entry there, the others by the
-/// first rows at `data.train`. Nothing, if a custom source or a stage of `pipeline.after_read` makes the rows: these can be read once only.
-/// Logs what was decided. Blocks on the store.
-///
-/// # Errors
-/// A user fault if the rows cannot be read as the job says; an external fault of the store.
-pub(crate) fn of_first_rows(job: &Job, context: &Context) -> Result<FeatureScales, Fault> {
-    let open = job.columns.open_features();
-    if open.is_empty() || job.data.source.is_some() || !job.pipeline.after_read.is_empty() {
-        return Ok(FeatureScales::default());
-    }
-    let (known, others): (Vec<_>, Vec<_>) =
+/// What [open features](Columns::open_features) get by their entries in `columns.statistics`, and the features that have none.
+pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (FeatureScales, Vec<&'a DenseColumn>) {
+    let (known, unknown): (Vec<_>, Vec<_>) =
         open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
     let linear = job.model.kind.dense_is_linear();
     let of_known = |feature: &DenseColumn| {
         let scale = scale_for(described(&job.columns, feature)?, None, linear)?;
         Some((feature.column.clone(), scale))
     };
-    let mut scales: FeatureScales = known.into_iter().filter_map(of_known).collect();
-    if !others.is_empty() {
-        scales.extend(measured(job, &others, context)?);
-    }
-    log(&scales);
-    Ok(scales)
+    (known.into_iter().filter_map(of_known).collect(), unknown)
 }
 
 /// The entry of a feature in `columns.statistics`, if it describes the feature.
@@ -84,51 +63,29 @@ fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics
     (is_known && statistics.clip == feature.clip).then_some(statistics)
 }
 
-/// What features get by the first rows.
-fn measured(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<FeatureScales, Fault> {
-    let reading = reading(job, features, &[]);
-    let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
-    // Of the values, and of their logarithms.
-    let mut moments = vec![[Moments::default(); 2]; features.len()];
-    let mut types = None;
-    sources::first_rows(&reading, context, ROWS, |batch| {
-        types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
-        let (mut examples, bad) = parse.examples_of(batch.clone())?;
-        if !bad.is_empty() {
-            (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
-        }
-        for (column, [moments, of_logs]) in moments.iter_mut().enumerate() {
-            let values = values_there(&examples, column);
-            let (missing, logs) = ((examples.rows - values.len()) as u64, values.iter().map(|&value| log1p(value)));
-            of_logs.add(&logs.collect::<Vec<_>>(), missing);
-            moments.add(&values, missing);
-        }
-        Ok(())
-    })?;
-    let types = types.unwrap_or_default();
+/// What features with these values get, of columns of these types.
+///
+/// # Errors
+/// None: a feature without values gets nothing.
+pub(crate) fn by_moments(
+    job: &Job,
+    features: &[&DenseColumn],
+    moments: Vec<ValueMoments>,
+    types: &TrainedTypes,
+) -> Result<FeatureScales, Fault> {
     let linear = job.model.kind.dense_is_linear();
     let mut scales = FeatureScales::default();
-    for (feature, [moments, of_logs]) in features.iter().zip(moments).filter(|(_, [moments, _])| moments.values > 0) {
+    for (feature, ValueMoments { values, logs }) in features.iter().zip(moments) {
+        if values.values == 0 {
+            continue;
+        }
         let with = |transform| DenseColumn { transform, ..(*feature).clone() };
-        let found = moments.of(&with(types.transform_of(feature)))?;
-        if let Some(scale) = scale_for(found, Some(of_logs.of(&with(Transform::Log1p))?), linear) {
+        let (found, logs) = (values.of(&with(types.transform_of(feature)))?, logs.of(&with(Transform::Log1p))?);
+        if let Some(scale) = scale_for(found, Some(logs), linear) {
             scales.insert(feature.column.clone(), scale);
         }
     }
     Ok(scales)
-}
-
-/// sign(x) · ln(1 + |x|).
-fn log1p(value: f64) -> f64 {
-    value.abs().ln_1p().copysign(value)
-}
-
-/// The rows without those that are bad.
-fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, Fault> {
-    let mut good = vec![true; batch.num_rows()];
-    bad.iter().for_each(|(row, _)| good[*row] = false);
-    filter_record_batch(batch, &BooleanArray::from(good))
-        .map_err(|e| Fault::internal("rows cannot be left out").because(e))
 }
 
 /// What a feature with these values gets; `None` if it needs nothing. `logs`: the statistics of the logarithms of numbers. A model whose
@@ -171,8 +128,8 @@ fn is_0_or_1(found: &DenseStatistics) -> bool {
     min >= 0.0 && max <= 1.0 && (mean * (1.0 - mean) - std * std).abs() < 1e-9
 }
 
-/// Says which features get what.
-fn log(scales: &FeatureScales) {
+/// Logs which features get what.
+pub(crate) fn log(scales: &FeatureScales) {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
     let kinds = [
@@ -203,8 +160,6 @@ fn log(scales: &FeatureScales) {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-
     use super::*;
 
     fn values(of: impl Iterator<Item = f64>) -> DenseStatistics {
@@ -266,54 +221,5 @@ mod tests {
         assert_eq!((scale.transform, scale.scale), (Transform::Log1p, None));
         let unknown = DenseStatistics { transform: Transform::Hour, ..values(hundred()) };
         assert_eq!(scale_for(unknown, None, true), None);
-    }
-
-    fn decided(dir: &std::path::Path, text: &str, columns: &str) -> Result<FeatureScales, Fault> {
-        let path = dir.join("rows.csv");
-        std::fs::write(&path, text).unwrap();
-        let train = format!("data.train={}", path.display());
-        let job = Job::from_toml(&format!("[columns]\n{columns}\nslots = ['c']"), &[train]).unwrap();
-        of_first_rows(&job, &Context::default())
-    }
-
-    #[test]
-    fn the_first_good_rows_decide() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut text = "label,x,y,c\n".to_owned();
-        for i in 0..ROWS {
-            writeln!(text, "{},{},{},a", i % 2, i % 10, if i % 4 == 0 { "" } else { "7" }).unwrap();
-        }
-        // Neither a later row nor one with a bad label counts.
-        let first = text.replacen("\n0,0,", "\n5,90000,", 1);
-        text += "1,1000000,9,a\n";
-        let scales = decided(dir.path(), &text, "dense = ['x', 'z']");
-        assert!(scales.unwrap_err().to_string().contains('z'), "a column that is not there");
-        let dense = "dense = ['x', { column = 'y', indicator = true }]";
-        let scales = decided(dir.path(), &text, dense).unwrap();
-        let x = scales["x"].statistics.unwrap();
-        assert!((x.mean - 4.5).abs() < 1e-3 && x.max == 9.0 && x.values == Some(ROWS as u64), "{x:?}");
-        let y = scales["y"].statistics.unwrap();
-        assert_eq!((y.mean, y.std, y.missing), (7.0, 0.0, Some(ROWS as u64 / 4)));
-        let x = decided(dir.path(), &first, dense).unwrap()["x"].statistics.unwrap();
-        assert_eq!((x.max, x.values), (9.0, Some(ROWS as u64 - 1)));
-    }
-
-    #[test]
-    fn a_job_decides_by_its_own_statistics_and_not_by_rows_that_are_made_once() {
-        let dir = tempfile::tempdir().unwrap();
-        let rows = "label,x,c\n1,50,a\n0,60,b\n";
-        let with = |more: &str| decided(dir.path(), rows, &format!("dense = ['x']\n{more}")).unwrap();
-        assert_eq!(with("")["x"].statistics.unwrap().mean, 55.0);
-        let own = "statistics = { x = { mean = 9, std = 1, min = 0, max = 9, transform = 'none' } }";
-        assert_eq!(with(own)["x"].statistics.unwrap().mean, 9.0);
-        let others = own.replace("'none'", "'none', clip = { max = 9 }");
-        assert_eq!(with(&others)["x"].statistics.unwrap().mean, 55.0, "they describe other values");
-        let job = |text: &str| Job::from_toml(&format!("columns.dense = ['x']\n{text}"), &[]).unwrap();
-        for made in ["data.source = 'mine'", "data.train = 'nowhere'\npipeline.after_read = ['mine']"] {
-            assert_eq!(of_first_rows(&job(made), &Context::default()).unwrap(), FeatureScales::default());
-        }
-        let nowhere = job("data.train = 'nowhere'");
-        assert!(of_first_rows(&nowhere, &Context::default()).is_err());
-        assert_eq!(of_run_alone(&nowhere, &Context::default()).unwrap(), FeatureScales::default());
     }
 }

@@ -46,9 +46,11 @@ mod export;
 mod failed_training;
 mod fault;
 mod feature_scales;
+mod first_rows;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headspace;
+mod initial_bias;
 mod job_model;
 mod kept_columns;
 mod look_ahead;

@@ -8,6 +8,7 @@ use forebay_batches::Staleness;
 use forebay_connectors::Format;
 use forebay_job::{DenseAt, FeatureScales, Job, RunEnd};
 use forebay_models::NamedTensor;
+use forebay_ps::dense::FirstValue;
 use forebay_ps::remote::PsReplies;
 use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
@@ -22,6 +23,7 @@ use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
+use crate::first_rows::FirstRows;
 use crate::job_model::{JobModel, check_backend};
 use crate::look_ahead::LookAhead;
 use crate::model_folder::Predecessor;
@@ -61,6 +63,8 @@ pub(crate) struct Resources {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The state that the dense model goes on from, until its stage is wired.
     pub(crate) restored: Option<ModelState>,
+    /// The bias of a new model's logit.
+    pub(crate) initial_bias: Option<f64>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
     /// What all trainers had trained on before this process began.
@@ -124,6 +128,7 @@ impl Resources {
             participation: Participation::default(),
             source: SourceProgress::default(),
             restored: None,
+            initial_bias: None,
             steps_before: 0,
             trained_before: AllTrainers::default(),
             epochs_before: 0,
@@ -145,6 +150,24 @@ impl Resources {
         self.job.set_open_scales(scales)?;
         self.evaluations = Evaluations::of(&self.job, &self.context);
         Ok(())
+    }
+
+    /// Makes a run with a new model begin with what the first rows decided.
+    ///
+    /// # Errors
+    /// As [`set_scales`](Self::set_scales).
+    pub(crate) fn begin_with(&mut self, decided: &FirstRows) -> Result<(), Fault> {
+        self.initial_bias = decided.initial_bias;
+        if let (Some(bias), Some(_)) = (decided.initial_bias, &self.model.spec) {
+            tracing::info!("the bias of the model begins at {bias} (train.initial_bias = 0 begins at 0)");
+        }
+        self.set_scales(&decided.scales)
+    }
+
+    /// The bias that a new model begins with: the name of its tensor, its place among the dense values, and its value.
+    pub(crate) fn first_bias(&self) -> Option<(String, FirstValue)> {
+        let (name, place) = self.model.spec.as_ref()?.output_bias()?;
+        Some((name, FirstValue { place, value: self.initial_bias? as f32 }))
     }
 
     /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use forebay_actors::{Fault, Host};
 use forebay_net::{Peer, Server};
-use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, NamedValues, blocks, connect};
+use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, FirstValue, NamedValues, blocks, connect};
 use forebay_ps::remote::Wire;
 use forebay_ps::{PushId, PushOutcome, Round, Trainer};
 
@@ -30,6 +30,10 @@ impl DenseRule for Momentum {
     }
     fn values(&self) -> &[f32] {
         &self.values
+    }
+    fn set(&mut self, place: usize, value: f32) -> Result<(), Fault> {
+        self.values[place] = value;
+        Ok(())
     }
     fn save(&self) -> Result<Vec<NamedValues>, Fault> {
         let named = |name: &str, values: &[f32]| NamedValues { name: name.into(), values: values.to_vec() };
@@ -140,6 +144,32 @@ fn several_pulls_and_pushes_are_under_way_and_values_never_go_back() {
         let fresh = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
         assert_eq!(bits(&last), bits(&fresh.pull().await.unwrap()));
         assert!(bits(&first) == kept && kept != bits(&last), "who computes with older values keeps them");
+    });
+}
+
+#[test]
+fn a_value_is_set_before_the_first_step_and_not_after_it() {
+    with_servers(3, async |host, peers| {
+        let client = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+        let local = DenseClient::local(&[start(host, 0..LEN)]).unwrap();
+        let before = client.pull().await.unwrap();
+        for client in [&client, &local] {
+            for place in [0, 700, 700, LEN - 1] {
+                client.set_first(FirstValue { place, value: -4.5 }).await.unwrap();
+            }
+            let values = client.pull().await.unwrap();
+            let set = |place: usize| [0, 700, LEN - 1].contains(&place);
+            assert!((0..LEN).all(|place| values[place] == if set(place) { -4.5 } else { before[place] }));
+            client.push_once(id(1), &grads(1)).await.unwrap();
+            let stepped = client.pull().await.unwrap();
+            client.set_first(FirstValue { place: 700, value: 9.0 }).await.unwrap();
+            assert_eq!(bits(&client.pull().await.unwrap()), bits(&stepped));
+            let beyond = client.set_first(FirstValue { place: LEN, value: 0.0 }).await.unwrap_err();
+            assert!(beyond.to_string().contains("there is no dense value 1000"), "{beyond}");
+        }
+        assert_eq!(bits(&client.pull().await.unwrap()), bits(&local.pull().await.unwrap()));
+        let wrong = client.set_first(FirstValue { place: 3, value: f32::NAN }).await;
+        assert!(wrong.is_err(), "no number");
     });
 }
 

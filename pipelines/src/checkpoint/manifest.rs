@@ -328,7 +328,7 @@ fn is_file_name(path: &str) -> bool {
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 19] = [
+const FREE: [&str; 20] = [
     "checkpoint.",
     "evaluation.",
     "network.",
@@ -346,6 +346,7 @@ const FREE: [&str; 19] = [
     "data.eval_where",
     "data.read_ahead",
     "table.shards",
+    "train.initial_bias",
     "train.look_ahead",
     "train.threads",
 ];

@@ -29,6 +29,15 @@ impl dense::DenseRule for Rule {
         self.0.apply(grads).map_err(model_fault)
     }
 
+    fn set(&mut self, place: usize, value: f32) -> Result<(), Fault> {
+        let mut values = self.0.values().to_vec();
+        if let Some(old) = values.get_mut(place) {
+            *old = value;
+        }
+        self.0 = ParamBlock::new(self.0.optimizer(), values).map_err(model_fault)?;
+        Ok(())
+    }
+
     fn values(&self) -> &[f32] {
         self.0.values()
     }
@@ -122,10 +131,14 @@ impl PsDenseStore {
         peers: &[Peer],
         job: &Job,
         dense_len: usize,
+        first: Option<dense::FirstValue>,
         trainer: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
         let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
+        if let Some(first) = first {
+            client.set_first(first).await?;
+        }
         Ok(Self { client, round: job.round(), optimizer: job.dense_optimizer() })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
-use forebay_job::{FeatureScales, Job};
+use forebay_job::Job;
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -22,6 +22,7 @@ use super::messages::{
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
 use crate::checkpoint::{DrainWithout, OriginCheckpoint, WindowLog};
+use crate::first_rows::FirstRows;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -217,9 +218,9 @@ impl Member {
         }
     }
 
-    /// The scales of dense features in this run, once it has started.
-    pub(crate) async fn feature_scales(&self) -> Result<FeatureScales, Fault> {
-        self.request("feature_scales", &MemberRequest { member: self.inner.id }).await
+    /// What the first rows decided in this run, once it has started.
+    pub(crate) async fn first_rows(&self) -> Result<FirstRows, Fault> {
+        self.request("first_rows", &MemberRequest { member: self.inner.id }).await
     }
 
     /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new attempt,

@@ -5,12 +5,13 @@
 use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_batches::RowCounts;
 use forebay_connectors::DataPlan;
-use forebay_job::{FeatureScales, Job};
+use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
 use super::members::Role;
 use crate::checkpoint::{OriginCheckpoint, WindowLog};
+use crate::first_rows::FirstRows;
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,9 +101,9 @@ pub(crate) struct JoinRequest {
     pub(crate) job: String,
     /// A random number of this start of the process, which distinguishes a repeated request from another start.
     pub(crate) nonce: u64,
-    /// Of the first trainer, which decides: the scales of dense features.
-    #[serde(default, skip_serializing_if = "FeatureScales::is_empty")]
-    pub(crate) scales: FeatureScales,
+    /// Of the first trainer, which reads them: what the first rows decide.
+    #[serde(default)]
+    pub(crate) first_rows: FirstRows,
 }
 
 /// `cannot_start`: a process cannot load what the attempt goes on from.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Control, Fault, FaultKind};
-use forebay_job::{FeatureScales, Job};
+use forebay_job::Job;
 use forebay_net::Handler;
 
 use super::coordinator::Coordinator;
@@ -11,6 +11,7 @@ use super::member::Member;
 use super::members::Role;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
+use crate::first_rows::FirstRows;
 
 /// The run of a prediction, in the process that scores.
 pub(crate) struct PredictionRun {
@@ -50,7 +51,7 @@ impl PredictionRun {
             let (role, rank) = (config.role, config.rank);
             return Err(Fault::user(format!("{role} {rank} scores, expected trainer 0, which readers join")));
         }
-        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(FeatureScales::new()))?;
+        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(FirstRows::default()))?;
         Ok(Self { session, _process: process })
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, counted};
-use forebay_job::{DenseAt, FeatureScales, Job};
+use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
@@ -20,6 +20,7 @@ use super::snapshot_handler::SnapshotHandler;
 use super::start_state::StartState;
 use crate::checkpoint::{CheckpointFolder, load_rows};
 use crate::context::Context;
+use crate::first_rows::FirstRows;
 use crate::job_model::JobModel;
 
 /// A ps process that has joined.
@@ -72,7 +73,7 @@ impl Ps {
             }
         };
         let session =
-            ClusterSession::join(context, process, job, handlers, |start| load(start).map(|()| FeatureScales::new()))?;
+            ClusterSession::join(context, process, job, handlers, |start| load(start).map(|()| FirstRows::default()))?;
         Ok(Self { session, host, acknowledger: Acknowledger::of(job, table.clone(), block), table })
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
 use forebay_batches::Staleness;
-use forebay_job::{FeatureScales, Job, LookupAt};
+use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -20,6 +20,7 @@ use super::meters::MeterSender;
 use super::prediction_plan::PredictionPlan;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
+use crate::first_rows::FirstRows;
 use crate::job_model::JobModel;
 use crate::model_folder::job_to_read;
 use crate::tuning::TuningThread;
@@ -52,7 +53,9 @@ impl Reader {
         Self::join(job, process, context, |session, send_queue, leases| {
             let table = Self::table(job, context, session)?;
             let mut job = job_to_read(job, context);
-            job.set_open_scales(&session.feature_scales(&job)?)?;
+            if !job.columns.open_features().is_empty() {
+                job.set_open_scales(&session.first_rows()?.scales)?;
+            }
             let read = sources::windows(&job, context, Some(Arc::new(leases.clone())))?;
             wiring::reading(&job, context, send_queue, leases, table, read)
         })
@@ -78,7 +81,7 @@ impl Reader {
         wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
     ) -> Result<Self, Fault> {
         context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(FeatureScales::new()))?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(FirstRows::default()))?;
         match Self::begin(job, &session, wire) {
             Ok((running, send_queue, leases, streams)) => {
                 let tuning = TuningThread::of(job, running.control());

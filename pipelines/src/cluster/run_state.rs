@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
-use forebay_job::{DenseAt, FeatureScales, Job};
+use forebay_job::{DenseAt, Job};
 
 use self::end_notices::EndNotices;
 use super::absent_readers::AbsentReaders;
@@ -27,6 +27,7 @@ use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, WindowLog, check_rows};
+use crate::first_rows::FirstRows;
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
@@ -86,7 +87,7 @@ pub(super) struct RunState {
     damaged: Arc<DamagedCheckpoints>,
     members: Members,
     /// What the first trainer of the first attempt decided. All later attempts have the same.
-    scales: Option<FeatureScales>,
+    first_rows: Option<FirstRows>,
     /// What the first reader of the first attempt found. Later attempts read the same.
     data: Option<DataPlan>,
     /// `None` until the first reader of the attempt says what there is to read.
@@ -151,7 +152,7 @@ impl RunState {
             start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
-            scales: None,
+            first_rows: None,
             data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
@@ -236,13 +237,13 @@ impl RunState {
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
     }
 
-    /// The scales of dense features in this run. A member asks after all have joined.
+    /// What the first rows decided in this run. A member asks after all have joined.
     ///
     /// # Errors
     /// As [`heartbeat`](Self::heartbeat); an internal fault before the first trainer has joined.
-    pub(super) fn feature_scales(&mut self, member: MemberId, now: Instant) -> Result<FeatureScales, Fault> {
+    pub(super) fn first_rows(&mut self, member: MemberId, now: Instant) -> Result<FirstRows, Fault> {
         self.heartbeat(member, now)?;
-        self.scales.clone().ok_or_else(|| Fault::internal("no trainer has decided the scales of dense features yet"))
+        self.first_rows.clone().ok_or_else(|| Fault::internal("no trainer has read the first rows yet"))
     }
 
     /// A reader asks for windows to read. If the reader repeats a request, because the reply was lost, it gets the same reply again. A

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, FaultKind};
 use forebay_batches::RowCounts;
-use forebay_job::{DenseAt, FeatureScales, Job};
+use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::exact_order::ExactOrder;
 use crate::fault::model_fault;
+use crate::first_rows::FirstRows;
 use crate::look_ahead::LookAhead;
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::preflight;
@@ -32,7 +33,7 @@ use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
 use crate::trainer_count::TrainerCount;
 use crate::training::Training;
-use crate::{feature_scales, sources, wiring};
+use crate::{sources, wiring};
 
 /// Joins a run as a trainer and waits until all members have joined.
 ///
@@ -58,9 +59,9 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
             // Before the run starts, which waits until the ps have loaded it.
             preflight::check_before_loading(&job, context, goes_on(process, start.as_ref()))?;
         }
-        let scales = if is_first { decided_scales(&job, start.as_ref(), context)? } else { FeatureScales::new() };
+        let decided = if is_first { first_rows(&job, start.as_ref(), context)? } else { FirstRows::default() };
         found = start;
-        Ok(scales)
+        Ok(decided)
     })?;
     let status = match session.wait_until_started() {
         Ok(status) => status,
@@ -74,18 +75,21 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     }
 }
 
-/// The scales of dense features: those of the checkpoint or the model that the run goes on from, else what the first rows decide.
-fn decided_scales(job: &Job, start: Option<&StartState>, context: &Context) -> Result<FeatureScales, Fault> {
-    match start {
-        Some(StartState::Checkpoint(_, manifest)) => Ok(manifest.job.columns.scales_for(&job.columns)),
-        Some(StartState::Model(predecessor)) => Ok(predecessor.columns().scales_for(&job.columns)),
-        None => feature_scales::of_first_rows(job, context).map_err(|fault| {
-            fault.context(
-                "this trainer cannot read the first rows of data.train, which decide the scales of dense features (transform = \"none\" \
-                 leaves a feature as it is)",
-            )
-        }),
-    }
+/// What the run begins with: the scales of the checkpoint or the model that it goes on from, else what the first rows decide.
+fn first_rows(job: &Job, start: Option<&StartState>, context: &Context) -> Result<FirstRows, Fault> {
+    let earlier = match start {
+        Some(StartState::Checkpoint(_, manifest)) => &manifest.job.columns,
+        Some(StartState::Model(predecessor)) => predecessor.columns(),
+        None => {
+            return FirstRows::of(job, context).map_err(|fault| {
+                fault.context(
+                    "this trainer cannot read the first rows of data.train, which decide the scales of dense features and the bias of a new \
+                     model",
+                )
+            });
+        }
+    };
+    Ok(FirstRows { scales: earlier.scales_for(&job.columns), initial_bias: None })
 }
 
 /// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this
@@ -122,7 +126,11 @@ fn wire(
         }
         session.table(job, status, config)
     })?;
-    resources.set_scales(&session.feature_scales(&resources.job)?)?;
+    let decided = session.first_rows()?;
+    match &found {
+        Some(_) => resources.set_scales(&decided.scales)?,
+        None => resources.begin_with(&decided)?,
+    }
     // By the first trainer: here, or before it loaded something.
     resources.outputs_are_checked = true;
     resources.table = resources.table.of_trainer(trainer);
@@ -143,7 +151,8 @@ fn wire(
                 Some(spec) => spec.dense_len(),
                 None => (resources.model.factory)().map_err(model_fault)?.flat_len(),
             };
-            let store = PsDenseStore::connect(&peers, &resources.job, dense_len, trainer, retry);
+            let first = resources.first_bias().map(|(_, first)| first);
+            let store = PsDenseStore::connect(&peers, &resources.job, dense_len, first, trainer, retry);
             Some(Arc::new(session.connect(store)?))
         }
     };

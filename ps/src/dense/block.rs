@@ -18,6 +18,14 @@ pub trait DenseRule: Send {
     /// The rule's own; the values are then as they were.
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault>;
 
+    /// Replaces one value, before the first step.
+    ///
+    /// # Errors
+    /// A user fault: this rule does not take it, as by default.
+    fn set(&mut self, _place: usize, _value: f32) -> Result<(), Fault> {
+        Err(Fault::user("the rule of a dense block takes no first value; expected one with `set`"))
+    }
+
     /// The values. Their number never changes.
     fn values(&self) -> &[f32];
 
@@ -59,6 +67,8 @@ pub(super) enum Call {
     Save,
     /// Restores the rule.
     Restore(Vec<NamedValues>),
+    /// Replaces a value, unless the rule was restored or has applied gradients.
+    SetFirst { place: usize, value: f32 },
 }
 
 /// What a block answers.
@@ -143,6 +153,17 @@ impl DenseBlock {
         }
     }
 
+    /// Replaces the value at `place`, unless the block was restored or has applied gradients. Clients pull the values anew.
+    ///
+    /// # Errors
+    /// A user fault: the rule does not take it. Internal: the block has died.
+    pub(super) async fn set_first(&self, place: usize, value: f32) -> Result<(), Fault> {
+        match self.client.call(Call::SetFirst { place, value }).await? {
+            Reply::Done => Ok(()),
+            _ => Err(confused()),
+        }
+    }
+
     /// Puts back what [`save`](Self::save) gave. The block goes on to the same bits, and clients pull its values anew.
     ///
     /// # Errors
@@ -197,6 +218,8 @@ struct Block {
     len: usize,
     make: Option<Make>,
     rule: Option<Box<dyn DenseRule>>,
+    /// It was restored, or has applied gradients.
+    has_begun: bool,
     /// Differs after each step, and from process to process.
     version: u64,
     once: ExactlyOnce<Vec<f32>>,
@@ -210,7 +233,17 @@ impl Block {
         if found != self.len {
             return Err(Fault::internal(format!("a restored dense rule has {found} values; expected {}", self.len)));
         }
+        self.has_begun = true;
         self.version = self.version.wrapping_add(1);
+        Ok(Reply::Done)
+    }
+
+    fn set_first(&mut self, place: usize, value: f32) -> Result<Reply, Fault> {
+        let rule = self.rule.as_mut().ok_or_else(not_open)?;
+        if !self.has_begun && rule.values().get(place).is_some_and(|old| old.to_bits() != value.to_bits()) {
+            rule.set(place, value)?;
+            self.version = self.version.wrapping_add(1);
+        }
         Ok(Reply::Done)
     }
 
@@ -222,11 +255,12 @@ impl Block {
 
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
         let rule = self.rule.as_mut().ok_or_else(not_open)?;
-        let version = &mut self.version;
+        let (version, has_begun) = (&mut self.version, &mut self.has_begun);
         let apply = |grads: &Vec<f32>, _| {
             // A round without any rows is no step.
             if !grads.is_empty() {
                 rule.apply(grads)?;
+                *has_begun = true;
                 *version = version.wrapping_add(1);
             }
             Ok(())
@@ -254,6 +288,7 @@ impl Service for Block {
             Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
             Call::Save => ("save", 1),
             Call::Restore(_) => ("restore", 1),
+            Call::SetFirst { .. } => ("set_first", 1),
         }
     }
 
@@ -284,6 +319,7 @@ impl Service for Block {
             }
             Call::Save => Ok(Reply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),
             Call::Restore(saved) => self.restore(saved),
+            Call::SetFirst { place, value } => self.set_first(place, value),
         }
     }
 }

@@ -29,8 +29,8 @@ use block::pushed;
 pub use block::{DenseBlock, DenseRule, NamedValues};
 pub use partition::blocks;
 use partition::check_finite;
-pub use service::DenseService;
 use service::{AcknowledgeDense, DenseExport, ExportRequest, HeldBlock};
+pub use service::{DenseService, FirstValue};
 
 enum Endpoint {
     Local(DenseBlock),
@@ -216,6 +216,18 @@ impl DenseClient {
         try_join_all(self.endpoints.iter().map(Endpoint::save)).await
     }
 
+    /// Sets one of the values before the first step: the process that holds it ignores this once it has applied gradients, or if it goes on
+    /// from saved values. It may be repeated.
+    ///
+    /// # Errors
+    /// External: the process is gone. User: there is no such value, or it is not finite. Internal: the block has died.
+    pub async fn set_first(&self, first: FirstValue) -> Result<(), Fault> {
+        match self.blocks.iter().zip(&self.endpoints).find(|(block, _)| block.contains(&first.place)) {
+            Some((block, endpoint)) => endpoint.set_first(block, first).await,
+            None => Err(Fault::user(format!("there is no dense value {}", first.place))),
+        }
+    }
+
     /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
@@ -274,6 +286,13 @@ impl Endpoint {
             move || saved(ps.clone(), ticket.clone())
         };
         ps.retried("state", ask).await
+    }
+
+    async fn set_first(&self, block: &Range<usize>, first: FirstValue) -> Result<(), Fault> {
+        match self {
+            Self::Local(here) => here.set_first(first.place - block.start, first.value).await,
+            Self::Remote { ps, .. } => ps.act("dense.set_first", &first).await,
+        }
     }
 
     async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {

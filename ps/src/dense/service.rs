@@ -6,6 +6,7 @@
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
 //!   get {"dense": "state"}             all that later steps depend on: for each name, its name → {value: f32}
 //!   action dense.config                                                                     → {"block", "len"}
+//!   action dense.set_first  {"place", "value"}                                                   → null
 //!   action dense.acknowledge  {"before": series}                                                 → null
 //! ```
 
@@ -34,6 +35,16 @@ pub(super) struct HeldBlock {
     pub(super) block: Range<usize>,
     /// The number of all dense parameters.
     pub(super) len: usize,
+}
+
+/// The body of `dense.set_first`: one of the dense values has this value before the first step.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FirstValue {
+    /// Its place among all dense values.
+    pub place: usize,
+    /// The value.
+    pub value: f32,
 }
 
 /// The body of `dense.acknowledge`.
@@ -140,6 +151,10 @@ impl Handler for DenseService {
                 "config".to_owned(),
                 "the range of the dense values here, and the number of all dense values, as JSON".to_owned(),
             ),
+            (
+                "set_first".to_owned(),
+                "sets a value before the first step; body {\"place\": number, \"value\": number}".to_owned(),
+            ),
             ("acknowledge".to_owned(), acknowledge.to_owned()),
         ]
     }
@@ -147,6 +162,23 @@ impl Handler for DenseService {
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let answer = match kind {
             "config" => serde_json::to_vec(&self.held),
+            "set_first" => {
+                check_member(caller)?;
+                let FirstValue { place, value } =
+                    serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
+                let Some(place) = place.checked_sub(self.held.block.start).filter(|at| *at < self.block.len()) else {
+                    let (len, block) = (self.held.len, &self.held.block);
+                    return Err(Fault::user(format!(
+                        "this process holds the dense values {block:?} of {len}, not {place}"
+                    )));
+                };
+                if !value.is_finite() {
+                    return Err(Fault::user(format!(
+                        "the first value of a dense parameter is {value}, expected a finite number"
+                    )));
+                }
+                serde_json::to_vec(&self.block.set_first(place, value).await?)
+            }
             "acknowledge" => {
                 check_member(caller)?;
                 let acknowledge: AcknowledgeDense =
@@ -155,7 +187,9 @@ impl Handler for DenseService {
             }
             other => {
                 let other = other.escape_debug();
-                return Err(Fault::user(format!("`dense` has no action `{other}`; it has `config` and `acknowledge`")));
+                return Err(Fault::user(format!(
+                    "`dense` has no action `{other}`; it has `config`, `set_first` and `acknowledge`"
+                )));
             }
         };
         Ok(answer.map_err(|e| Fault::internal("cannot encode an answer as JSON").because(e))?.into())

@@ -185,7 +185,7 @@ impl RunState {
     /// # Errors
     /// A user fault for another job or an unknown rank.
     pub(in crate::cluster) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<JoinReply, Fault> {
-        let JoinRequest { role, rank, address, attempt, job, nonce, scales } = request;
+        let JoinRequest { role, rank, address, attempt, job, nonce, first_rows } = request;
         self.check_job(role, rank, &job)?;
         if attempt != self.attempt {
             return Ok(JoinReply::AttemptIsOver);
@@ -213,7 +213,7 @@ impl RunState {
         }
         if (role, rank) == (Role::Trainer, 0) {
             // A trainer that is started again decides again, and the rows may have changed.
-            self.scales.get_or_insert(scales);
+            self.first_rows.get_or_insert(first_rows);
         }
         if role == self.settings.reader_role {
             self.return_leases_of(rank);
@@ -316,10 +316,11 @@ impl RunState {
 
 #[cfg(test)]
 mod tests {
-    use forebay_job::{FeatureScales, Job};
+    use forebay_job::Job;
 
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
+    use crate::first_rows::FirstRows;
 
     /// Checkpoints of one attempt may come late, and must be those of the same run.
     #[test]
@@ -342,8 +343,9 @@ mod tests {
             let digest = job_digest(&job);
             run.plan(&ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
             let address = Some("a:1".into());
-            let scales = FeatureScales::new();
-            let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1, scales };
+            let first_rows = FirstRows::default();
+            let join =
+                JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1, first_rows };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
             let failure = Failure { drained, ..Failure::new(domain, "stopped") };
             run.fail(FailRequest { member, failure }, now).unwrap();

@@ -2,12 +2,13 @@
 
 use forebay_actors::FaultKind;
 use forebay_batches::RowCounts;
-use forebay_job::{DenseStatistics, FeatureScale, FeatureScales, StalenessRule};
+use forebay_job::{DenseStatistics, FeatureScale, StalenessRule};
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
 use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanReply, ProcessRequest};
 use super::*;
+use crate::first_rows::FirstRows;
 
 /// A run in attempt 7 with these numbers of readers, ps and trainers. No process has joined yet.
 fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {
@@ -26,8 +27,8 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let mut join = |role, rank: u32| {
         let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
         run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-        let scales = FeatureScales::new();
-        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, scales };
+        let first_rows = FirstRows::default();
+        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, first_rows };
         let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
         member
     };
@@ -49,27 +50,28 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
 }
 
 #[test]
-fn a_run_keeps_the_scales_that_its_first_trainer_decided_first() {
+fn a_run_keeps_what_the_first_rows_decided_when_its_first_trainer_read_them_first() {
     let (job, mut run, now) = begun(0, 2, 1);
-    let scales = |mean| {
+    let first_rows = |mean| {
         let statistics = Some(DenseStatistics { mean, ..DenseStatistics::default() });
-        FeatureScales::from([("x".to_owned(), FeatureScale { statistics, ..FeatureScale::default() })])
+        let scales = [("x".to_owned(), FeatureScale { statistics, ..FeatureScale::default() })].into();
+        FirstRows { scales, initial_bias: Some(mean) }
     };
     let mut join = |role, rank, nonce, mean| {
         let (address, digest) = (Some("a:1".into()), job_digest(&job));
         run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-        let request = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, scales: scales(mean) };
+        let request = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, first_rows: first_rows(mean) };
         let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
-        (member, run.feature_scales(member, now))
+        (member, run.first_rows(member, now))
     };
     let (reader, early) = join(Role::Reader, 0, 1, 5.0);
-    assert!(early.unwrap_err().to_string().contains("no trainer has decided"));
+    assert!(early.unwrap_err().to_string().contains("no trainer has read the first rows"));
     assert!(join(Role::Trainer, 1, 2, 6.0).1.is_err(), "another trainer decides nothing");
-    assert_eq!(join(Role::Trainer, 0, 3, 7.0).1.unwrap(), scales(7.0));
-    assert_eq!(join(Role::Trainer, 0, 4, 8.0).1.unwrap(), scales(7.0), "it was started again");
-    assert_eq!(run.feature_scales(reader, now).unwrap(), scales(7.0));
+    assert_eq!(join(Role::Trainer, 0, 3, 7.0).1.unwrap(), first_rows(7.0));
+    assert_eq!(join(Role::Trainer, 0, 4, 8.0).1.unwrap(), first_rows(7.0), "it was started again");
+    assert_eq!(run.first_rows(reader, now).unwrap(), first_rows(7.0));
     let stranger = MemberId { attempt: 6, ..reader };
-    assert_eq!(run.feature_scales(stranger, now).unwrap_err().kind, FaultKind::RolledBack);
+    assert_eq!(run.first_rows(stranger, now).unwrap_err().kind, FaultKind::RolledBack);
 }
 
 /// A damaged file costs the rows since the checkpoint before, and not the run.
@@ -351,8 +353,8 @@ fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
 /// Joins a process, whose number is another for each role and rank.
 fn join(run: &mut RunState, job: &Job, role: Role, rank: u32, now: Instant) -> MemberId {
     let (job, nonce) = (job_digest(job), 1 + 10 * role as u64 + u64::from(rank));
-    let (address, scales) = (Some("a:1".into()), FeatureScales::new());
-    let request = JoinRequest { role, rank, address, attempt: 7, job, nonce, scales };
+    let (address, first_rows) = (Some("a:1".into()), FirstRows::default());
+    let request = JoinRequest { role, rank, address, attempt: 7, job, nonce, first_rows };
     let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
     member
 }
@@ -509,7 +511,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
         attempt: 8,
         job: job_digest(&job),
         nonce,
-        scales: FeatureScales::new(),
+        first_rows: FirstRows::default(),
     };
     run.join(again(Role::Ps, 99), now).unwrap();
     let JoinReply::Joined(trainer) = run.join(again(Role::Trainer, 98), now).unwrap() else { panic!() };
@@ -569,7 +571,7 @@ fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_ove
         attempt: 7,
         job: job_digest(&job),
         nonce: 77,
-        scales: FeatureScales::new(),
+        first_rows: FirstRows::default(),
     };
     let JoinReply::Joined(late) = run.join(request, now).unwrap() else { panic!("it did not join") };
     assert!(run.notify_timeout() > Duration::ZERO, "it joins, and asks for the status");
@@ -585,9 +587,9 @@ fn a_reader_is_refused_alone_where_the_trainers_read() {
     join(&mut run, &job, Role::Trainer, 0, now);
     let before = run.status();
     let address = Some("a:1".into());
-    let scales = FeatureScales::new();
+    let first_rows = FirstRows::default();
     let request =
-        JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99, scales };
+        JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99, first_rows };
     let refused = run.join(request, now).unwrap_err().to_string();
     assert!(refused.contains("placement.readers is 0"), "{refused}");
     assert_eq!(run.status(), before, "the run goes on");

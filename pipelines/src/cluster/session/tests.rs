@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Domain;
-use forebay_job::{FeatureScales, StalenessRule};
+use forebay_job::StalenessRule;
 use forebay_net::Caller;
 
 use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId};
 use super::*;
+use crate::first_rows::FirstRows;
 
 /// A coordinator, and the kinds of the requests that it gets.
 struct Recorded {
@@ -87,7 +88,7 @@ impl TestRun {
     }
 
     fn join(&self, process: &ClusterProcess) -> Result<ClusterSession, Fault> {
-        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(FeatureScales::new()))
+        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(FirstRows::default()))
     }
 
     /// Sends a request as the process of this place.
@@ -108,8 +109,8 @@ impl TestRun {
     /// Joins without a session.
     fn member(&self, role: Role, rank: u32) -> MemberId {
         let (address, job) = (Some("127.0.0.1:1".into()), job_digest(&self.job));
-        let (nonce, scales) = (1000 + u64::from(rank), FeatureScales::new());
-        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce, scales };
+        let (nonce, first_rows) = (1000 + u64::from(rank), FirstRows::default());
+        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce, first_rows };
         match self.says(role, rank, "join", &join) {
             JoinReply::Joined(member) => member,
             other => panic!("{other:?}"),

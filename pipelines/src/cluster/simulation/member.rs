@@ -2,7 +2,6 @@
 
 use forebay_actors::Domain;
 use forebay_base::mix64;
-use forebay_job::FeatureScales;
 
 use super::super::members::Role;
 use super::super::messages::{
@@ -16,6 +15,7 @@ use super::reader::SimReader;
 use super::trainer::SimTrainer;
 use super::world::World;
 use crate::checkpoint::OriginCheckpoint;
+use crate::first_rows::FirstRows;
 
 impl World {
     /// The answer to a call.
@@ -47,7 +47,7 @@ impl World {
                     attempt,
                     job: job_digest(&self.job),
                     nonce: process.nonce,
-                    scales: FeatureScales::new(),
+                    first_rows: FirstRows::default(),
                 };
                 self.load(pid, attempt, checkpoint)?;
                 match self.loading_time(pid) {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use forebay_batches::{BatchId, RowCounts, WindowEnd};
 use forebay_connectors::DataPlan;
-use forebay_job::{FeatureScales, Job, StalenessRule};
+use forebay_job::{Job, StalenessRule};
 
 use super::super::super::cuts::{CutReport, LeadCutRequest, LeadReply, LeadStep};
 use super::super::super::leases::{DoneWindows, LeaseReply};
@@ -14,6 +14,7 @@ use super::super::super::messages::{
 use super::super::Origin;
 use super::*;
 use crate::checkpoint::OriginCheckpoint;
+use crate::first_rows::FirstRows;
 
 const DATA: DataPlan = DataPlan { epochs: 1, rows: 0, windows: 64, fingerprint: 1 };
 
@@ -71,8 +72,8 @@ impl Run {
     fn join_as(&mut self, process: ProcessRequest) -> MemberId {
         let ProcessRequest { role, rank, job, nonce } = process;
         let attempt = self.state.status().attempt;
-        let (address, scales) = (Some("a:1".into()), FeatureScales::new());
-        let join = JoinRequest { role, rank, address, attempt, job, nonce, scales };
+        let (address, first_rows) = (Some("a:1".into()), FirstRows::default());
+        let join = JoinRequest { role, rank, address, attempt, job, nonce, first_rows };
         let JoinReply::Joined(member) = self.state.join(join, self.now).unwrap() else { panic!("it did not join") };
         member
     }
@@ -335,8 +336,8 @@ fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
     assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
     run.state.drain(first, run.now).unwrap();
     let ProcessRequest { role, rank, job, nonce } = again.clone();
-    let scales = FeatureScales::new();
-    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, scales };
+    let first_rows = FirstRows::default();
+    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, first_rows };
     assert!(matches!(run.state.join(join, run.now).unwrap(), JoinReply::AttemptIsOver));
     assert!(matches!(run.plan(&again), PlanReply::Wait));
 }

@@ -1,5 +1,5 @@
-//! Dense features for which a job sets neither a transform nor a scale: the first rows decide, and every process and every later run has
-//! the same.
+//! What the first rows decide: scales of dense features for which a job sets neither a transform nor a scale, and the bias of a new model.
+//! Every process and every later run has the same.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 mod common;
@@ -231,4 +231,72 @@ fn rows_that_a_run_refuses_are_refused_as_ever() {
     trained(&job(dir, "model", "'age'", ""), &skip);
     let mean = columns(&dir.join("model")).statistics.unwrap()["age"].mean;
     assert!((45.0..55.0).contains(&mean), "{mean}");
+}
+
+/// Rows of which two in a hundred are positive.
+fn rare(path: &Path, rows: usize, seed: u64) -> PathBuf {
+    let (mut random, mut text) = (Random(seed), "label,x,user\n".to_owned());
+    for _ in 0..rows {
+        let [x, user, chance] = [(); 3].map(|()| random.next());
+        let logit = -4.5 + 2.0 * x;
+        let label = u8::from(chance < 1.0 / (1.0 + (-logit).exp()));
+        writeln!(text, "{label},{x:.3},u{}", (user * 500.0).floor()).unwrap();
+    }
+    fs::write(path, text).unwrap();
+    path.to_owned()
+}
+
+#[test]
+fn a_new_model_begins_at_the_log_odds_of_rare_labels() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    rare(&dir.join("rows.csv"), 9_000, 1);
+    let test = rare(&dir.join("test.csv"), 4_000, 2);
+    for kind in ["lr", "ctr_dnn"] {
+        let entropy = |name: &str, settings: &[&str]| {
+            let kind = format!("model.kind={kind}");
+            let settings = settings.iter().chain([&kind.as_str()]).flat_map(|setting| ["--set", setting]);
+            let said = trained(&job(dir, name, "'x'", ""), &settings.collect::<Vec<_>>());
+            let begins = said.contains("the bias of the model begins at -3.");
+            assert_eq!(begins, name == "open", "{said}");
+            let [model, rows] = [&dir.join(name), &test].map(|path| path.to_str().unwrap());
+            let output = common::forebay(&["eval", "--model", model, "--data", rows, "--json"]).output().unwrap();
+            let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            let sets = said.as_array().map_or(&said, |sets| &sets[0]);
+            sets["normalized_entropy"].as_f64().unwrap_or_else(|| panic!("no entropy in {said}"))
+        };
+        let [open, zero] = [entropy("open", &[]), entropy("zero", &["train.initial_bias=0"])];
+        assert!(open < 1.0 && zero > open + 0.02, "{kind}: {open} {zero}");
+    }
+}
+
+#[test]
+fn every_placement_and_a_run_that_is_resumed_begin_with_the_same_bias() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    rare(&dir.join("rows.csv"), 5_000, 1);
+    let version = |command: &str, name: &str, settings: &[&str]| {
+        common::version_after(command, &job(dir, name, "'x'", ""), settings, &dir.join(name))
+    };
+    let alone = version("train", "alone", &[]);
+    assert_eq!(version("launch", "apart", &["placement.readers=1", "placement.ps=2"]), alone);
+    assert_eq!(version("launch", "at_ps", &["placement.readers=1", "placement.ps=2", "placement.dense=ps"]), alone);
+    assert_ne!(version("train", "zero", &["train.initial_bias=0"]), alone);
+
+    let twice = version("train", "twice", &["data.epochs=2"]);
+    for (name, command, settings) in [
+        ("resumed", "train", &[][..]),
+        ("resumed_at_ps", "launch", &["placement.readers=1", "placement.ps=2", "placement.dense=ps"]),
+    ] {
+        let to = format!("checkpoint.to={}", dir.join(format!("{name}-checkpoints")).display());
+        let with = |more: &[&'static str]| [&[to.as_str(), "checkpoint.rows=2000"], settings, more].concat();
+        version(command, name, &with(&[]));
+        let file = job(dir, name, "'x'", "");
+        let more = with(&["data.epochs=2"]);
+        let more: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
+        let arguments = [&[command, file.to_str().unwrap(), "--resume"][..], &more].concat();
+        common::exits(0, common::run(&arguments), &["goes on from checkpoint"]);
+        let found = forebay::Model::load(dir.join(name), 1).unwrap().version().unwrap().to_string();
+        assert_eq!(found, twice, "{name}");
+    }
 }
