@@ -254,12 +254,13 @@ fn a_new_model_begins_at_the_log_odds_of_rare_labels() {
     let test = rare(&dir.join("test.csv"), 4_000, 2);
     for kind in ["lr", "ctr_dnn"] {
         let entropy = |name: &str, settings: &[&str]| {
-            let kind = format!("model.kind={kind}");
-            let settings = settings.iter().chain([&kind.as_str()]).flat_map(|setting| ["--set", setting]);
-            let said = trained(&job(dir, name, "'x'", ""), &settings.collect::<Vec<_>>());
+            let (kind, model) = (format!("model.kind={kind}"), dir.join(name));
+            let settings = [&[kind.as_str()], settings].concat();
+            let settings: Vec<&str> = settings.into_iter().flat_map(|setting| ["--set", setting]).collect();
+            let said = trained(&job(dir, name, "'x'", ""), &settings);
             let begins = said.contains("the bias of the model begins at -3.");
             assert_eq!(begins, name == "open", "{said}");
-            let [model, rows] = [&dir.join(name), &test].map(|path| path.to_str().unwrap());
+            let [model, rows] = [&model, &test].map(|path| path.to_str().unwrap());
             let output = common::forebay(&["eval", "--model", model, "--data", rows, "--json"]).output().unwrap();
             let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
             let sets = said.as_array().map_or(&said, |sets| &sets[0]);
