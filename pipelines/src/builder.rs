@@ -7,13 +7,12 @@ use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
-use crate::first_rows::FirstRows;
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
-use crate::{sources, wiring};
+use crate::{first_rows_reader, sources, wiring};
 
 /// Wires a run in this process. [`Registry`] says what a custom stage may do. The trained model keeps the stages and evaluates
 /// with them.
@@ -182,7 +181,7 @@ fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources,
     }
     let mut resources = unused.ok_or_else(|| Fault::internal("a run without a model begins once"))?;
     if !own_source {
-        resources.begin_with(&FirstRows::of_run_alone(&job, &context)?)?;
+        resources.begin_with(&first_rows_reader::decide_alone(&job, &context)?)?;
     }
     Ok(resources)
 }

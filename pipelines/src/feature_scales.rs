@@ -10,8 +10,10 @@ use forebay_job::{Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureSc
 use crate::statistics::Moments;
 use crate::trained_types::TrainedTypes;
 
-/// Numbers need a scale from this root mean square on, and if one of them is that large.
+/// Numbers need a scale if their root mean square is at least this.
 const LARGE: f64 = 2.0;
+
+/// They also need one if one of them has at least this absolute value.
 const LARGEST: f64 = 30.0;
 
 /// Logarithms need a scale if their mean is at least this, and at least as many standard deviations.
@@ -66,7 +68,7 @@ fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics
 /// What features with these values get, of columns of these types.
 ///
 /// # Errors
-/// None: a feature without values gets nothing.
+/// That of [`Moments::of`], which features with values do not have. A feature without values gets nothing.
 pub(crate) fn by_moments(
     job: &Job,
     features: &[&DenseColumn],

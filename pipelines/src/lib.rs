@@ -47,6 +47,7 @@ mod failed_training;
 mod fault;
 mod feature_scales;
 mod first_rows;
+mod first_rows_reader;
 #[doc(hidden)]
 pub mod fuzzing;
 mod headspace;

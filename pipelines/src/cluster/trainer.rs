@@ -33,7 +33,7 @@ use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
 use crate::trainer_count::TrainerCount;
 use crate::training::Training;
-use crate::{sources, wiring};
+use crate::{first_rows_reader, sources, wiring};
 
 /// Joins a run as a trainer and waits until all members have joined.
 ///
@@ -80,16 +80,31 @@ fn first_rows(job: &Job, start: Option<&StartState>, context: &Context) -> Resul
     let earlier = match start {
         Some(StartState::Checkpoint(_, manifest)) => &manifest.job.columns,
         Some(StartState::Model(predecessor)) => predecessor.columns(),
-        None => {
-            return FirstRows::of(job, context).map_err(|fault| {
-                fault.context(
-                    "this trainer cannot read the first rows of data.train, which decide the scales of dense features and the bias of a new \
-                     model",
-                )
-            });
-        }
+        None => return first_rows_reader::decide(job, context).or_else(|fault| without_first_rows(job, fault)),
     };
     Ok(FirstRows { scales: earlier.scales_for(&job.columns), initial_bias: None })
+}
+
+/// What a run begins with whose first trainer cannot read the first rows.
+///
+/// # Errors
+/// A fault because of `fault`, if the job leaves the scales of dense features open: without them, the readers and this trainer would not know
+/// what the features are.
+fn without_first_rows(job: &Job, fault: Fault) -> Result<FirstRows, Fault> {
+    if !job.columns.open_features().is_empty() {
+        return Err(fault.context(
+            "this trainer cannot read the first rows of data.train, which decide the scales of dense features (transform = \"none\" leaves a \
+             feature as it is)",
+        ));
+    }
+    let initial_bias = job.train.initial_bias.filter(|bias| *bias != 0.0);
+    if initial_bias.is_none() {
+        tracing::warn!(
+            "this trainer cannot read the first rows of data.train, so the model begins with a bias of 0, also if labels are rare \
+             (train.initial_bias): {fault}"
+        );
+    }
+    Ok(FirstRows { initial_bias, ..FirstRows::default() })
 }
 
 /// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this

@@ -1,0 +1,162 @@
+//! Reads the first rows at `data.train`, which decide what a new model begins with. `feature_scales.rs` and `initial_bias.rs` have the rules.
+//!
+//! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already.
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use forebay_actors::{Domain, Fault};
+use forebay_batches::Parse;
+use forebay_connectors::OnBadRow;
+use forebay_job::{DenseColumn, FeatureScales, Job};
+
+use crate::context::Context;
+use crate::feature_scales::{self, ValueMoments};
+use crate::first_rows::FirstRows;
+use crate::initial_bias::{self, LabelCounts};
+use crate::run_types::RowTypes;
+use crate::sources;
+use crate::statistics::{reading, values_there};
+
+/// Rows that decide.
+const ROWS: usize = 65_536;
+
+/// What a run in one process begins with: see [`decide`]. Rows that make a user fault decide nothing, because the run reads them,
+/// too, and says what is wrong.
+///
+/// # Errors
+/// An external fault of the store.
+pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
+    match decide(job, context) {
+        Err(fault) if fault.domain == Domain::User => {
+            tracing::debug!(%fault, "the first rows cannot be read, so they decide nothing");
+            Ok(FirstRows::default())
+        }
+        decided => decided,
+    }
+}
+
+/// What the first rows decide of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read` makes
+/// the rows: these can be read once only. Logs what was decided. Blocks on the store.
+///
+/// # Errors
+/// A user fault if the rows cannot be read as the job says; an external fault of the store.
+pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
+    let is_made = job.data.source.is_some() || !job.pipeline.after_read.is_empty();
+    let open = if is_made { Vec::new() } else { job.columns.open_features() };
+    let (mut scales, unknown) = feature_scales::by_statistics(job, open);
+    let mut initial_bias = job.train.initial_bias.filter(|bias| *bias != 0.0);
+    let bias_is_open = !is_made && initial_bias::is_open(job);
+    if !unknown.is_empty() || bias_is_open {
+        let (found, labels) = read(job, &unknown, context)?;
+        scales.extend(found);
+        initial_bias = initial_bias.or_else(|| labels.log_odds(job.data.negatives).filter(|_| bias_is_open));
+    }
+    feature_scales::log(&scales);
+    Ok(FirstRows { scales, initial_bias })
+}
+
+/// Reads the first rows: the scales of features, and the counts of labels.
+fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(FeatureScales, LabelCounts), Fault> {
+    let reading = reading(job, features, &[]);
+    let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
+    let mut moments = vec![ValueMoments::default(); features.len()];
+    let (mut labels, mut types) = (LabelCounts::default(), None);
+    sources::first_rows(&reading, context, ROWS, |batch| {
+        types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
+        let (mut examples, bad) = parse.examples_of(batch.clone())?;
+        if !bad.is_empty() {
+            (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
+        }
+        for (column, moments) in moments.iter_mut().enumerate() {
+            moments.add(&values_there(&examples, column), examples.rows);
+        }
+        labels.add(&examples.labels[..examples.rows], &examples.weights);
+        Ok(())
+    })?;
+    Ok((feature_scales::by_moments(job, features, moments, &types.unwrap_or_default())?, labels))
+}
+
+/// The rows without those that are bad.
+fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, Fault> {
+    let mut good = vec![true; batch.num_rows()];
+    bad.iter().for_each(|(row, _)| good[*row] = false);
+    let good = BooleanArray::from(good);
+    filter_record_batch(batch, &good).map_err(|e| Fault::internal("rows cannot be left out").because(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    fn decided(dir: &std::path::Path, text: &str, columns: &str) -> Result<FeatureScales, Fault> {
+        let path = dir.join("rows.csv");
+        std::fs::write(&path, text).unwrap();
+        let train = format!("data.train={}", path.display());
+        let job = Job::from_toml(&format!("[columns]\n{columns}\nslots = ['c']"), &[train]).unwrap();
+        decide(&job, &Context::default()).map(|decided| decided.scales)
+    }
+
+    #[test]
+    fn the_first_good_rows_decide() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = "label,x,y,c\n".to_owned();
+        for i in 0..ROWS {
+            writeln!(text, "{},{},{},a", i % 2, i % 10, if i % 4 == 0 { "" } else { "7" }).unwrap();
+        }
+        // Neither a later row nor one with a bad label counts.
+        let first = text.replacen("\n0,0,", "\n5,90000,", 1);
+        text += "1,1000000,9,a\n";
+        let scales = decided(dir.path(), &text, "dense = ['x', 'z']");
+        assert!(scales.unwrap_err().to_string().contains('z'), "a column that is not there");
+        let dense = "dense = ['x', { column = 'y', indicator = true }]";
+        let scales = decided(dir.path(), &text, dense).unwrap();
+        let x = scales["x"].statistics.unwrap();
+        assert!((x.mean - 4.5).abs() < 1e-3 && x.max == 9.0 && x.values == Some(ROWS as u64), "{x:?}");
+        let y = scales["y"].statistics.unwrap();
+        assert_eq!((y.mean, y.std, y.missing), (7.0, 0.0, Some(ROWS as u64 / 4)));
+        let x = decided(dir.path(), &first, dense).unwrap()["x"].statistics.unwrap();
+        assert_eq!((x.max, x.values), (9.0, Some(ROWS as u64 - 1)));
+    }
+
+    #[test]
+    fn a_job_decides_by_its_own_statistics_and_not_by_rows_that_are_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let rows = "label,x,c\n1,50,a\n0,60,b\n";
+        let with = |more: &str| decided(dir.path(), rows, &format!("dense = ['x']\n{more}")).unwrap();
+        assert_eq!(with("")["x"].statistics.unwrap().mean, 55.0);
+        let own = "statistics = { x = { mean = 9, std = 1, min = 0, max = 9, transform = 'none' } }";
+        assert_eq!(with(own)["x"].statistics.unwrap().mean, 9.0);
+        let others = own.replace("'none'", "'none', clip = { max = 9 }");
+        assert_eq!(with(&others)["x"].statistics.unwrap().mean, 55.0, "they describe other values");
+        let job = |text: &str| Job::from_toml(&format!("columns.dense = ['x']\n{text}"), &[]).unwrap();
+        for made in ["data.source = 'mine'", "data.train = 'nowhere'\npipeline.after_read = ['mine']"] {
+            assert_eq!(decide(&job(made), &Context::default()).unwrap(), FirstRows::default());
+        }
+        let nowhere = job("data.train = 'nowhere'");
+        assert!(decide(&nowhere, &Context::default()).is_err());
+        assert_eq!(decide_alone(&nowhere, &Context::default()).unwrap(), FirstRows::default());
+    }
+
+    #[test]
+    fn rare_labels_decide_the_bias_of_a_new_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rows.csv");
+        let mut text = "label,c,w\n".to_owned();
+        for i in 0..1000 {
+            writeln!(text, "{},a,{}", u8::from(i % 20 == 0), if i % 20 == 0 { 2 } else { 1 }).unwrap();
+        }
+        std::fs::write(&path, text).unwrap();
+        let bias = |settings: &[&str]| {
+            let train = format!("data.train={}", path.display());
+            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).chain([train]).collect();
+            let job = Job::from_toml("columns = { dense = [], slots = ['c'] }", &settings).unwrap();
+            decide(&job, &Context::default()).unwrap().initial_bias
+        };
+        assert_eq!(bias(&[]), Some(-2.9444), "ln(50 / 950)");
+        assert_eq!(bias(&["columns.weight=w"]), Some(-2.2513));
+        assert_eq!(bias(&["data.negatives=0.1"]), None, "then they are not rare");
+        assert_eq!((bias(&["train.initial_bias=0"]), bias(&["train.initial_bias=-1"])), (None, Some(-1.0)));
+    }
+}
