@@ -1,12 +1,13 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
-use forebay_actors::{Fault, FaultKind, Source, Stage};
+use forebay_actors::{Fault, FaultKind, Plan, Source, Stage};
 use forebay_batches::{ExampleBatch, TrainBatch};
 use forebay_connectors::Rows;
 use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
+use crate::dense_memory::DenseMemory;
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
@@ -121,8 +122,23 @@ impl TrainingBuilder {
     /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
     /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
+        self.wire(true)
+    }
+
+    /// The graph of the run, and the memory that its dense parameters will take, as [`Training::plan`] and [`Training::dense_memory`] have
+    /// them. Reads no rows.
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn describe(self) -> Result<(Plan, Option<DenseMemory>), Fault> {
+        let training = self.wire(false)?;
+        Ok((training.plan().clone(), training.dense_memory()))
+    }
+
+    /// `decides`: the first rows decide what a new model begins with, unless a source of the program makes them.
+    fn wire(self, decides: bool) -> Result<Training, Fault> {
         let (mut damaged, mut outputs_are_checked) = (DamagedCheckpoints::default(), false);
-        let own_source = self.source.is_some();
+        let decides = decides && self.source.is_none();
         let mut resources = loop {
             let resources = Resources::alone(self.job.clone(), self.context.clone())?;
             let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
@@ -132,11 +148,11 @@ impl TrainingBuilder {
                 outputs_are_checked = true;
             }
             let Some((folder, found)) = found else {
-                break begin_with_model(resources, own_source)?;
+                break begin_with_model(resources, decides)?;
             };
             let at = found.as_ref().map(|found| found.at);
             // If that fails, the resources are dropped, with what was read so far.
-            match (begin_with_checkpoints(resources, folder, found, own_source), at) {
+            match (begin_with_checkpoints(resources, folder, found, decides), at) {
                 (Ok(resources), _) => break resources,
                 (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
                 (Err(fault), _) => return Err(fault),
@@ -164,8 +180,8 @@ impl TrainingBuilder {
 }
 
 /// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
-/// nothing of the old model stays. Without a model, the first rows decide what it begins with, unless a source of the program makes them.
-fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources, Fault> {
+/// nothing of the old model stays. `decides`: without a model, the first rows decide what a new one begins with.
+fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
     let mut unused = Some(resources);
     let read = |predecessor: Predecessor| -> Result<Resources, Fault> {
@@ -180,7 +196,7 @@ fn begin_with_model(resources: Resources, own_source: bool) -> Result<Resources,
         return Ok(resources);
     }
     let mut resources = unused.ok_or_else(|| Fault::internal("a run without a model begins once"))?;
-    if !own_source {
+    if decides {
         resources.begin_with(&first_rows_reader::decide_alone(&job, &context)?)?;
     }
     Ok(resources)
@@ -191,7 +207,7 @@ fn begin_with_checkpoints(
     mut resources: Resources,
     folder: CheckpointFolder,
     found: Option<Found>,
-    own_source: bool,
+    decides: bool,
 ) -> Result<Resources, Fault> {
     let restored = match found {
         Some(found) => {
@@ -199,7 +215,7 @@ fn begin_with_checkpoints(
             checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
         }
         None => {
-            resources = begin_with_model(resources, own_source)?;
+            resources = begin_with_model(resources, decides)?;
             resources.at_start()
         }
     };

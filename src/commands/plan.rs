@@ -70,8 +70,7 @@ impl Plan {
         (job.train.from, job.checkpoint.from) = (None, None);
         let (placement, evaluation) = (job.placement.clone(), job.evaluation_plan());
         let defaults: Vec<_> = job.default_optimizers().into_iter().chain(job.auto_values()).collect();
-        let training = Training::builder(job).context(context).build()?;
-        let (plan, dense) = (training.plan(), training.dense_memory());
+        let (plan, dense) = Training::builder(job).context(context).describe()?;
         if self.json {
             let mut plan = serde_json::json!(plan);
             plan["dense"] = serde_json::json!(dense);
