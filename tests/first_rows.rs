@@ -171,9 +171,10 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
     // A checkpoint has the scales, too; one of raw numbers goes on with raw numbers.
     for (name, dense) in [("kept", OPEN), ("kept_raw", RAW)] {
         let checkpoints = format!("[checkpoint]\nto = {:?}\nrows = 1000\n", dir.join(format!("{name}-checkpoints")));
-        trained(&job(dir, name, dense, &checkpoints), &[]);
+        // Long enough for a checkpoint.
+        trained(&job(dir, name, dense, &checkpoints), &["--set", "data.epochs=20"]);
         let before = columns(&dir.join(name));
-        let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=2"]);
+        let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=21"]);
         assert!(said.contains("goes on from checkpoint") && !said.contains("by their first values"), "{said}");
         assert_eq!(columns(&dir.join(name)), before);
     }
@@ -284,21 +285,22 @@ fn every_placement_and_a_run_that_is_resumed_begin_with_the_same_bias() {
     assert_eq!(version("launch", "at_ps", &["placement.readers=1", "placement.ps=2", "placement.dense=ps"]), alone);
     assert_ne!(version("train", "zero", &["train.initial_bias=0"]), alone);
 
-    let twice = version("train", "twice", &["data.epochs=2"]);
+    // Long enough for a checkpoint.
+    let long = version("train", "long", &["data.epochs=21"]);
     for (name, command, settings) in [
         ("resumed", "train", &[][..]),
         ("resumed_at_ps", "launch", &["placement.readers=1", "placement.ps=2", "placement.dense=ps"]),
     ] {
         let to = format!("checkpoint.to={}", dir.join(format!("{name}-checkpoints")).display());
         let with = |more: &[&'static str]| [&[to.as_str(), "checkpoint.rows=2000"], settings, more].concat();
-        version(command, name, &with(&[]));
+        version(command, name, &with(&["data.epochs=20"]));
         let file = job(dir, name, "'x'", "");
-        let more = with(&["data.epochs=2"]);
+        let more = with(&["data.epochs=21"]);
         let more: Vec<&str> = more.iter().flat_map(|setting| ["--set", setting]).collect();
         let arguments = [&[command, file.to_str().unwrap(), "--resume"][..], &more].concat();
         let said = common::exits(0, common::run(&arguments), &[]);
         assert!(!said.contains("the bias of the model begins"), "{said}");
         let found = forebay::Model::load(dir.join(name), 1).unwrap().version().unwrap().to_string();
-        assert_eq!(found, twice, "{name}");
+        assert_eq!(found, long, "{name}");
     }
 }
