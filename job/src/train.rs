@@ -53,8 +53,9 @@ pub struct TrainOptions {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
     /// The bias of a new model's logit, for instance `-4.2`; 0 leaves it as it is. Default: if at most a tenth, or at least nine tenths, of
-    /// the labels in the first 65,536 rows at `data.train` are positive, the log-odds of their share ([quality.md](quality.md#rare-labels));
-    /// else 0. Only models of one label with the log loss have it, and not with `data.source` or custom stages.
+    /// the labels in the first 65,536 rows at `data.train` are positive, the log-odds of their share
+    /// ([quality.md](quality.md#rare-labels)); else 0. Only models of one label with the log loss have it, and not with `data.source` or
+    /// custom stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_bias: Option<f64>,
     /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, for the kinds `lr` and `fm` with 0.004, with several labels with

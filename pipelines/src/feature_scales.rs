@@ -1,8 +1,8 @@
 //! The rule for the transform and the scale of the dense features for which the job sets none.
 //!
 //! Inputs far from 0, or large, make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
-//! measurements. So such features get a scale by default. The manifests of the model and of checkpoints have it, and a run that goes on from
-//! them keeps it.
+//! measurements. So such features get a scale by default. The manifests of the model and of checkpoints have it, and a run that goes on
+//! from them keeps it.
 
 use forebay_actors::Fault;
 use forebay_job::{Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};

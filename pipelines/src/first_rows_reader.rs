@@ -1,4 +1,5 @@
-//! Reads the first rows at `data.train`, which decide what a new model begins with. `feature_scales.rs` and `initial_bias.rs` have the rules.
+//! Reads the first rows at `data.train`, which decide what a new model begins with. `feature_scales.rs` and `initial_bias.rs` have the
+//! rules.
 //!
 //! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already.
 

@@ -1,6 +1,6 @@
-//! The bias that a new model begins with where labels are rare. From 0, which stands for one half, the bias moves by about the learning rate
-//! in each step, and until it arrives, other parameters learn what it lacks: `docs/quality.md` has the measurements. Karpathy, "A Recipe for
-//! Training Neural Networks" (2019), advises the same.
+//! The bias that a new model begins with where labels are rare. From 0, which stands for one half, the bias moves by about the learning
+//! rate in each step, and until it arrives, other parameters learn what it lacks: `docs/quality.md` has the measurements. Karpathy, "A
+//! Recipe for Training Neural Networks" (2019), advises the same.
 
 use forebay_job::{Job, ModelKind};
 
@@ -39,8 +39,8 @@ impl LabelCounts {
         }
     }
 
-    /// The log-odds of a positive label, if one of the labels is rare, and there are enough rows of both. `negatives`: the share of rows with
-    /// the label 0 that are trained on.
+    /// The log-odds of a positive label, if one of the labels is rare, and there are enough rows of both. `negatives`: the share of rows
+    /// with the label 0 that are trained on.
     pub(crate) fn log_odds(self, negatives: f64) -> Option<f64> {
         let others = (self.weights - self.positive) * negatives;
         let share = self.positive / (self.positive + others);

@@ -87,9 +87,8 @@ fn first_rows(job: &Job, start: Option<&StartState>, context: &Context) -> Resul
 
 /// What a run begins with whose first trainer cannot read the first rows.
 ///
-/// # Errors
-/// A fault because of `fault`, if the job leaves the scales of dense features open: without them, the readers and this trainer would not know
-/// what the features are.
+/// # Errors A fault because of `fault`, if the job leaves the scales of dense features open: without them, the readers and this trainer
+/// would not know what the features are.
 fn without_first_rows(job: &Job, fault: Fault) -> Result<FirstRows, Fault> {
     if !job.columns.open_features().is_empty() {
         return Err(fault.context(
