@@ -50,7 +50,10 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
     if !unknown.is_empty() || bias_is_open {
         let (found, labels) = read(job, &unknown, context)?;
         scales.extend(found);
-        initial_bias = initial_bias.or_else(|| labels.log_odds(job.data.negatives).filter(|_| bias_is_open));
+        if let Some(bias) = labels.log_odds(job.data.negatives).filter(|_| bias_is_open) {
+            tracing::info!("the bias of the model begins at {bias} (train.initial_bias = 0 begins at 0)");
+            initial_bias = Some(bias);
+        }
     }
     feature_scales::log(&scales);
     Ok(FirstRows { scales, initial_bias })

@@ -158,9 +158,6 @@ impl Resources {
     /// As [`set_scales`](Self::set_scales).
     pub(crate) fn begin_with(&mut self, decided: &FirstRows) -> Result<(), Fault> {
         self.initial_bias = decided.initial_bias;
-        if let (Some(bias), Some(_)) = (decided.initial_bias, &self.model.spec) {
-            tracing::info!("the bias of the model begins at {bias} (train.initial_bias = 0 begins at 0)");
-        }
         self.set_scales(&decided.scales)
     }
 
