@@ -20,8 +20,8 @@ impl Random {
     }
 }
 
-/// Rows of CSV with raw numbers: ages of 18 to 80, incomes of thousands, counts of which a few are large, and a share. Incomes are this
-/// many times as large as usual.
+/// Writes rows of CSV with raw numbers: ages from 18 to 80, incomes of thousands, numbers of visits, most of them small and a few large,
+/// and shares. `inflation` multiplies the incomes.
 fn rows(path: &Path, rows: usize, seed: u64, inflation: f64) -> PathBuf {
     let (mut random, mut text) = (Random(seed), "label,age,income,visits,share,user\n".to_owned());
     for _ in 0..rows {
@@ -234,7 +234,7 @@ fn rows_that_a_run_refuses_are_refused_as_ever() {
     assert!((45.0..55.0).contains(&mean), "{mean}");
 }
 
-/// Rows of which two in a hundred are positive.
+/// Writes rows of CSV: two of a hundred labels are positive.
 fn rare(path: &Path, rows: usize, seed: u64) -> PathBuf {
     let (mut random, mut text) = (Random(seed), "label,x,user\n".to_owned());
     for _ in 0..rows {

@@ -149,17 +149,11 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     if job.data.source.is_some() {
         return Ok(None);
     }
-    let (input, format) = input(job, context, paths)?;
-    let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
-    let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let in_files = file_columns(job, format.format, with_groups(job), Shown::Groups)?;
-    let told = format.format;
-    let hint = column_hint(job, false);
+    let (mut source, in_files, told) = to_look_at(job, context, paths, (with_groups(job), Shown::Groups))?;
     let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
     on_own_thread("opening files", || {
         block_on(async {
-            let mut source = FileSource::new(input, options, format, in_files.clone()).hinting(hint);
             let cx = StageCx::detached("check");
             source.open(&cx).await?;
             let rows = match source.schema() {
@@ -175,6 +169,23 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     })
 }
 
+/// The rows at `paths` in the order of the files, once, without bad rows of text, and with nothing read ahead; the columns that are read,
+/// and the format. The source is not open yet.
+fn to_look_at(
+    job: &Job,
+    context: &Context,
+    paths: &Paths,
+    (names, shown): (Vec<String>, Shown<'_>),
+) -> Result<(FileSource, Vec<FileColumn>, Format), Fault> {
+    let (input, format) = input(job, context, paths)?;
+    let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
+    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let options = ReadOptions { epochs: 1, shuffle: false, ..ahead };
+    let (columns, told) = (file_columns(job, format.format, names, shown)?, format.format);
+    let source = FileSource::new(input, options, format, columns.clone()).hinting(column_hint(job, false));
+    Ok((source, columns, told))
+}
+
 /// Calls `each` with batches of the first rows at `data.train`, `most` rows in all, in the order of the files. The job has no custom
 /// source. Bad rows of text are left out. Blocks on the store.
 pub(crate) fn first_rows(
@@ -183,15 +194,9 @@ pub(crate) fn first_rows(
     most: usize,
     mut each: impl FnMut(RecordBatch) -> Result<(), Fault> + Send,
 ) -> Result<(), Fault> {
-    let (input, format) = input(job, context, job.train_paths()?)?;
-    let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
-    let columns = file_columns(job, format.format, job.columns.names(), Shown::Nothing)?;
-    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let options = ReadOptions { epochs: 1, shuffle: false, ..ahead };
-    let hint = column_hint(job, false);
+    let (mut source, ..) = to_look_at(job, context, job.train_paths()?, (job.columns.names(), Shown::Nothing))?;
     on_own_thread("reading the first rows", || {
         block_on(async {
-            let mut source = FileSource::new(input, options, format, columns).hinting(hint);
             let cx = StageCx::detached("first rows");
             source.open(&cx).await?;
             let mut left = most;

@@ -85,10 +85,11 @@ fn first_rows(job: &Job, start: Option<&StartState>, context: &Context) -> Resul
     Ok(FirstRows { scales: earlier.scales_for(&job.columns), initial_bias: None })
 }
 
-/// What a run begins with whose first trainer cannot read the first rows.
+/// What a run begins with whose first trainer cannot read the first rows. If the job leaves no feature open, they decide the bias alone.
 ///
-/// # Errors A fault because of `fault`, if the job leaves the scales of dense features open: without them, the readers and this trainer
-/// would not know what the features are.
+/// # Errors
+/// A fault because of `fault`, if the job leaves the scales of dense features open: without them, neither the readers nor this trainer
+/// know how to read the features.
 fn without_first_rows(job: &Job, fault: Fault) -> Result<FirstRows, Fault> {
     if !job.columns.open_features().is_empty() {
         return Err(fault.context(
@@ -96,14 +97,11 @@ fn without_first_rows(job: &Job, fault: Fault) -> Result<FirstRows, Fault> {
              feature as it is)",
         ));
     }
-    let initial_bias = job.train.initial_bias.filter(|bias| *bias != 0.0);
-    if initial_bias.is_none() {
-        tracing::warn!(
-            "this trainer cannot read the first rows of data.train, so the model begins with a bias of 0, also if labels are rare \
-             (train.initial_bias): {fault}"
-        );
-    }
-    Ok(FirstRows { initial_bias, ..FirstRows::default() })
+    tracing::warn!(
+        "this trainer cannot read the first rows of data.train, so the model begins with a bias of 0, also if labels are rare \
+         (train.initial_bias): {fault}"
+    );
+    Ok(FirstRows::default())
 }
 
 /// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this
