@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::commas;
-use forebay_job::{DenseColumn, Transform};
+use forebay_job::{DenseColumn, Transform, look_like_counts};
 
 /// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1 of
 /// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
@@ -51,7 +51,7 @@ impl UnscaledFeature<'_> {
     fn advice(&self) -> &'static str {
         let [log1p, z_score, clip] = ADVICE;
         let may_have_logs = matches!(self.spec.transform, Transform::Auto | Transform::None);
-        let looks_like_counts = self.least >= 0.0 && self.deviation > self.mean;
+        let looks_like_counts = look_like_counts(self.least, self.mean, self.deviation);
         match self.spec.length {
             _ if self.spec.scale.is_some() => clip,
             Some(_) => log1p,
@@ -194,12 +194,16 @@ mod tests {
     #[test]
     fn the_warning_has_the_columns_once_with_what_each_needs() {
         let warning = ScaleWarning::default();
-        let inputs = [("price", &[300.0, 400.0][..]), ("clicks", &[0.0, 1.0, 900.0]), ("balance", &[-1.0, 0.0, 900.0])];
+        let inputs = [
+            ("price", &[300.0, 400.0][..]),
+            ("clicks", &[0.0, 0.0, 0.0, 0.0, 1.0, 900.0]),
+            ("balance", &[-1.0, 0.0, 900.0]),
+        ];
         let inputs = inputs.map(|(name, inputs)| (feature(name), inputs));
         let found: Vec<_> = inputs.iter().filter_map(|(spec, inputs)| unscaled(spec, inputs, false)).collect();
         let text = said(&found, 3);
         assert!(
-            text.contains("explode: give transform = \"log1p\" to `clicks` (mean 300, standard deviation 424, the largest 900); give scale"),
+            text.contains("explode: give transform = \"log1p\" to `clicks` (mean 150, standard deviation 335, the largest 900); give scale"),
             "{text}"
         );
         assert!(
@@ -222,7 +226,7 @@ mod tests {
         let vector = DenseColumn { length: Some(2), ..feature("x") };
         let age = DenseColumn { transform: Transform::AgeDays, ..feature("x") };
         let scaled = DenseColumn { scale: Some(Scale::ZScore), ..feature("x") };
-        let (counts, around_350) = ([0.0, 1.0, 900.0], [300.0, 400.0, 350.0]);
+        let (counts, around_350) = ([0.0, 0.0, 0.0, 0.0, 1.0, 900.0], [300.0, 400.0, 350.0]);
         for (spec, of_counts, of_others) in
             [(feature("x"), log1p, z_score), (vector, log1p, log1p), (age, z_score, z_score), (scaled, clip, clip)]
         {

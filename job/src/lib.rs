@@ -47,7 +47,7 @@ pub use adapted::is_of_weights;
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use columns::{
     Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Scale, Slot, SlotCross, SlotKind,
-    Transform, UnixUnit, check_key_spaces,
+    Transform, UnixUnit, check_key_spaces, look_like_counts,
 };
 pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};

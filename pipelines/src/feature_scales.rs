@@ -5,7 +5,9 @@
 //! from them keeps it.
 
 use forebay_actors::Fault;
-use forebay_job::{Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform};
+use forebay_job::{
+    Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform, look_like_counts,
+};
 
 use crate::statistics::Moments;
 use crate::trained_types::TrainedTypes;
@@ -22,9 +24,6 @@ const FAR: f64 = 2.0;
 /// In a model without layers, logarithms need a scale if their mean is at least so many standard deviations. Those of counts with many
 /// zeros have less, and are better without.
 const FAR_WITHOUT_LAYERS: f64 = 1.5;
-
-/// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
-const SPREAD_OF_COUNTS: f64 = 2.0;
 
 /// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
 const LIMIT: f64 = 10.0;
@@ -99,7 +98,7 @@ fn scale_for(found: DenseStatistics, logs: Option<DenseStatistics>, linear: bool
     let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
     let log1p = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
     match transform {
-        Transform::None if is_large && min >= 0.0 && std >= SPREAD_OF_COUNTS * mean => {
+        Transform::None if is_large && look_like_counts(min, mean, std) => {
             let far = logs.filter(|logs| is_far(logs, linear));
             Some(far.map_or(log1p, |logs| FeatureScale { transform: Transform::Log1p, ..z_score(logs) }))
         }

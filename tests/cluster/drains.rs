@@ -181,3 +181,24 @@ fn a_trainer_that_does_not_reach_a_ps_ends_with_the_run_that_is_told_to_end() {
         }
     }
 }
+
+/// A bug: it tried for `placement.timeout_seconds`, ten minutes, and the run waited for the windows that it had begun.
+#[test]
+fn a_reader_that_does_not_reach_a_trainer_ends_when_it_is_told_to() {
+    in_time(|_| {
+        let steps = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
+        let mut run = Run::local(&settings(&[&steps[..], &["placement.lease_seconds=30"]].concat()));
+        // Takes connections, and answers nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        run.start(&["ps 0", "trainer 0", "reader 0"]);
+        run.start_with("trainer 1", &["--advertise", &silent.local_addr().unwrap().to_string()]);
+        run.until_said("reader 0", "waiting for trainer 1: ");
+        run.signal("reader 0", Signal::TERM);
+        run.end_well(&["reader 0"]);
+        run.signal("trainer 0", Signal::TERM);
+        run.end_with("trainer 0", 5, "drained before it had trained on a row");
+        let Ended { code, log } = run.ended("trainer 1");
+        assert_eq!(code, Some(5), "{log}");
+        run.end_well(&["ps 0"]);
+    });
+}

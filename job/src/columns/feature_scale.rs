@@ -26,6 +26,14 @@ pub struct FeatureScale {
     pub statistics: Option<DenseStatistics>,
 }
 
+/// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
+const SPREAD_OF_COUNTS: f64 = 2.0;
+
+/// Whether numbers of which `least` is the smallest look like counts, which need logarithms.
+pub fn look_like_counts(least: f64, mean: f64, deviation: f64) -> bool {
+    least >= 0.0 && deviation >= SPREAD_OF_COUNTS * mean
+}
+
 /// What dense features get, by column.
 pub type FeatureScales = BTreeMap<String, FeatureScale>;
 

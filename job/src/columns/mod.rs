@@ -26,7 +26,7 @@ use crate::string_or_table::{Named, list};
 
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
-pub use feature_scale::{FeatureScale, FeatureScales};
+pub use feature_scale::{FeatureScale, FeatureScales, look_like_counts};
 pub use key_spaces::check_key_spaces;
 pub(crate) use slot::WEIGHTS_OF_MAX;
 pub use slot::{Slot, SlotKind};

@@ -14,11 +14,12 @@ use tokio::time::sleep;
 use super::TICK;
 use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
+use super::batches::unreached::Unreached;
 use super::lease_client::LeaseClient;
 use super::messages::RunPhase;
 use super::meters::MeterSender;
 use super::prediction_plan::PredictionPlan;
-use super::session::{ClusterProcess, ClusterSession};
+use super::session::{ClusterProcess, ClusterSession, UNREACHED};
 use crate::context::Context;
 use crate::first_rows::FirstRows;
 use crate::job_model::JobModel;
@@ -36,12 +37,13 @@ pub struct Reader {
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
     streams: JoinSet<()>,
+    unreached: Unreached,
     /// Changes the replicas of stages.
     tuning: Option<TuningThread>,
 }
 
 /// What a reader starts when it has joined: the fields of [`Reader`] between its session and its tuning.
-type Begun = (Running, Arc<SendQueue>, LeaseClient, JoinSet<()>);
+type Begun = (Running, Arc<SendQueue>, LeaseClient, JoinSet<()>, Unreached);
 
 impl Reader {
     /// Joins, waits until all members have joined, and starts to read.
@@ -83,9 +85,9 @@ impl Reader {
         context.registry.check(job)?;
         let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(FirstRows::default()))?;
         match Self::begin(job, &session, wire) {
-            Ok((running, send_queue, leases, streams)) => {
+            Ok((running, send_queue, leases, streams, unreached)) => {
                 let tuning = TuningThread::of(job, running.control());
-                Ok(Self { session, running, send_queue, leases, streams, tuning })
+                Ok(Self { session, running, send_queue, leases, streams, unreached, tuning })
             }
             // It was told to end: the others go on.
             Err(fault) if fault.kind == FaultKind::Drained => {
@@ -108,16 +110,18 @@ impl Reader {
         let leases = LeaseClient::new(session.member.clone(), job);
         let pipeline = wire(session, Arc::clone(&send_queue), leases.clone())?;
         session.wait_until_started()?;
+        let unreached = Unreached::default();
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
             leases: leases.clone(),
             member: session.member.clone(),
             dialer: session.dialer.clone(),
             timeout: job.placement.timeout(),
+            unreached: unreached.clone(),
             streams: job.placement.streams,
         };
         let streams = channel::open(&channels, trainers, queues);
-        Ok((pipeline.start()?, send_queue, leases, streams))
+        Ok((pipeline.start()?, send_queue, leases, streams, unreached))
     }
 
     /// A client of the shards and this reader's tickets, if readers look up rows.
@@ -149,7 +153,7 @@ impl Reader {
     /// # Errors
     /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { session, running, send_queue, leases, streams, tuning } = self;
+        let Self { session, running, send_queue, leases, streams, unreached, tuning } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
         let meters = MeterSender::start(&session.member, {
@@ -159,17 +163,17 @@ impl Reader {
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
-            // Since when there has been a returned lease that no reader has taken.
-            let mut untaken = None;
+            let (mut untaken_since, mut unreached_since) = (Since::default(), Since::default());
             loop {
                 if !drained && stop() {
                     leases.progress().close();
                     drained = true;
                 }
                 let is_returned = status_updates.borrow().returned_leases > 0;
-                untaken = (drained && is_returned).then(|| untaken.unwrap_or_else(Instant::now));
-                let stays = untaken.is_some_and(|since: Instant| since.elapsed() > UNTAKEN);
-                if stays && leases.progress().give_all_back() {
+                let untaken = untaken_since.elapsed(drained && is_returned) > UNTAKEN;
+                let ends = leases.progress().is_closed();
+                let unreached = unreached_since.elapsed(ends && unreached.any()) > UNREACHED;
+                if (untaken || unreached) && leases.progress().give_all_back(unreached) {
                     send_queue.clear();
                 }
                 match &status_updates.borrow_and_update().phase {
@@ -197,5 +201,17 @@ impl Reader {
             (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => Err(session.fail(fault)),
         }
+    }
+}
+
+/// Since when something has been so.
+#[derive(Default)]
+struct Since(Option<Instant>);
+
+impl Since {
+    /// For how long it has been so, if it is now.
+    fn elapsed(&mut self, is_so: bool) -> Duration {
+        self.0 = is_so.then(|| self.0.unwrap_or_else(Instant::now));
+        self.0.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }

@@ -39,8 +39,8 @@ pub const DEFAULT_PORT: u16 = 7600;
 /// A process that took part in an earlier attempt, and was told to end, asks for this long how the run has ended.
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
-/// A process that has not reached the ps this long after it, or the run, was told to end does not wait for them any longer.
-const UNREACHED: Duration = Duration::from_secs(5);
+/// A process that does not reach a ps, or a trainer, waits for this long after it, or the run, was told to end.
+pub(super) const UNREACHED: Duration = Duration::from_secs(5);
 
 /// The place of one process in a run.
 #[derive(Clone, Debug)]

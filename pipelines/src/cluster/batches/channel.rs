@@ -26,6 +26,7 @@ use super::super::member::Member;
 use super::super::messages::{RunPhase, RunStatus};
 use super::handler::{NAME, PING};
 use super::send_queue::SendQueue;
+use super::unreached::Unreached;
 
 /// A live trainer opens a stream within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -45,6 +46,8 @@ pub(crate) struct ReaderChannels {
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     pub(crate) timeout: Duration,
+    /// Counts the channels that are being opened.
+    pub(crate) unreached: Unreached,
     /// Streams of each channel. `None`: chosen by the round trip.
     pub(crate) streams: Option<usize>,
 }
@@ -121,7 +124,7 @@ impl Credits {
 impl Channel {
     /// Opens the channel and sends, again and again, until the run is over.
     async fn run(&self) -> Result<(), Fault> {
-        let ReaderChannels { send_queue, member, timeout, .. } = &self.channels;
+        let ReaderChannels { send_queue, member, timeout, unreached, .. } = &self.channels;
         let what = format!("trainer {}", self.trainer);
         let retry = Retry::within(*timeout);
         loop {
@@ -129,7 +132,8 @@ impl Channel {
             if self.wait_until_needed().await? {
                 return Ok(());
             }
-            let streams = match retry.run(&what, || self.open()).await {
+            let opened = unreached.during(retry.run(&what, || self.open())).await;
+            let streams = match opened {
                 Ok(Some(streams)) => streams,
                 Ok(None) => continue,
                 // It has waited for `timeout`.

@@ -171,18 +171,24 @@ impl LeaseProgress {
         }
     }
 
-    /// After [`close`](Self::close): windows of others that were given back stay untaken, perhaps because all readers were told to end. If
-    /// trainers take batches in the order of the data, they may wait for those windows, and never take what this reader has begun: it gives
-    /// that back, too. Returns whether it does: then the batches that wait to be sent are not needed.
-    pub(crate) fn give_all_back(&self) -> bool {
+    /// After [`close`](Self::close): the reader gives back what it has begun, too, if trainers cannot take it. A trainer may be
+    /// `unreached`. Or windows of others that were given back stay untaken, perhaps because all readers were told to end: trainers that
+    /// take batches in the order of the data wait for those windows. Returns whether it gives all back: then the batches that wait to be
+    /// sent are not needed.
+    pub(crate) fn give_all_back(&self, unreached: bool) -> bool {
         let mut state = self.state.lock();
-        if !state.closed || !state.in_order {
+        if !state.closed || !(state.in_order || unreached) {
             return false;
         }
         state.gives_all_back = true;
         drop(state);
         self.state.notify();
         true
+    }
+
+    /// Whether the reader begins no more windows.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
     }
 
     /// Waits for [`close`](Self::close). Cancel safe.

@@ -18,3 +18,4 @@ pub(crate) mod handler;
 pub(crate) mod lease_progress;
 pub(crate) mod receive_queue;
 pub(crate) mod send_queue;
+pub(crate) mod unreached;

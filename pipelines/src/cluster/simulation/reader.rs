@@ -20,6 +20,9 @@ use super::world::World;
 /// As in `cluster/reader.rs`, in milliseconds.
 const UNTAKEN: u64 = 2000;
 
+/// As in `cluster/session.rs`, in milliseconds.
+const UNREACHED: u64 = 5000;
+
 pub(super) struct SimReader {
     source: SimSource,
     /// Set if readers look up rows.
@@ -31,6 +34,8 @@ pub(super) struct SimReader {
     channels: Vec<SimChannel>,
     /// Since when there has been a returned lease that no reader has taken, if this one is told to end.
     untaken: Option<u64>,
+    /// Since when it has not reached a trainer, if it begins no more windows.
+    unreached: Option<u64>,
     /// It has read all, and stays until the run is over.
     pub(super) done: bool,
 }
@@ -39,9 +44,9 @@ pub(super) struct SimReader {
 #[derive(Default)]
 struct SimChannel {
     stream: Option<u64>,
-    /// `None`: nothing was granted yet.
+    /// The trainer has granted credits.
+    is_open: bool,
     credits: u32,
-    open_at: u64,
 }
 
 impl SimReader {
@@ -55,6 +60,7 @@ impl SimReader {
             blocked: None,
             channels: (0..job.placement.trainers).map(|_| SimChannel::default()).collect(),
             untaken: None,
+            unreached: None,
             done: false,
         }
     }
@@ -79,8 +85,13 @@ impl SimReader {
         let over = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
         let is_untaken = process.told && status.returned_leases > 0;
         self.untaken = is_untaken.then(|| self.untaken.unwrap_or(world.now));
-        let stays = self.untaken.is_some_and(|since| world.now - since > UNTAKEN);
-        if over || stays && self.source.progress.give_all_back() {
+        let untaken = self.untaken.is_some_and(|since| world.now - since > UNTAKEN);
+        let has_address = |at: usize| status.trainers[at].is_some();
+        let is_unreached = self.channels.iter().enumerate().any(|(at, channel)| has_address(at) && !channel.is_open);
+        let is_unreached = self.source.progress.is_closed() && is_unreached;
+        self.unreached = is_unreached.then(|| self.unreached.unwrap_or(world.now));
+        let unreached = self.unreached.is_some_and(|since| world.now - since > UNREACHED);
+        if over || (untaken || unreached) && self.source.progress.give_all_back(unreached) {
             self.send_queue.clear();
         }
         let full = self.lookups.as_ref().is_some_and(SimLookups::is_full);
@@ -94,9 +105,9 @@ impl SimReader {
         for at in 0..self.channels.len() {
             let address = status.trainers[at].as_ref().map(|(_, address)| address.parse::<Pid>().unwrap_or(0));
             match (self.channels[at].stream, address) {
-                (None, Some(trainer)) if !over && self.channels[at].open_at <= world.now => {
-                    self.channels[at].stream = Some(world.open_stream(pid, trainer, member.attempt));
-                    self.channels[at].credits = 0;
+                (None, Some(trainer)) if !over => {
+                    let stream = Some(world.open_stream(pid, trainer, member.attempt));
+                    self.channels[at] = SimChannel { stream, ..SimChannel::default() };
                 }
                 (Some(stream), _) => self.send(world, pid, at, stream),
                 _ => {}
@@ -162,7 +173,10 @@ impl SimReader {
     pub(super) fn comes_by_stream(&mut self, stream: u64, body: OnStream) {
         let Some(channel) = self.channels.iter_mut().find(|channel| channel.stream == Some(stream)) else { return };
         match body {
-            OnStream::Reply(Reply::Grant { batches, .. }) => channel.credits += batches,
+            OnStream::Reply(Reply::Grant { batches, .. }) => {
+                channel.is_open = true;
+                channel.credits += batches;
+            }
             OnStream::Reply(Reply::Done(id)) => {
                 self.source.progress.batch_done(id);
                 self.send_queue.batch_done(id);

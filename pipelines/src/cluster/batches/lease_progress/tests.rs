@@ -199,14 +199,18 @@ fn in_order_windows_that_are_begun_are_given_back_if_nobody_takes_those_of_other
         let progress = LeaseProgress::new(in_order);
         progress.add(&lease(4..6, 0));
         assert!(progress.begin(0, 4, 0) && progress.batch_sent(id(4, 0), 0, 10, end(1, 10, 0)));
-        assert!(!progress.give_all_back(), "it was not told to end");
+        assert!(!progress.give_all_back(true), "it was not told to end");
         progress.close();
         assert_eq!(urgent(&progress), None, "the window is begun");
-        assert_eq!(progress.give_all_back(), in_order);
+        assert_eq!(progress.give_all_back(false), in_order);
         let report = in_order.then_some(Report { done: Vec::new(), gives_back: true });
         assert_eq!(urgent(&progress), report);
         assert_eq!(progress.is_empty(), in_order);
         assert_eq!(progress.wants(0, 4), !in_order);
+        assert!(progress.give_all_back(true), "a trainer cannot be reached");
+        let report = (!in_order).then_some(Report { done: Vec::new(), gives_back: true });
+        assert_eq!(urgent(&progress), report);
+        assert!(progress.is_empty());
     }
 }
 
