@@ -4,7 +4,7 @@ use forebay_actors::Fault;
 use forebay_models::{DenseOptimizer, MatmulPrecision};
 use serde::{Deserialize, Serialize};
 
-use super::{Knob, StalenessRule};
+use super::{InitialBias, Knob, StalenessRule};
 
 /// How the model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,12 +52,12 @@ pub struct TrainOptions {
     /// scaled down. Default: no limit. Not with `sync`. A number above 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// The bias of a new model's logit, for instance `-4.2`; 0 leaves it as it is. Default: if at most a tenth, or at least nine tenths, of
-    /// the labels in the first 65,536 rows at `data.train` are positive, the log-odds of their share
-    /// ([quality.md](quality.md#rare-labels)); else 0. Only models of one label with the log loss have it, and not with `data.source` or
-    /// custom stages.
+    /// The bias of a new model's logit, for instance `-4.2`; with several labels a list with one for each. 0 leaves a bias as it is. Default:
+    /// if at most a tenth, or at least nine tenths, of the labels in the first 65,536 rows at `data.train` are positive, the log-odds of
+    /// their share ([quality.md](quality.md#rare-labels)); else 0. Only models with the log loss have it. The default is 0 with `data.source`
+    /// and with custom stages.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub initial_bias: Option<f64>,
+    pub initial_bias: Option<InitialBias>,
     /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, for the kinds `lr` and `fm` with 0.004, with several labels with
     /// 0.004, or 0.002 if a hidden layer has more than 256 units, and with more than 4,096 rows in a step with `sqrt(rows / 4096)` times
     /// this, at most 0.01 ([quality.md](quality.md#the-default-rate-of-adam)); Adam without `lr` has this one. Another optimizer is for
@@ -132,9 +132,6 @@ impl TrainOptions {
                 "train.transfers is \"apart\", but train.backend is \"native\", which copies nothing: leave transfers out, or \
                  set backend to \"torch\"",
             ));
-        }
-        if let Some(bias) = self.initial_bias.filter(|bias| !(-100.0..=100.0).contains(bias)) {
-            return Err(Fault::user(format!("train.initial_bias is {bias}, expected -100 to 100")));
         }
         if let Some(norm) = self.clip_norm.filter(|norm| !(norm.is_finite() && *norm > 0.0)) {
             return Err(Fault::user(format!("train.clip_norm is {norm}, expected a finite number above 0")));

@@ -7,7 +7,7 @@ use std::ops::Range;
 use forebay_base::{SplitMix64, mix64, signed_unit_f32};
 
 use crate::final_mlp::{FinalMlp, STREAMS};
-use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tower, TowerSide};
+use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tasks, Tower, TowerSide};
 
 /// Where one parameter lies in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
@@ -197,14 +197,21 @@ impl ModelSpec {
         total(&layout(self))
     }
 
-    /// The bias that is added to the logit, if the model has one logit and such a bias: the name of its tensor, and its place in the flat
-    /// buffer.
-    pub fn output_bias(&self) -> Option<(String, usize)> {
+    /// The bias that is added to each logit (with [`Sharing::Esmm`](crate::Sharing::Esmm) to the logit of each tower), for a spec that is
+    /// [valid](Self::validate): the name of its tensor, and its place in the flat buffer. Empty if the model has no such biases.
+    pub fn output_biases(&self) -> Vec<(String, usize)> {
         let layout = layout(self);
         let is_named = |param: &&Param| OUTPUT_BIASES.contains(&param.name.as_str());
-        let of_tower = || layout.last().filter(|last| last.name.starts_with("tower.") && last.name.ends_with(".bias"));
-        let bias = layout.iter().find(is_named).or_else(of_tower)?;
-        Some((bias.name.clone(), bias.range.start))
+        let of_tower = |tower: &str| {
+            let is_of_tower = |param: &&Param| param.name.starts_with(tower) && param.name.ends_with(".bias");
+            layout.iter().rev().find(is_of_tower)
+        };
+        let labels = self.tasks.as_ref().map_or(0, Tasks::labels);
+        let biases: Vec<&Param> = match labels {
+            0 => layout.iter().find(is_named).or_else(|| of_tower("tower.")).into_iter().collect(),
+            labels => (0..labels).filter_map(|label| of_tower(&format!("task.{label}."))).collect(),
+        };
+        biases.into_iter().map(|bias| (bias.name.clone(), bias.range.start)).collect()
     }
 
     /// The name and the shape of the dense parameter with the most values, for a spec that is [valid](Self::validate); `None` without

@@ -1,6 +1,6 @@
 //! What the first rows at `data.train` decide before a new model is trained. `first_rows_reader.rs` reads them.
 
-use forebay_job::FeatureScales;
+use forebay_job::{FeatureScales, InitialBias};
 use serde::{Deserialize, Serialize};
 
 /// What the first rows decide.
@@ -10,7 +10,7 @@ pub(crate) struct FirstRows {
     /// The scales of dense features.
     #[serde(skip_serializing_if = "FeatureScales::is_empty")]
     pub(crate) scales: FeatureScales,
-    /// The bias of a new model's logit.
+    /// The biases of a new model's logits.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) initial_bias: Option<f64>,
+    pub(crate) initial_bias: Option<InitialBias>,
 }

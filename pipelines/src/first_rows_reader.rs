@@ -45,13 +45,13 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
     let is_made = job.data.source.is_some() || !job.pipeline.after_read.is_empty();
     let open = if is_made { Vec::new() } else { job.columns.open_features() };
     let (mut scales, unknown) = feature_scales::by_statistics(job, open);
-    let mut initial_bias = job.train.initial_bias.filter(|bias| *bias != 0.0);
+    let mut initial_bias = job.train.initial_bias.clone().filter(|bias| !bias.is_zero());
     let bias_is_open = !is_made && initial_bias::is_open(job);
     if !unknown.is_empty() || bias_is_open {
         let (found, labels) = read(job, &unknown, context)?;
         scales.extend(found);
-        if let Some(bias) = labels.log_odds(job.data.negatives).filter(|_| bias_is_open) {
-            tracing::info!("the bias of the model begins at {bias} (train.initial_bias = 0 begins at 0)");
+        if let Some(bias) = initial_bias::decide(job, &labels).filter(|_| bias_is_open) {
+            initial_bias::log(&bias);
             initial_bias = Some(bias);
         }
     }
@@ -60,11 +60,11 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
 }
 
 /// Reads the first rows: the scales of features, and the counts of labels.
-fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(FeatureScales, LabelCounts), Fault> {
+fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(FeatureScales, Vec<LabelCounts>), Fault> {
     let reading = reading(job, features, &[]);
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
     let mut moments = vec![ValueMoments::default(); features.len()];
-    let (mut labels, mut types) = (LabelCounts::default(), None);
+    let (mut labels, mut types) = (vec![LabelCounts::default(); job.columns.label.len()], None);
     sources::first_rows(&reading, context, ROWS, |batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
         let (mut examples, bad) = parse.examples_of(batch.clone())?;
@@ -74,7 +74,9 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
         for (column, moments) in moments.iter_mut().enumerate() {
             moments.add(&values_there(&examples, column), examples.rows);
         }
-        labels.add(&examples.labels[..examples.rows], &examples.weights);
+        for (values, label) in examples.labels.chunks(examples.rows.max(1)).zip(&mut labels) {
+            label.add(values, &examples.weights);
+        }
         Ok(())
     })?;
     Ok((feature_scales::by_moments(job, features, moments, &types.unwrap_or_default())?, labels))
@@ -91,6 +93,8 @@ fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, 
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
+
+    use forebay_job::InitialBias;
 
     use super::*;
 
@@ -158,9 +162,10 @@ mod tests {
             let job = Job::from_toml("columns = { dense = [], slots = ['c'] }", &settings).unwrap();
             decide(&job, &Context::default()).unwrap().initial_bias
         };
-        assert_eq!(bias(&[]), Some(-2.9444), "ln(50 / 950)");
-        assert_eq!(bias(&["columns.weight=w"]), Some(-2.2513));
+        let one = |bias| Some(InitialBias(vec![bias]));
+        assert_eq!(bias(&[]), one(-2.9444), "ln(50 / 950)");
+        assert_eq!(bias(&["columns.weight=w"]), one(-2.2513));
         assert_eq!(bias(&["data.negatives=0.1"]), None, "then they are not rare");
-        assert_eq!((bias(&["train.initial_bias=0"]), bias(&["train.initial_bias=-1"])), (None, Some(-1.0)));
+        assert_eq!((bias(&["train.initial_bias=0"]), bias(&["train.initial_bias=-1"])), (None, one(-1.0)));
     }
 }

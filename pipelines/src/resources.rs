@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Host, ProcessWait, Report};
 use forebay_base::memory_limit;
 use forebay_batches::Staleness;
 use forebay_connectors::Format;
-use forebay_job::{DenseAt, FeatureScales, Job, RunEnd};
+use forebay_job::{DenseAt, FeatureScales, InitialBias, Job, RunEnd};
 use forebay_models::NamedTensor;
 use forebay_ps::dense::FirstValue;
 use forebay_ps::remote::PsReplies;
@@ -63,8 +63,8 @@ pub(crate) struct Resources {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The state that the dense model goes on from, until its stage is wired.
     pub(crate) restored: Option<ModelState>,
-    /// The bias of a new model's logit.
-    pub(crate) initial_bias: Option<f64>,
+    /// The biases of a new model's logits.
+    pub(crate) initial_bias: Option<InitialBias>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
     /// What all trainers had trained on before this process began.
@@ -157,14 +157,17 @@ impl Resources {
     /// # Errors
     /// As [`set_scales`](Self::set_scales).
     pub(crate) fn begin_with(&mut self, decided: &FirstRows) -> Result<(), Fault> {
-        self.initial_bias = decided.initial_bias;
+        self.initial_bias = decided.initial_bias.clone();
         self.set_scales(&decided.scales)
     }
 
-    /// The bias that a new model begins with: the name of its tensor, its place among the dense values, and its value.
-    pub(crate) fn first_bias(&self) -> Option<(String, FirstValue)> {
-        let (name, place) = self.model.spec.as_ref()?.output_bias()?;
-        Some((name, FirstValue { place, value: self.initial_bias? as f32 }))
+    /// The biases that a new model begins with: the name of each tensor, its place among the dense values, and its value.
+    pub(crate) fn first_biases(&self) -> Vec<(String, FirstValue)> {
+        let (Some(spec), Some(InitialBias(initial))) = (&self.model.spec, &self.initial_bias) else {
+            return Vec::new();
+        };
+        let set = spec.output_biases().into_iter().zip(initial).filter(|(_, value)| **value != 0.0);
+        set.map(|((name, place), value)| (name, FirstValue { place, value: *value as f32 })).collect()
     }
 
     /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the

@@ -357,7 +357,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
         progress: resources.progress.clone(),
         steps: participation.steps(),
         restored: resources.restored.take(),
-        first_bias: resources.first_bias(),
+        first_biases: resources.first_biases(),
         // With the dense parameters in the ps, their optimizer is there, too: the trainer's model has no state of its own.
         state_output: match participation.dense() {
             Some(_) => StateOutput::default(),
@@ -392,8 +392,8 @@ pub struct Compute {
     steps: (u64, TrainerCount),
     /// The state that the model goes on from. Without any of an optimizer, the optimizer begins anew.
     restored: Option<ModelState>,
-    /// What the bias of a new model begins with.
-    first_bias: Option<(String, FirstValue)>,
+    /// What the biases of a new model begin with.
+    first_biases: Vec<(String, FirstValue)>,
     state_output: StateOutput,
 }
 
@@ -411,7 +411,7 @@ impl Compute {
             progress: Progress::default(),
             steps: Default::default(),
             restored: None,
-            first_bias: None,
+            first_biases: Vec::new(),
             state_output: StateOutput::default(),
         }
     }
@@ -419,19 +419,21 @@ impl Compute {
     /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
     /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, steps, restored, first_bias, state_output } = self;
+        let Self { describe, factory, transfers, progress, steps, restored, first_biases, state_output } = self;
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
-            match (restored, first_bias) {
-                (Some(state), _) if has_optimizer(&state) => model.restore(state)?,
-                (Some(parameters), _) => model.load(&parameters)?,
-                (None, Some((name, FirstValue { value, .. }))) => {
+            match restored {
+                Some(state) if has_optimizer(&state) => model.restore(state)?,
+                Some(parameters) => model.load(&parameters)?,
+                None if first_biases.is_empty() => {}
+                None => {
                     let mut parameters = model.parameters();
-                    let bias = parameters.iter_mut().filter(|tensor| tensor.name == name);
-                    bias.for_each(|tensor| tensor.data.fill(value));
+                    for (name, FirstValue { value, .. }) in &first_biases {
+                        let bias = parameters.iter_mut().filter(|tensor| tensor.name == *name);
+                        bias.for_each(|tensor| tensor.data.fill(*value));
+                    }
                     model.load(&parameters)?;
                 }
-                (None, None) => {}
             }
             Ok(model)
         });

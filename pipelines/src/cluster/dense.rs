@@ -131,12 +131,12 @@ impl PsDenseStore {
         peers: &[Peer],
         job: &Job,
         dense_len: usize,
-        first: Option<dense::FirstValue>,
+        first: Vec<dense::FirstValue>,
         trainer: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
         let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
-        if let Some(first) = first {
+        for first in first {
             client.set_first(first).await?;
         }
         Ok(Self { client, round: job.round(), optimizer: job.dense_optimizer() })

@@ -163,7 +163,7 @@ fn wire(
                 Some(spec) => spec.dense_len(),
                 None => (resources.model.factory)().map_err(model_fault)?.flat_len(),
             };
-            let first = resources.first_bias().map(|(_, first)| first);
+            let first = resources.first_biases().into_iter().map(|(_, first)| first).collect();
             let store = PsDenseStore::connect(&peers, &resources.job, dense_len, first, trainer, retry);
             Some(Arc::new(session.connect(store)?))
         }

@@ -2,7 +2,7 @@
 
 use forebay_actors::FaultKind;
 use forebay_batches::RowCounts;
-use forebay_job::{DenseStatistics, FeatureScale, StalenessRule};
+use forebay_job::{DenseStatistics, FeatureScale, InitialBias, StalenessRule};
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
@@ -55,7 +55,7 @@ fn a_run_keeps_what_the_first_rows_decided_when_its_first_trainer_read_them_firs
     let first_rows = |mean| {
         let statistics = Some(DenseStatistics { mean, ..DenseStatistics::default() });
         let scales = [("x".to_owned(), FeatureScale { statistics, ..FeatureScale::default() })].into();
-        FirstRows { scales, initial_bias: Some(mean) }
+        FirstRows { scales, initial_bias: Some(InitialBias(vec![mean])) }
     };
     let mut join = |role, rank, nonce, mean| {
         let (address, digest) = (Some("a:1".into()), job_digest(&job));
