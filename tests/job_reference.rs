@@ -138,6 +138,7 @@ impl Types {
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
             ("StalenessRule", _) => "integer or table".into(),
+            ("InitialBias", _) => "number or list".into(),
             ("LearningRate", _) => "number or table".into(),
             ("Knob", _) => "\"auto\" or integer".into(),
             ("BTreeMap" | "Tables", _) => "table".into(),
@@ -288,7 +289,9 @@ impl Writer<'_> {
                 let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
                 match self.types.kind(inner).as_str() {
-                    "integer" | "number" | "true or false" | "table" | "one of these" => example.to_owned(),
+                    "integer" | "number" | "number or list" | "true or false" | "table" | "one of these" => {
+                        example.to_owned()
+                    }
                     kind if kind.starts_with("list") => example.to_owned(),
                     _ => format!("{example:?}"),
                 }
