@@ -178,6 +178,11 @@ impl StageMeter {
         self.bytes_fetched.fetch_add(bytes, Relaxed);
     }
 
+    /// Bytes that were counted as [`fetched`](Self::fetched).
+    pub fn bytes_fetched(&self) -> u64 {
+        self.bytes_fetched.load(Relaxed)
+    }
+
     /// Says how many threads of its own work for the stage now, beside the one that it runs on.
     pub fn has_threads(&self, threads: usize) {
         self.threads.store(threads as u64, Relaxed);

@@ -126,6 +126,18 @@ impl FileSource {
         Self { hint: Some(Box::new(hint)), ..self }
     }
 
+    /// Cuts files of text into splits of so many bytes, unless they are compressed. Other formats ignore it.
+    #[must_use]
+    pub fn text_split_bytes(self, bytes: u64) -> Self {
+        let source = match self.source {
+            AnySource::Parquet(_) | AnySource::Arrow(_) => self.source,
+            AnySource::Criteo(source) => AnySource::Criteo(source.range_bytes(bytes)),
+            AnySource::Csv(source) => AnySource::Csv(source.range_bytes(bytes)),
+            AnySource::JsonLines(source) => AnySource::JsonLines(source.range_bytes(bytes)),
+        };
+        Self { source, ..self }
+    }
+
     /// The columns that are folders `column=value` above a file; none before `open`.
     pub fn folder_columns(&self, columns: &[FileColumn]) -> Vec<String> {
         let is_folder = |column: &&FileColumn| match &self.source {

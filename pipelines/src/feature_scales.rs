@@ -1,6 +1,6 @@
 //! The rule for the transform and the scale of the dense features for which the job sets none.
 //!
-//! Inputs far from 0, or large, make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
+//! Inputs far from 0, large, or tiny make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
 //! measurements. So such features get a scale by default. The manifests of the model and of checkpoints have it, and a run that goes on
 //! from them keeps it.
 
@@ -17,6 +17,9 @@ const LARGE: f64 = 2.0;
 
 /// They also need one if one of them has at least this absolute value.
 const LARGEST: f64 = 30.0;
+
+/// Numbers also need a scale if they vary, but by less than this standard deviation: their weights would have to be large.
+const SMALL: f64 = 0.1;
 
 /// Logarithms need a scale if their mean is at least this, and at least as many standard deviations.
 const FAR: f64 = 2.0;
@@ -51,7 +54,7 @@ pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (Featu
         open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
     let linear = job.model.kind.dense_is_linear();
     let of_known = |feature: &DenseColumn| {
-        let scale = scale_for(described(&job.columns, feature)?, None, linear)?;
+        let scale = scale_for(feature, described(&job.columns, feature)?, None, linear)?;
         Some((feature.column.clone(), scale))
     };
     (known.into_iter().filter_map(of_known).collect(), unknown)
@@ -60,7 +63,10 @@ pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (Featu
 /// The entry of a feature in `columns.statistics`, if it describes the feature.
 fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics> {
     let statistics = columns.statistics_of(&feature.column).copied()?;
-    let is_known = matches!(statistics.transform, Transform::None | Transform::Log1p);
+    let is_known = match feature.transform {
+        Transform::Auto => matches!(statistics.transform, Transform::None | Transform::Log1p),
+        of_time => statistics.transform == of_time,
+    };
     (is_known && statistics.clip == feature.clip).then_some(statistics)
 }
 
@@ -82,7 +88,7 @@ pub(crate) fn by_moments(
         }
         let with = |transform| DenseColumn { transform, ..(*feature).clone() };
         let (found, logs) = (values.of(&with(types.transform_of(feature)))?, logs.of(&with(Transform::Log1p))?);
-        if let Some(scale) = scale_for(found, Some(logs), linear) {
+        if let Some(scale) = scale_for(feature, found, Some(logs), linear) {
             scales.insert(feature.column.clone(), scale);
         }
     }
@@ -90,25 +96,34 @@ pub(crate) fn by_moments(
 }
 
 /// What a feature with these values gets; `None` if it needs nothing. `logs`: the statistics of the logarithms of numbers. A model whose
-/// dense parameters are `linear` learns a weight for each input, and small inputs need large weights: it has a scale for all numbers but 0
-/// and 1.
-fn scale_for(found: DenseStatistics, logs: Option<DenseStatistics>, linear: bool) -> Option<FeatureScale> {
+/// dense parameters are `linear` learns a weight for each input: it has a scale for all numbers but 0 and 1.
+fn scale_for(
+    feature: &DenseColumn,
+    found: DenseStatistics,
+    logs: Option<DenseStatistics>,
+    linear: bool,
+) -> Option<FeatureScale> {
     let DenseStatistics { mean, std, min, max, transform, .. } = found;
     let largest = min.abs().max(max.abs());
     let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
+    let is_small = std > 0.0 && (linear || std < SMALL) && !is_0_or_1(&found);
     let log1p = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
+    let z_score = |found| FeatureScale { transform: feature.transform, ..z_score(found) };
     match transform {
         Transform::None if is_large && look_like_counts(min, mean, std) => {
             let far = logs.filter(|logs| is_far(logs, linear));
             Some(far.map_or(log1p, |logs| FeatureScale { transform: Transform::Log1p, ..z_score(logs) }))
         }
-        Transform::None if is_large || linear && std > 0.0 && !is_0_or_1(&found) => Some(z_score(found)),
         Transform::Log1p if is_far(&found, linear) => Some(z_score(found)),
-        _ => None,
+        Transform::Log1p => None,
+        _ => (is_large || is_small).then(|| z_score(found)),
     }
 }
 
+/// Equal values may be others in later rows, which a deviation of 0 would ignore.
 fn z_score(found: DenseStatistics) -> FeatureScale {
+    let std = if found.std > 0.0 { found.std } else { (found.mean.abs() / 10.0).max(1.0) };
+    let found = DenseStatistics { std, ..found };
     let (scale, limit, statistics) = (Some(Scale::ZScore), Some(LIMIT), Some(found));
     FeatureScale { transform: Transform::Auto, scale, limit, statistics }
 }
@@ -173,12 +188,18 @@ mod tests {
         DenseStatistics { transform: Transform::Log1p, ..values(of.map(f64::ln_1p)) }
     }
 
+    fn of(found: DenseStatistics, logs: Option<DenseStatistics>, linear: bool) -> Option<FeatureScale> {
+        scale_for(&DenseColumn::from("x".to_owned()), found, logs, linear)
+    }
+
     #[test]
     fn large_numbers_are_scaled_counts_get_logarithms_and_small_numbers_stay() {
         let hundred = || (0..100).map(f64::from);
         let few_large = || hundred().map(|i| if i < 95.0 { 0.0 } else { 40.0 * i });
         for (what, found, decided) in [
             ("a share", values(hundred().map(|i| i / 100.0)), None),
+            ("click rates", values(hundred().map(|i| i / 1e4)), Some((Transform::Auto, true))),
+            ("always the same share", values(hundred().map(|_| 0.01)), None),
             ("scaled before", values(hundred().map(|i| (i - 49.5) / 28.9)), None),
             ("0 and 1", values(hundred().map(|i| f64::from(u8::from(i < 99.0)))), None),
             ("ages", values(hundred()), Some((Transform::Auto, true))),
@@ -194,33 +215,52 @@ mod tests {
             ("logarithms of small numbers", logs(hundred().map(|i| i % 5.0)), None),
             ("logarithms of years", logs(hundred().map(|i| 1990.0 + i)), Some((Transform::Auto, true))),
         ] {
-            let scale =
-                scale_for(found, None, false).map(|scale| (scale.transform, scale.scale == Some(Scale::ZScore)));
+            let scale = of(found, None, false).map(|scale| (scale.transform, scale.scale == Some(Scale::ZScore)));
             assert_eq!(scale, decided, "{what}");
         }
         let shares = values(hundred().map(|i| i / 1e4));
         assert_eq!(
-            scale_for(shares, None, true).unwrap().scale,
+            of(shares, None, true).unwrap().scale,
             Some(Scale::ZScore),
             "without layers, all numbers are scaled"
         );
         let flags = [1.0, 50.0, 99.0, 100.0].map(|ones| values(hundred().map(|i| f64::from(u8::from(i < ones)))));
-        assert!(flags.into_iter().all(|flags| scale_for(flags, None, true).is_none()));
-        assert_eq!(scale_for(logs(few_large()), None, true), None);
+        assert!(flags.into_iter().all(|flags| of(flags, None, true).is_none()));
+        assert_eq!(of(logs(few_large()), None, true), None);
         let small = || logs(hundred().map(|i| i % 6.0));
-        assert_eq!([false, true].map(|linear| scale_for(small(), None, linear).is_some()), [false, true]);
-        assert_eq!(scale_for(logs(hundred().map(|i| f64::from(u8::from(i < 90.0)))), None, true), None, "0 and 1");
+        assert_eq!([false, true].map(|linear| of(small(), None, linear).is_some()), [false, true]);
+        assert_eq!(of(logs(hundred().map(|i| f64::from(u8::from(i < 90.0)))), None, true), None, "0 and 1");
         let incomes = || hundred().map(|i| if i < 95.0 { 30_000.0 } else { 1e6 * i });
-        let scale = scale_for(values(incomes()), Some(logs(incomes())), false).unwrap();
+        let scale = of(values(incomes()), Some(logs(incomes())), false).unwrap();
         assert_eq!(
             (scale.transform, scale.scale),
             (Transform::Log1p, Some(Scale::ZScore)),
             "a few large, and none near 0"
         );
         assert_eq!(scale.statistics.unwrap().transform, Transform::Log1p);
-        let scale = scale_for(values(few_large()), Some(logs(few_large())), false).unwrap();
+        let scale = of(values(few_large()), Some(logs(few_large())), false).unwrap();
         assert_eq!((scale.transform, scale.scale), (Transform::Log1p, None));
-        let unknown = DenseStatistics { transform: Transform::Hour, ..values(hundred()) };
-        assert_eq!(scale_for(unknown, None, true), None);
+    }
+
+    /// A bug: such a feature was 0 in all rows, also where it had other values, and in all later runs.
+    #[test]
+    fn a_feature_with_one_value_has_a_deviation_for_later_ones() {
+        for (value, std) in [(15.0, 1.5), (2.0, 1.0), (-2000.0, 200.0)] {
+            let statistics = of(values([value; 3].into_iter()), None, false).unwrap().statistics.unwrap();
+            assert_eq!((statistics.mean, statistics.std), (value, std));
+        }
+    }
+
+    #[test]
+    fn times_keep_their_transform() {
+        let ages = |days: f64| DenseStatistics {
+            transform: Transform::AgeDays,
+            ..values((0..100).map(|i| days + f64::from(i)))
+        };
+        let feature = DenseColumn { transform: Transform::AgeDays, ..DenseColumn::from("x".to_owned()) };
+        let scale = scale_for(&feature, ages(1000.0), None, false).unwrap();
+        assert_eq!((scale.transform, scale.scale, scale.limit), (Transform::AgeDays, Some(Scale::ZScore), Some(LIMIT)));
+        let few = DenseStatistics { transform: Transform::AgeDays, ..values([0.0, 0.5, 1.0].into_iter()) };
+        assert_eq!(scale_for(&feature, few, None, false), None);
     }
 }

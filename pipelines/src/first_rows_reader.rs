@@ -1,5 +1,5 @@
-//! Reads the first rows at `data.train`, which decide what a new model begins with. `feature_scales.rs` and `initial_bias.rs` have the
-//! rules.
+//! Reads some rows at `data.train`, the first ones and others of all parts of the data, which decide what a new model begins with.
+//! `feature_scales.rs` and `initial_bias.rs` have the rules, and `label_order.rs` a warning.
 //!
 //! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already.
 
@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::feature_scales::{self, ValueMoments};
 use crate::first_rows::FirstRows;
 use crate::initial_bias::{self, LabelCounts};
+use crate::label_order;
 use crate::run_types::RowTypes;
 use crate::sources;
 use crate::statistics::{reading, values_there};
@@ -64,8 +65,8 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
     let reading = reading(job, features, &[]);
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
     let mut moments = vec![ValueMoments::default(); features.len()];
-    let (mut labels, mut types) = (vec![LabelCounts::default(); job.columns.label.len()], None);
-    sources::first_rows(&reading, context, ROWS, |batch| {
+    let (mut parts, mut types) = (Vec::new(), None);
+    let rows = sources::spread_rows(&reading, context, ROWS, |part, batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
         let (mut examples, bad) = parse.examples_of(batch.clone())?;
         if !bad.is_empty() {
@@ -74,11 +75,16 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
         for (column, moments) in moments.iter_mut().enumerate() {
             moments.add(&values_there(&examples, column), examples.rows);
         }
-        for (values, label) in examples.labels.chunks(examples.rows.max(1)).zip(&mut labels) {
+        if parts.len() <= part {
+            parts.resize(part + 1, vec![LabelCounts::default(); job.columns.label.len()]);
+        }
+        for (values, label) in examples.labels.chunks(examples.rows.max(1)).zip(&mut parts[part]) {
             label.add(values, &examples.weights);
         }
         Ok(())
     })?;
+    label_order::check(job, &parts, rows);
+    let labels = (0..job.columns.label.len()).map(|label| parts.iter().map(|part| part[label]).sum()).collect();
     Ok((feature_scales::by_moments(job, features, moments, &types.unwrap_or_default())?, labels))
 }
 

@@ -2,6 +2,8 @@
 //! rate in each step, and until it arrives, other parameters learn what it lacks: `docs/quality.md` has the measurements. Karpathy, "A
 //! Recipe for Training Neural Networks" (2019), advises the same.
 
+use std::iter::Sum;
+
 use forebay_job::{InitialBias, Job, ModelKind};
 
 /// The share of positive labels, or of negative ones, up to which the bias is set.
@@ -58,6 +60,12 @@ impl LabelCounts {
         }
     }
 
+    /// The share of the rows with a value whose label is at least one half; `None` if there are fewer than `enough` rows.
+    pub(crate) fn share_of_positive_rows(&self, enough: u64) -> Option<f64> {
+        let [negative, positive] = self.rows;
+        (negative + positive >= enough).then(|| positive as f64 / (negative + positive) as f64)
+    }
+
     /// This label among the rows that have `other`, without which no row has this one. The rows with a value of this label may be others
     /// than those with a value of `other`.
     fn among(&self, other: &Self) -> Self {
@@ -75,6 +83,16 @@ impl LabelCounts {
         let is_known = self.rows.into_iter().all(|rows| rows >= ENOUGH) && self.positive > 0.0 && others > 0.0;
         // Rounded, because the logarithm may differ in the last bit between machines.
         (is_known && is_rare).then(|| ((self.positive / others).ln() * 1e4).round() / 1e4)
+    }
+}
+
+impl Sum for LabelCounts {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            rows: [sum.rows[0] + one.rows[0], sum.rows[1] + one.rows[1]],
+            weights: sum.weights + one.weights,
+            positive: sum.positive + one.positive,
+        })
     }
 }
 

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::own_thread::on_own_thread;
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::run_types::{FileTypes, RowTypes};
+use crate::spread_windows::{self, SpreadWindows};
 use crate::stages::check_groups;
 
 /// Reads the columns that an evaluation needs at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does
@@ -149,7 +150,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Optio
     if job.data.source.is_some() {
         return Ok(None);
     }
-    let (mut source, in_files, told) = to_look_at(job, context, paths, (with_groups(job), Shown::Groups))?;
+    let (mut source, in_files, told) = to_look_at(job, context, paths, (with_groups(job), Shown::Groups), 0)?;
     let (columns, groups) = (&job.columns, job.evaluation.columns());
     let types = job.pipeline.after_read.is_empty();
     on_own_thread("opening files", || {
@@ -176,41 +177,60 @@ fn to_look_at(
     context: &Context,
     paths: &Paths,
     (names, shown): (Vec<String>, Shown<'_>),
+    window_rows: usize,
 ) -> Result<(FileSource, Vec<FileColumn>, Format), Fault> {
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
-    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, window_rows) };
     let options = ReadOptions { epochs: 1, shuffle: false, ..ahead };
     let (columns, told) = (file_columns(job, format.format, names, shown)?, format.format);
     let source = FileSource::new(input, options, format, columns.clone()).hinting(column_hint(job, false));
     Ok((source, columns, told))
 }
 
-/// Calls `each` with batches of the first rows at `data.train`, `most` rows in all, in the order of the files. The job has no custom
-/// source. Bad rows of text are left out. Blocks on the store.
-pub(crate) fn first_rows(
+/// Calls `each` with batches of rows at `data.train`, `most` rows in all, from parts that are spread evenly over the data; the first part is
+/// the first rows. `each` also gets the number of the part. There are up to [`spread_windows::MOST`] parts, and fewer if they are large:
+/// after [`LOOKED_AT`] bytes no further part begins. The job has no custom source. Bad rows of text are left out. Returns the rows of an
+/// epoch, if the files tell. Blocks on the store.
+pub(crate) fn spread_rows(
     job: &Job,
     context: &Context,
     most: usize,
-    mut each: impl FnMut(RecordBatch) -> Result<(), Fault> + Send,
-) -> Result<(), Fault> {
-    let (mut source, ..) = to_look_at(job, context, job.train_paths()?, (job.columns.names(), Shown::Nothing))?;
-    on_own_thread("reading the first rows", || {
+    mut each: impl FnMut(usize, RecordBatch) -> Result<(), Fault> + Send,
+) -> Result<Option<u64>, Fault> {
+    let (names, window_rows) = ((job.columns.names(), Shown::Nothing), most / spread_windows::MOST);
+    let (source, ..) = to_look_at(job, context, job.train_paths()?, names, window_rows)?;
+    let windows = Arc::new(SpreadWindows::new());
+    let leases: Arc<dyn Leases> = windows.clone();
+    let mut source = source.leasing(leases).text_split_bytes(SMALL_SPLIT);
+    on_own_thread("reading rows", || {
         block_on(async {
             let cx = StageCx::detached("first rows");
             source.open(&cx).await?;
-            let mut left = most;
+            windows.grant();
+            let (mut left, mut part) = (most, 0);
             while left > 0
                 && let Some(rows) = source.next(&cx).await?
             {
                 let batch = rows.batch.slice(0, rows.batch.num_rows().min(left));
                 left -= batch.num_rows();
-                each(batch)?;
+                each(part, batch)?;
+                if rows.window.closes {
+                    part += 1;
+                    // All bytes of the window were fetched, and no others.
+                    if cx.meter().bytes_fetched() < LOOKED_AT { windows.grant() } else { windows.close() }
+                }
             }
-            Ok(())
+            Ok(windows.rows())
         })
     })
 }
+
+/// Bytes after which no further part of the data is looked at: less than a second of most stores.
+const LOOKED_AT: u64 = 16 << 20;
+
+/// Bytes of a split of text that is looked at.
+const SMALL_SPLIT: u64 = 256 << 10;
 
 /// Fails if there are no files at `paths`, or if they are of several formats. Blocks on the store.
 pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {

@@ -38,9 +38,11 @@ pub fn look_like_counts(least: f64, mean: f64, deviation: f64) -> bool {
 pub type FeatureScales = BTreeMap<String, FeatureScale>;
 
 impl DenseColumn {
-    /// Whether the job sets neither a transform nor a scale for this feature, which is one number.
+    /// Whether the job sets no scale for this feature, which is one number, and no transform that is one of the numbers themselves.
     fn is_open(&self) -> bool {
-        self.transform == Transform::Auto && self.scale.is_none() && self.length.is_none()
+        let is_time =
+            matches!(self.transform, Transform::Hour | Transform::Weekday | Transform::AgeDays | Transform::AgeHours);
+        (self.transform == Transform::Auto || is_time) && self.scale.is_none() && self.length.is_none()
     }
 }
 
@@ -52,7 +54,7 @@ impl Columns {
         self.dense.iter().filter(move |dense| uses[&dense.column] == 1)
     }
 
-    /// The dense features that have the transform `auto` and no scale, and whose columns are no other dense features.
+    /// The dense features without a scale, with the transform `auto` or one of a time, whose columns are no other dense features.
     pub fn open_features(&self) -> Vec<&DenseColumn> {
         self.features_alone().filter(|dense| dense.is_open()).collect()
     }

@@ -1,6 +1,7 @@
 //! How fast given machines are: one bound for each resource, and one for the batches under way.
 
 use forebay_job::{DenseAt, Job};
+use forebay_ps::MAX_SHARDS;
 use serde::Serialize;
 
 use super::Machines;
@@ -16,6 +17,9 @@ pub struct Bound {
     /// Rows per second.
     pub rate: f64,
 }
+
+/// The most machines of a role that a job takes.
+const MOST: usize = 1024;
 
 /// Look-ups (and pushes) of a trainer that are in flight at once, at most.
 const MOST_IN_FLIGHT: f64 = 8.0;
@@ -56,6 +60,12 @@ impl Costs {
         let placement = &mut job.placement;
         (placement.readers, placement.ps, placement.trainers) = (machines.readers, machines.ps, machines.trainers);
         job.check().is_ok().then_some(job)
+    }
+
+    /// The most machines that the job takes.
+    pub(super) fn most_machines(&self) -> Machines {
+        let shards = self.job.table.shards.or(1).clamp(1, MAX_SHARDS);
+        Machines { readers: MOST, ps: MOST.min(MAX_SHARDS / shards), trainers: MOST }
     }
 
     /// Whether the ps, or the trainer without ps, have the memory for the table.

@@ -15,7 +15,7 @@ use super::demand::Demand;
 use super::growth::PowerLaw;
 use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
-use super::search::{MOST, cheapest, cheapest_run};
+use super::search::{cheapest, cheapest_run};
 use super::tables;
 use crate::dense_memory::DenseMemory;
 use crate::job_model::JobModel;
@@ -114,6 +114,10 @@ const LEAST_SAVED: f64 = 0.05;
 /// enough.
 pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &PlanOptions) -> Result<RunPlan, Fault> {
     job.check()?;
+    // The first rows decide them in this run, too.
+    let mut job = job.clone();
+    job.set_open_scales(&profile.settings.columns.scales_for(&job.columns))?;
+    let job = &job;
     same_costs(job, profile)?;
     let model = JobModel::of(job, registry)?;
     let config = model.table_config(job);
@@ -136,8 +140,10 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
         table_bytes: tables.bytes,
         options: options.clone(),
     };
-    let costs = Costs { overlap: overlap(&costs, profile), ..costs };
-    let costs = Costs { attained: options.attained.unwrap_or_else(|| attained(&costs, profile)), ..costs };
+    let itself = measured(&costs, profile);
+    let overlap = overlap(&itself, profile);
+    let attained = options.attained.unwrap_or_else(|| attained(&Costs { overlap, ..itself }, profile));
+    let costs = Costs { overlap, attained, ..costs };
     let dense = dense.unwrap_or(0.0);
     let measured = profile.saved.filter(|saved| saved.seconds >= LEAST_SAVED);
     let save_speed =
@@ -195,30 +201,34 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     })
 }
 
+/// The measured run, on its own machine.
+fn measured(costs: &Costs, profile: &RunProfile) -> Costs {
+    let machines = costs.options.machines.map(|kind| MachineKind { cores: None, ..kind });
+    let options = PlanOptions { machines, compute_speed: 1.0, ..costs.options.clone() };
+    Costs { job: profile.settings.clone(), options, ..costs.clone() }
+}
+
 /// Seconds per batch in which two of look-up, compute and push ran at once, from a measured run in one process with one batch under way.
 /// If a batch always waited for the ticket, Little's law ("A proof for the queuing formula L = λW", Operations Research 1961) gives the
 /// time of a batch: the time between the ends of two batches. The result is negative if batches also waited for something else, and 0 if
 /// the profile does not show it.
-fn overlap(costs: &Costs, profile: &RunProfile) -> f64 {
-    let settings = &profile.settings;
+fn overlap(measured: &Costs, profile: &RunProfile) -> f64 {
+    let settings = &measured.job;
     let waited = profile.stage("lookup").map_or(0.0, |stage| stage.wait_share("ticket"));
     if !settings.placement.is_one_process() || settings.train.staleness.batches > 0 || waited < TICKETS_LIMIT {
         return 0.0;
     }
     let between = (profile.report.wall.as_secs_f64() - profile.start_seconds()) / profile.batches() as f64;
-    costs.batch_seconds(settings) - between
+    measured.batch_seconds(settings) - between
 }
 
 /// The rate of a measured run in one process, as a share of the rate that its limit (cores or compute) allows. It is below 1 because stages
 /// on few cores wait for each other, and other programs may use the cores. 1 if the profile does not show the limit.
-fn attained(costs: &Costs, profile: &RunProfile) -> f64 {
+fn attained(measured: &Costs, profile: &RunProfile) -> f64 {
     if !profile.settings.placement.is_one_process() {
         return 1.0;
     }
-    let kinds = costs.options.machines.map(|kind| MachineKind { cores: None, ..kind });
-    let options = PlanOptions { machines: kinds, compute_speed: 1.0, ..costs.options.clone() };
-    let itself = Costs { job: profile.settings.clone(), options, ..costs.clone() };
-    let Some(limit) = itself.bounds(Machines::ONE).and_then(|bounds| bounds.into_iter().next()) else { return 1.0 };
+    let Some(limit) = measured.bounds(Machines::ONE).and_then(|bounds| bounds.into_iter().next()) else { return 1.0 };
     let rate = profile.rows() / (profile.report.wall.as_secs_f64() - profile.start_seconds());
     if [CPU, COMPUTE].contains(&limit.name.as_str()) { (rate / limit.rate).min(1.0) } else { 1.0 }
 }
@@ -252,9 +262,10 @@ fn machines(
     let rates = RefCell::new(HashMap::new());
     let rate = |machines: Machines| *rates.borrow_mut().entry(machines).or_insert_with(|| costs.rate(machines));
     let fast = needed * options.headroom;
+    let most = costs.most_machines();
     let found = match known {
-        true => cheapest_run(rate, fast, prices, MOST, |rate| rows / rate + overhead),
-        false => cheapest(rate, fast, prices, MOST),
+        true => cheapest_run(rate, fast, prices, most, |rate| rows / rate + overhead),
+        false => cheapest(rate, fast, prices, most),
     };
     found.ok_or_else(|| too_slow(costs, needed, fast))
 }
@@ -269,7 +280,7 @@ fn too_large(costs: &Costs, machines: Machines, change: &str) -> Fault {
 
 /// No machines are fast enough, or have the memory.
 fn too_slow(costs: &Costs, needed: f64, fast: f64) -> Fault {
-    let most = Machines { readers: MOST, ps: MOST, trainers: MOST };
+    let most = costs.most_machines();
     if !costs.fits(most) {
         return too_large(costs, most, "give --keys, or");
     }
@@ -278,10 +289,12 @@ fn too_slow(costs: &Costs, needed: f64, fast: f64) -> Fault {
     let limit = limits.max_by(|a, b| a.rate.total_cmp(&b.rate));
     let limit = limit.map_or("the job".to_owned(), |bound| format!("{}, {} rows/s", bound.name, count(bound.rate)));
     Fault::user(format!(
-        "deadline: {} rows/s are needed, {} with the headroom, and even {MOST} machines of each role are not that fast; the limit is \
-         {limit}",
+        "deadline: {} rows/s are needed, {} with the headroom, and even {}, {} ps and {} are not that fast; the limit is {limit}",
         count(needed),
-        count(fast)
+        count(fast),
+        counted(most.readers, "reader"),
+        most.ps,
+        counted(most.trainers, "trainer")
     ))
 }
 
@@ -442,9 +455,13 @@ fn assumed(
         "--assume attained=",
     );
     assume(
-        "readers, shards and ps use all cores of a machine: the cost of a row does not depend on their number".into(),
+        "readers and ps use all cores of a machine: the cost of a row does not depend on their number".into(),
         "--machine cores=",
     );
+    let holders = job.placement.ps.max(1);
+    let who = if job.placement.ps > 0 { "a ps" } else { "the process" };
+    let shards = costs.shards(Machines { ps: job.placement.ps, ..Machines::ONE }) as usize / holders;
+    assume(format!("{who} has {}, and a shard uses one core", counted(shards, "shard")), "table.shards");
     assume(
         format!(
             "a trainer computes {:.1} times as fast as in the measured run, on {}: {} rows/s",

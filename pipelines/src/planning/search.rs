@@ -2,9 +2,6 @@
 
 use super::Machines;
 
-/// The most machines of a role that are looked at: a job takes no more.
-pub(super) const MOST: usize = 1024;
-
 /// How many times as fast the next machines are that a search for the cheapest run looks at.
 const STEP: f64 = 1.1;
 
@@ -16,12 +13,12 @@ const CHEAPER: f64 = 0.99;
 
 /// Machines with a rate of at least `needed` on which a run costs little, if at a rate it takes this `time`. [`cheapest`] finds those for
 /// `needed` and for higher rates, because more machines may save more time than they cost: a second trainer shares the ps that the first
-/// one needs anyway. `None` if no machines up to `most` of each role are fast enough.
+/// one needs anyway. `None` if no machines up to `most` are fast enough.
 pub(super) fn cheapest_run(
     rate: impl Fn(Machines) -> f64,
     needed: f64,
     prices: [f64; 3],
-    most: usize,
+    most: Machines,
     time: impl Fn(f64) -> f64,
 ) -> Option<Machines> {
     let money = |machines: Machines| cost(machines, prices) * time(rate(machines));
@@ -44,21 +41,27 @@ fn cost(Machines { readers, ps, trainers }: Machines, prices: [f64; 3]) -> f64 {
 }
 
 /// The machines with a rate of at least `needed` whose cost in an hour is lowest: `prices` of a reader, a ps and a trainer. Of those with
-/// the same cost, those with fewest trainers, then fewest ps. `None` if no machines up to `most` of each role are fast enough.
+/// the same cost, those with fewest trainers, then fewest ps. `None` if no machines up to `most` are fast enough.
 ///
 /// More machines of a role that is there must not lower the rate; the first reader and the first ps may, since they take work off the
 /// trainers and add a link. So each of the four kinds of placement is searched by itself: for each number of trainers, the fewest ps and
 /// readers follow by bisection. The number of readers does not depend on that of the ps: they share no resource.
-pub(super) fn cheapest(rate: impl Fn(Machines) -> f64, needed: f64, prices: [f64; 3], most: usize) -> Option<Machines> {
+pub(super) fn cheapest(
+    rate: impl Fn(Machines) -> f64,
+    needed: f64,
+    prices: [f64; 3],
+    most: Machines,
+) -> Option<Machines> {
     let cost = |machines: Machines| cost(machines, prices);
     let enough = |machines: Machines| rate(machines) >= needed;
     let mut best: Option<Machines> = None;
-    for trainers in 1..=most {
+    for trainers in 1..=most.trainers {
         if best.is_some_and(|best| cost(best) <= trainers as f64 * prices[2]) {
             break;
         }
         for (with_readers, with_ps) in [(false, false), (true, false), (false, true), (true, true)] {
-            let (most_readers, most_ps) = (if with_readers { most } else { 0 }, if with_ps { most } else { 0 });
+            let there = |is: bool, most: usize| if is { most } else { 0 };
+            let (most_readers, most_ps) = (there(with_readers, most.readers), there(with_ps, most.ps));
             let all = Machines { readers: most_readers, ps: most_ps, trainers };
             if !enough(all) {
                 continue;
@@ -113,7 +116,11 @@ mod tests {
     fn a_run_is_cheaper_on_machines_that_share_what_one_needs_anyway() {
         // A ps has the shards of ten trainers.
         let rate = |Machines { ps, trainers, .. }: Machines| (10 * ps).min(trainers) as f64;
-        let found = |needed: f64, trainer: f64| cheapest_run(rate, needed, [1.0, 5.0, trainer], 100, |rate| 1e3 / rate);
+        let found = |needed: f64, trainer: f64| {
+            cheapest_run(rate, needed, [1.0, 5.0, trainer], Machines { readers: 100, ps: 100, trainers: 100 }, |rate| {
+                1e3 / rate
+            })
+        };
         let machines = |ps, trainers| Some(Machines { readers: 0, ps, trainers });
         assert_eq!(found(1.0, 1.0), machines(1, 10));
         assert_eq!(found(10.0, 1.0), machines(1, 10), "twice as many cost as much");
@@ -145,7 +152,7 @@ mod tests {
                 let under_way = t / (work + if ps > 0 { trip + 1.0 / (p * each[1]) } else { 0.0 });
                 rate.min(t / work).min(under_way)
             };
-            let found = cheapest(rate, needed, prices, 9);
+            let found = cheapest(rate, needed, prices, Machines { readers: 9, ps: 9, trainers: 9 });
             let expected = by_brute_force(rate, needed, prices, 9);
             let cost = found.map(|Machines { readers, ps, trainers }| {
                 readers as f64 * prices[0] + ps as f64 * prices[1] + trainers as f64 * prices[2]

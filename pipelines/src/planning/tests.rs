@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_actors::{LedgerReport, Machine, Report, StageReport, Verdict};
-use forebay_job::Job;
+use forebay_job::{FeatureScale, Job, Transform};
 use serde_json::{Value, json};
 
 use super::*;
@@ -144,6 +144,48 @@ fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
     };
     assert!(same(sequential(4.0), 1e6 / 4.5));
     assert!(same(sequential(1.0), 1e6 / 5.8), "{}", sequential(1.0));
+}
+
+/// A bug: the deadline was out of reach for any number of machines.
+#[test]
+fn a_deadline_is_met_with_several_shards_in_each_ps() {
+    let given = ["rows=1e11", "deadline=5h", "keys=1e6"];
+    let ps = |shards: &str| planned(&[shards], &given, &["cores=16"]).machines.ps;
+    let fewest = [1, 2, 4, 512].map(|shards| ps(&format!("table.shards={shards}")));
+    assert!(fewest[0] > 2 && fewest.is_sorted_by(|more, fewer| more >= fewer), "{fewest:?}");
+    assert_eq!(ps("table.shards=auto"), fewest[0], "one in each ps");
+}
+
+/// A bug: the time of a batch in the measured run was computed with the shards of the planned run.
+#[test]
+fn the_measured_run_has_its_own_shards() {
+    let mut report = report();
+    report["wall"] = json!(4.5);
+    report["settings"]["train"]["staleness"] = json!(0);
+    report["stages"][3]["wall"] = json!(4.5);
+    report["stages"][3]["waits"] = json!({ "ticket": { "count": 1000, "total": 4.0, "kind": "blocked" } });
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    let rate = |shards: &str| {
+        let job = job(&["train.staleness=0", "placement.ps=2", "placement.trainers=4", shards]);
+        plan(&job, &Registry::default(), &profile, &options(&[], &["cores=16"])).unwrap().rows_per_second
+    };
+    let [auto, one, two] = ["auto", "1", "2"].map(|shards| rate(&format!("table.shards={shards}")));
+    assert!(same(auto, one) && two > one, "{auto} {one} {two}");
+}
+
+/// A bug: a job was refused its own report.
+#[test]
+fn a_report_has_the_scales_that_the_first_rows_decided() {
+    let mut report = report();
+    let mut settings = job(&[]);
+    let scale = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
+    settings.set_open_scales(&[("I1".to_owned(), scale)].into()).unwrap();
+    report["settings"] = json!(settings);
+    planned_from(&report, &[]);
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    let other = job(&["columns.dense=[{ column = 'I1', transform = 'none' }, 'I2..I13']"]);
+    let fault = plan(&other, &Registry::default(), &profile, &options(&[], &[])).unwrap_err();
+    assert!(fault.to_string().contains("columns.dense"), "{fault}");
 }
 
 /// The plan of the same job from this report.
@@ -345,7 +387,10 @@ fn jobs_that_cost_something_else_are_refused_by_the_field() {
     let fault = refused(&[], &["deadline=1ms"], &[]);
     assert!(fault.contains("deadline") && fault.contains("save_speed"), "{fault}");
     let fault = refused(&[], &["rows=1e18", "keys=10", "deadline=1h"], &[]);
-    assert!(fault.contains("even 1024 machines") && fault.contains("the limit is"), "{fault}");
+    assert!(
+        fault.contains("even 1,024 readers, 1024 ps and 1,024 trainers") && fault.contains("the limit is"),
+        "{fault}"
+    );
     let fault = refused(&[], &["rows=1e15", "keys=1e15", "deadline=100000h"], &[]);
     assert!(fault.contains("does not fit into the memory of 1024 ps: give --keys"), "{fault}");
     // What does not change the cost of a row may differ.
