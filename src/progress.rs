@@ -144,7 +144,8 @@ impl Line {
         }
         parts.push(format!("{}/s", short(self.rate)));
         parts.push(self.analysis.short());
-        parts.push(format!("logloss {:.4}", now.logloss));
+        let logloss = if now.rows > 0 { format!("{:.4}", now.logloss) } else { "-".to_owned() };
+        parts.push(format!("logloss {logloss}"));
         parts.push(format!("AUC {}", now.auc.map_or("-".into(), |auc| format!("{auc:.4}"))));
         parts.extend(self.evaluated.as_ref().map(|evaluated| format!("evaluated: {evaluated}")));
         let stall = self.analysis.stall_share.map(|share| format!("stalls {}%", percent(share)));

@@ -258,7 +258,10 @@ impl Job {
             }
         }
         if self.columns.slots.is_empty() {
-            return Err(Fault::user("columns.slots is empty, expected at least one categorical column"));
+            return Err(Fault::user(
+                "columns.slots is empty, expected at least one categorical column; a number can be one, for instance { column = \"age\", \
+                 kind = \"boundaries\", boundaries = [18, 30, 50] }",
+            ));
         }
         if self.data.shuffle_rows > MOST_WINDOW_ROWS || self.train.batch_rows > MOST_WINDOW_ROWS {
             return Err(Fault::user(format!(

@@ -175,20 +175,23 @@ impl DenseOptimizer {
         let rate = |lr: LearningRate| lr.check().map_err(ModelError::Optimizer);
         let at_least_0 =
             |name, value: f64| check(name, value, value >= 0.0 && value.is_finite(), "a finite number from 0");
+        let above_0 =
+            |name, value: f64| check(name, value, value > 0.0 && value.is_finite(), "a finite number above 0");
         let share = |name, value: f64| check(name, value, (0.0..1.0).contains(&value), "from 0 to less than 1");
         let own = match *self {
             DenseOptimizer::Sgd { lr, .. } => rate(lr),
             DenseOptimizer::Momentum { lr, momentum, .. } => rate(lr).and(share("momentum", momentum)),
             DenseOptimizer::Adagrad { lr, initial_accumulator, eps, .. } => {
-                rate(lr).and(at_least_0("initial_accumulator", initial_accumulator)).and(at_least_0("eps", eps))
+                let eps = if initial_accumulator > 0.0 { at_least_0("eps", eps) } else { above_0("eps", eps) };
+                rate(lr).and(at_least_0("initial_accumulator", initial_accumulator)).and(eps)
             }
             DenseOptimizer::Adam { lr, beta1, beta2, eps, .. } => {
-                rate(lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(at_least_0("eps", eps))
+                rate(lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(above_0("eps", eps))
             }
             DenseOptimizer::Adamw { lr, beta1, beta2, eps, weight_decay } => rate(lr)
                 .and(share("beta1", beta1))
                 .and(share("beta2", beta2))
-                .and(at_least_0("eps", eps))
+                .and(above_0("eps", eps))
                 .and(at_least_0("weight_decay", weight_decay)),
         };
         own.and(at_least_0("l2", self.l2()))

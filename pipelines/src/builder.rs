@@ -13,7 +13,7 @@ use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
-use crate::{first_rows_reader, sources, wiring};
+use crate::{row_sample, sources, wiring};
 
 /// Wires a run in this process. [`Registry`] says what a custom stage may do. The trained model keeps the stages and evaluates
 /// with them.
@@ -135,7 +135,7 @@ impl TrainingBuilder {
         Ok((training.plan().clone(), training.dense_memory()))
     }
 
-    /// `decides`: the first rows decide what a new model begins with, unless a source of the program makes them.
+    /// `decides`: a sample of the rows decides what a new model begins with, unless a source of the program makes them.
     fn wire(self, decides: bool) -> Result<Training, Fault> {
         let (mut damaged, mut outputs_are_checked) = (DamagedCheckpoints::default(), false);
         let decides = decides && self.source.is_none();
@@ -180,7 +180,7 @@ impl TrainingBuilder {
 }
 
 /// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
-/// nothing of the old model stays. `decides`: without a model, the first rows decide what a new one begins with.
+/// nothing of the old model stays. `decides`: without a model, a sample of the rows decides what a new one begins with.
 fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
     let mut unused = Some(resources);
@@ -197,7 +197,7 @@ fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fa
     }
     let mut resources = unused.ok_or_else(|| Fault::internal("a run without a model begins once"))?;
     if decides {
-        resources.begin_with(&first_rows_reader::decide_alone(&job, &context)?)?;
+        resources.begin_with(&row_sample::decide_alone(&job, &context)?)?;
     }
     Ok(resources)
 }

@@ -22,7 +22,7 @@ pub(crate) struct LabelCounts {
     positive: f64,
 }
 
-/// Whether the first rows may decide the biases: the job sets none, and no custom stage changes the shares of the labels.
+/// Whether a sample of the rows may decide the biases: the job sets none, and no custom stage changes the shares of the labels.
 pub(crate) fn is_open(job: &Job) -> bool {
     let stages = [&job.pipeline.after_parse, &job.pipeline.after_batch];
     let has_biases = || job.model_spec().is_ok_and(|spec| !spec.output_biases().is_empty());

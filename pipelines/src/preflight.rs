@@ -45,6 +45,21 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context, goes_on: bool) 
     sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
+/// Refuses a name that is too long for what may be beside the model: the model of a run that was told to end, and one that cannot be saved
+/// where the job says.
+fn check_name(model: &str, context: &Context) -> Result<(), Fault> {
+    /// Most file systems have names of up to 255 bytes.
+    const LONG: usize = 150;
+    let model = model.trim_end_matches('/');
+    let is_long = model.rsplit('/').next().is_some_and(|name| name.len() > LONG);
+    match is_long.then(|| probe_place(format!("{model}.partial.rescued-3"), context)) {
+        Some(Err(fault)) if fault.domain == Domain::User => {
+            Err(fault.context("the name of output.model is too long for the names of models beside it"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The part of [`preflight`] about the places of all that the run writes. `goes_on`: the run may have trained before, so a
 /// disk that is full now, or a store that is away, does not end it. Blocks on the stores.
 pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Result<(), Fault> {
@@ -62,6 +77,7 @@ pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Resu
             best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
         }
         check_probed(probe_place(folder, context), goes_on, "the model could not be saved at output.model")?;
+        check_name(folder, context)?;
     }
     if let Some(to) = &job.checkpoint.to {
         let probed = CheckpointFolder::open(to, context)?.probe();

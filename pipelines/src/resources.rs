@@ -23,7 +23,6 @@ use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
-use crate::first_rows::FirstRows;
 use crate::job_model::{JobModel, check_backend};
 use crate::look_ahead::LookAhead;
 use crate::model_folder::Predecessor;
@@ -33,6 +32,7 @@ use crate::process_report::ProcessReport;
 use crate::progress::{Progress, Snapshot};
 use crate::run_report::{AllTrainers, RunReport};
 use crate::run_types::{RowTypes, RunTypes};
+use crate::sampled_settings::SampledSettings;
 use crate::slots_seen::SlotsSeen;
 use crate::source_progress::SourceProgress;
 use crate::sources;
@@ -152,11 +152,11 @@ impl Resources {
         Ok(())
     }
 
-    /// Makes a run with a new model begin with what the first rows decided.
+    /// Makes a run with a new model begin with what a sample of the rows decided.
     ///
     /// # Errors
     /// As [`set_scales`](Self::set_scales).
-    pub(crate) fn begin_with(&mut self, decided: &FirstRows) -> Result<(), Fault> {
+    pub(crate) fn begin_with(&mut self, decided: &SampledSettings) -> Result<(), Fault> {
         self.initial_bias = decided.initial_bias.clone();
         self.set_scales(&decided.scales)
     }

@@ -192,7 +192,7 @@ fn to_look_at(
 /// the first rows. `each` also gets the number of the part. There are up to [`spread_windows::MOST`] parts, and fewer if they are large:
 /// after [`LOOKED_AT`] bytes no further part begins. The job has no custom source. Bad rows of text are left out. Returns the rows of an
 /// epoch, if the files tell. Blocks on the store.
-pub(crate) fn spread_rows(
+pub(crate) fn sampled_rows(
     job: &Job,
     context: &Context,
     most: usize,
@@ -205,7 +205,7 @@ pub(crate) fn spread_rows(
     let mut source = source.leasing(leases).text_split_bytes(SMALL_SPLIT);
     on_own_thread("reading rows", || {
         block_on(async {
-            let cx = StageCx::detached("first rows");
+            let cx = StageCx::detached("row sample");
             source.open(&cx).await?;
             windows.grant();
             let (mut left, mut part) = (most, 0);

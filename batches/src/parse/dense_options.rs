@@ -66,8 +66,9 @@ impl OptionsParser {
                     format!("column `{name}` is {}, expected a number above 0 for its logarithm", shown(value))
                 });
             } else {
+                let got = if value.is_finite() { format!(" (got {parsed})") } else { String::new() };
                 bad.add(row, NOT_FINITE, || {
-                    format!("column `{name}` is {}, expected a finite number (got {parsed})", shown(value))
+                    format!("column `{name}` is {}, expected a finite number{got}", shown(value))
                 });
             }
         }

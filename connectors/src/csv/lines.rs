@@ -9,7 +9,7 @@ use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
 use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
-use crate::text::number::trimmed;
+use crate::text::number::{WITHOUT_COMMA, has_comma, trimmed};
 
 /// Columns being filled with the fields of lines.
 pub struct CsvParser {
@@ -76,7 +76,8 @@ impl CsvParser {
                 _ => {}
             }
             if let Some(column) = target.and_then(|place| self.columns[place].as_mut()) {
-                if field.is_empty() || self.nulls.iter().any(|null| null == field) {
+                let is_null = |null: &Vec<u8>| null == field || null == trimmed(field);
+                if field.is_empty() || self.nulls.iter().any(is_null) {
                     column.push_missing();
                 } else {
                     let before = column.text_bytes();
@@ -195,9 +196,8 @@ fn number_expected(found: &[u8]) -> String {
     if MISSING.contains(&found.to_ascii_lowercase().as_str()) {
         return format!("nothing or a number (if it means a missing value, set data.csv.nulls to [{found:?}])");
     }
-    // `1,5` of a program in a language with a decimal comma, or `1,500`.
-    if found.contains(',') && found.replace([',', '.'], "").parse::<i64>().is_ok() {
-        return "nothing or a number without a comma: its fraction begins with a point, and thousands are not separated".to_owned();
+    if has_comma(&found) {
+        return format!("nothing or a number {WITHOUT_COMMA}");
     }
     format!("nothing or {NUMBER}")
 }

@@ -33,7 +33,7 @@ use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::partition_columns::folder_columns;
 use crate::rows::Rows;
-use crate::text::OnBadRow;
+use crate::text::{OnBadRow, number};
 
 /// What a set of files holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -294,10 +294,11 @@ impl fmt::Display for Inspection {
             let Some(OddText { values, text }) = odd_text else { continue };
             let (count, are) = (counted(*values, "value"), if *values == 1 { "is" } else { "are" });
             let how = match self.format.as_str() {
-                "csv" => format!("set data.csv.nulls to [{text:?}]"),
-                _ => "write null".to_owned(),
+                _ if number::has_comma(text) => format!("write it {}", number::WITHOUT_COMMA),
+                "csv" => format!("if it means a missing value, set data.csv.nulls to [{text:?}]"),
+                _ => "if it means a missing value, write null".to_owned(),
             };
-            writeln!(f, "{name}: {count} {are} `{text}`, and all others numbers: if it means a missing value, {how}")?;
+            writeln!(f, "{name}: {count} {are} `{text}`, and all others numbers: {how}")?;
         }
         Ok(())
     }

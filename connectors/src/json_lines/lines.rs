@@ -219,7 +219,8 @@ impl LineParser for JsonParser {
             (Reason::Twice, _) => "each key once".to_owned(),
             (Reason::NotOneValue, false) => {
                 format!(
-                    "{value}: objects within objects are not read, and lists only in features that have lists in the first lines"
+                    "{value}: objects within objects are not read, and lists only in features that have lists in the first lines of a \
+                     file: write single values as lists of one value there"
                 )
             }
             (_, true) => format!("{value}, or a list of these"),

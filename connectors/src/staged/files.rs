@@ -21,7 +21,7 @@ use super::folder::{OpenFolder, Opened, StoreFolder, list};
 use super::rename_flags::{FlaggedRename, is_unknown, no_replace};
 use super::sync::sync_folder;
 use super::writer::FileWriter;
-use super::{flat, place, renamed};
+use super::{flat, local, place, renamed};
 use crate::store_error::store_fault;
 
 /// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
@@ -137,10 +137,7 @@ impl OpenFolder {
     /// Removes the folder with all that is in it. A folder that is not there is no error.
     pub fn remove_all(&self) -> Result<(), Fault> {
         match &self.at {
-            Opened::Local(path) => match fs::remove_dir_all(path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(self, "cannot remove", e)),
-                _ => Ok(()),
-            },
+            Opened::Local(path) => local::remove(path).map_err(|e| fault(self, "cannot remove", e)),
             Opened::Store(folder) => {
                 let (folder, name) = (folder.clone(), self.to_string());
                 folder.clone().wait(async move {

@@ -7,9 +7,12 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
 
 use super::error::{fault, made_meanwhile};
 use super::missing_folders::MissingFolders;
@@ -44,11 +47,10 @@ impl Local {
         if replace {
             check_not_around_here(&place)?;
         }
-        let Some(name) = place.file_name() else {
+        let Some(name) = place.file_name().map(ToOwned::to_owned) else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
         };
-        // The leading dot makes readers skip the folder if the process is killed.
-        let prefix = format!(".{}.partial-{}-", name.to_string_lossy(), host());
+        let prefix = hidden_prefix(&name.to_string_lossy());
         remove_abandoned(&place, &prefix);
         let missing = MissingFolders::of(place.parent().unwrap_or(&place));
         let (staged, lock) = make_locked(&place, &prefix).map_err(|e| fault(place.display(), "cannot make", e))?;
@@ -95,6 +97,13 @@ impl Local {
                 tracing::debug!(place = %self.place.display(), error = %e, "replaces a folder");
                 match (self.exchange)(&self.staged, &self.place) {
                     Err(e) if is_unknown(e) => self.replace_by_two_renames().map(Some),
+                    // A folder of a lower layer of an overlay, or of another project with a quota, can be removed, but not renamed.
+                    Err(Errno::XDEV) => {
+                        fs::remove_dir_all(&self.place)
+                            .and_then(|()| fs::rename(&self.staged, &self.place))
+                            .map_err(cannot)?;
+                        Ok(None)
+                    }
                     exchanged => exchanged.map(|()| Some(self.staged.clone())).map_err(|e| cannot(e.into())),
                 }
             }
@@ -112,6 +121,47 @@ impl Local {
         two_renames::replace(&Beside(&self.place), &self.staged, &self.place, &old)?;
         Ok(old)
     }
+}
+
+/// Removes a folder and all that is in it, if it is there: at once, by a rename to a hidden name. If the process is killed meanwhile, the
+/// next one that writes a folder of this name removes the rest.
+pub(super) fn remove(place: &Path) -> io::Result<()> {
+    let hidden =
+        place.with_file_name(format!("{}{:016x}", hidden_prefix(&name_of(place)), forebay_base::random_seed()));
+    let there = match fs::rename(place, &hidden) {
+        Ok(()) => hidden.as_path(),
+        // Not all folders can be renamed.
+        Err(_) => place,
+    };
+    match fs::remove_dir_all(there) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// What the hidden folders begin with that processes of this machine make beside a folder of this name. The leading dot makes readers skip
+/// them if the process is killed.
+fn hidden_prefix(name: &str) -> String {
+    format!(".{name}.partial-{}-", host())
+}
+
+/// Why a folder that is there cannot be replaced, if this can be seen before.
+pub(super) fn cannot_be_replaced(place: &Path) -> Option<String> {
+    let place = place::followed(place).ok()?;
+    let (folder, above) = (fs::symlink_metadata(&place).ok()?, fs::metadata(place.parent()?).ok()?);
+    let user = rustix::process::geteuid().as_raw();
+    let is_sticky = above.mode() & 0o1000 != 0;
+    if is_sticky && user != 0 && user != folder.uid() && user != above.uid() {
+        return Some(format!("`{}` is of another user, and the folder above it is sticky", place.display()));
+    }
+    let fixed = |at: &Path| is_fixed(at).then(|| format!("`{}` is immutable or append-only (lsattr)", at.display()));
+    fixed(&place).or_else(|| fixed(place.parent()?))
+}
+
+/// Whether names in this folder, or its own, cannot be changed.
+fn is_fixed(folder: &Path) -> bool {
+    let found = statx(CWD, folder, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    found.is_ok_and(|found| found.stx_attributes.intersects(StatxAttributes::IMMUTABLE | StatxAttributes::APPEND))
 }
 
 /// The folders beside this one.
@@ -274,7 +324,6 @@ mod tests {
     use std::process::Command;
 
     use forebay_actors::Domain;
-    use rustix::io::Errno;
 
     use super::*;
 
@@ -306,6 +355,39 @@ mod tests {
         assert!(place.join("other").exists());
         drop(Local::begin(place, true).unwrap());
         assert_eq!(names().len(), stay.len() + 1, "{:?}", names());
+    }
+
+    /// A bug: a process that was killed while it removed a model left a part of it, which no later run could read or replace.
+    #[test]
+    fn a_removed_folder_is_gone_at_once_and_a_part_that_is_left_goes_with_the_next_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model.best-0");
+        remove(&place).unwrap();
+        make_old(&place);
+        remove(&place).unwrap();
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+        // As after a kill.
+        let left = dir.path().join(format!("{}{:016x}", hidden_prefix("model.best-0"), 7));
+        make_old(&left);
+        drop(Local::begin(place.clone(), true).unwrap());
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+        // A name that is too long for a hidden one.
+        let long = dir.path().join("n".repeat(250));
+        make_old(&long);
+        remove(&long).unwrap();
+        assert_eq!(names(dir.path()), Vec::<String>::new());
+    }
+
+    /// A bug: it failed after the training, and `--resume` failed again.
+    #[test]
+    fn a_folder_that_cannot_be_renamed_is_removed_to_be_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        make_old(&place);
+        let mut staged = staged(&place);
+        staged.exchange = |_, _| Err(Errno::XDEV);
+        staged.publish().unwrap();
+        assert_eq!((names(dir.path()), names(&place)), (vec!["model".to_owned()], vec!["new".to_owned()]));
     }
 
     fn names(folder: &Path) -> Vec<String> {

@@ -105,6 +105,12 @@ impl StagedFolder {
     /// Remembers the disk of a local folder: if that is unmounted later, nothing is written beside the place any more.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
         let open = folder.open()?;
+        if let Opened::Local(place) = &open.at
+            && replace
+            && let Some(why) = local::cannot_be_replaced(place)
+        {
+            return Err(Fault::user(format!("`{open}` cannot be replaced: {why}")));
+        }
         let mut above = match (put_back(&open)?, &open.at) {
             (false, Opened::Store(place)) => MissingFolders::above(place),
             _ => MissingFolders::default(),

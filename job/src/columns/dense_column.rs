@@ -23,7 +23,7 @@ pub struct DenseColumn {
     /// length is a bad row. Default: the column has one number. From 1 to 16384.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
-    /// Transform of its values. With `auto` and no scale, the first 65,536 rows at `data.train` decide, before anything is trained, whether
+    /// Transform of its values. With `auto` and no scale, a sample of 65,536 rows at `data.train` decides, before anything is trained, whether
     /// the feature needs a "z_score", with a limit of 10, or `log1p`, and the model keeps that. Lists, and jobs with
     /// `data.source` or `pipeline.after_read`, are left out.
     #[serde(default)]
@@ -83,7 +83,7 @@ pub struct Clip {
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
     /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines, and a scale or `log1p`
-    /// where the first values need it.
+    /// where a sample of the values needs it.
     #[default]
     Auto,
     /// The value itself, without a scale unless the job sets one.

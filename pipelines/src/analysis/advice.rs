@@ -93,7 +93,8 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
+            let apart = machines.len() > 1;
+            let (field, value, effect) = knob(limit, loads, cores, (far, apart), job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -147,12 +148,13 @@ fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
     machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
 }
 
-/// The field that relieves a stage, its new value, and the effect.
+/// The field that relieves a stage, its new value, and the effect. `far`: whether the ps are far away; `apart`: whether the processes run on
+/// several machines.
 fn knob<'a>(
     limit: &'a Limit,
     loads: &[Load],
     cores: usize,
-    far: Option<bool>,
+    (far, apart): (Option<bool>, bool),
     job: &Job,
 ) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
@@ -195,7 +197,8 @@ fn knob<'a>(
             let n = job.dense_threads();
             (n < cores).then(|| (THREADS.into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
-        // The ps are near but answer late: their machines or their networks are overloaded.
+        // The ps are near but answer late: their machines or their networks are overloaded. One more on the same machine would not help.
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) && !apart => None,
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
             let (n, m) = (job.placement.ps, job.placement.ps + 1);
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
@@ -286,9 +289,10 @@ impl Change {
         let Self { field, value, gain, then } = self;
         let about = if field == THREADS { "at most" } else { "about" };
         match *then == of.name {
-            true => {
-                write!(f, "with {field} = {value} the limit would be {then} still, {about} {gain:.1} times as fast")?
-            }
+            true => write!(
+                f,
+                "{field} = {value} would make it {about} {gain:.1} times as fast, with the limit still at {then}"
+            )?,
             false => write!(f, "{field} = {value} would move the limit to {then}, {about} {gain:.1} times as fast")?,
         }
         match field.as_str() {

@@ -271,7 +271,7 @@ impl Handler for Coordinator {
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("timeline", "a member sends what its stages did when"),
             action("next_timeline", "the first trainer asks what the stages of the next member did when"),
-            action("first_rows", "a member asks what the first rows decide of a new model"),
+            action("sampled_settings", "a member asks what a sample of the rows decides of a new model"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of some windows is done"),
             action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
@@ -337,7 +337,7 @@ impl Handler for Coordinator {
                 state.cannot_start(read(NAME, kind, &body)?, now);
                 write(&())
             }
-            "first_rows" => write(&state.first_rows(member()?, now)?),
+            "sampled_settings" => write(&state.sampled_settings(member()?, now)?),
             "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),
             "complete" => write(&state.complete(read(NAME, kind, &body)?, now)?),
             "fail" => write(&state.fail(read(NAME, kind, &body)?, now)?),
@@ -360,7 +360,7 @@ mod tests {
 
     use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest};
     use super::*;
-    use crate::first_rows::FirstRows;
+    use crate::sampled_settings::SampledSettings;
 
     /// Sends the body of a request as the process of this role and rank.
     async fn says(of: &Coordinator, sender: &str, kind: &str, body: &serde_json::Value) -> Result<Bytes, Fault> {
@@ -384,7 +384,7 @@ mod tests {
             attempt: 7,
             job: job_digest(&job),
             nonce: 1,
-            first_rows: FirstRows::default(),
+            sampled_settings: SampledSettings::default(),
         };
         let join = serde_json::to_value(&join).unwrap();
         let joined = says(&coordinator, "trainer 0", "join", &join).await.unwrap();
@@ -401,7 +401,7 @@ mod tests {
             ("drain", &of_member),
             ("without_checkpoint", &of_member),
             ("over", &of_member),
-            ("first_rows", &of_member),
+            ("sampled_settings", &of_member),
             ("lease", &of_member),
             ("complete", &of_member),
             ("cut", &of_member),

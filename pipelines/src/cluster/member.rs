@@ -22,7 +22,7 @@ use super::messages::{
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
 use crate::checkpoint::{DrainWithout, OriginCheckpoint, WindowLog};
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -218,9 +218,9 @@ impl Member {
         }
     }
 
-    /// What the first rows decided in this run, once it has started.
-    pub(crate) async fn first_rows(&self) -> Result<FirstRows, Fault> {
-        self.request("first_rows", &MemberRequest { member: self.inner.id }).await
+    /// What a sample of the rows decided in this run, once it has started.
+    pub(crate) async fn sampled_settings(&self) -> Result<SampledSettings, Fault> {
+        self.request("sampled_settings", &MemberRequest { member: self.inner.id }).await
     }
 
     /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new attempt,

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::leases::DoneWindows;
 use super::members::Role;
 use crate::checkpoint::{OriginCheckpoint, WindowLog};
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,9 +101,9 @@ pub(crate) struct JoinRequest {
     pub(crate) job: String,
     /// A random number of this start of the process, which distinguishes a repeated request from another start.
     pub(crate) nonce: u64,
-    /// Of the first trainer, which reads them: what the first rows decide.
+    /// Of the first trainer, which reads them: what a sample of the rows decides.
     #[serde(default)]
-    pub(crate) first_rows: FirstRows,
+    pub(crate) sampled_settings: SampledSettings,
 }
 
 /// `cannot_start`: a process cannot load what the attempt goes on from.

@@ -11,7 +11,7 @@ use super::member::Member;
 use super::members::Role;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// The run of a prediction, in the process that scores.
 pub(crate) struct PredictionRun {
@@ -51,7 +51,7 @@ impl PredictionRun {
             let (role, rank) = (config.role, config.rank);
             return Err(Fault::user(format!("{role} {rank} scores, expected trainer 0, which readers join")));
         }
-        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(FirstRows::default()))?;
+        let session = ClusterSession::join(context, &process, job, vec![handler], |_| Ok(SampledSettings::default()))?;
         Ok(Self { session, _process: process })
     }
 

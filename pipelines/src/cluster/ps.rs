@@ -20,8 +20,8 @@ use super::snapshot_handler::SnapshotHandler;
 use super::start_state::StartState;
 use crate::checkpoint::{CheckpointFolder, load_rows};
 use crate::context::Context;
-use crate::first_rows::FirstRows;
 use crate::job_model::JobModel;
+use crate::sampled_settings::SampledSettings;
 
 /// A ps process that has joined.
 pub struct Ps {
@@ -72,8 +72,9 @@ impl Ps {
                 block.as_ref().map_or(Ok(()), |block| dense::go_on_from(block, job, context, rank, &predecessor))
             }
         };
-        let session =
-            ClusterSession::join(context, process, job, handlers, |start| load(start).map(|()| FirstRows::default()))?;
+        let session = ClusterSession::join(context, process, job, handlers, |start| {
+            load(start).map(|()| SampledSettings::default())
+        })?;
         Ok(Self { session, host, acknowledger: Acknowledger::of(job, table.clone(), block), table })
     }
 

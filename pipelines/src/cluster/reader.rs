@@ -21,9 +21,9 @@ use super::meters::MeterSender;
 use super::prediction_plan::PredictionPlan;
 use super::session::{ClusterProcess, ClusterSession, UNREACHED};
 use crate::context::Context;
-use crate::first_rows::FirstRows;
 use crate::job_model::JobModel;
 use crate::model_folder::job_to_read;
+use crate::sampled_settings::SampledSettings;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
@@ -56,7 +56,7 @@ impl Reader {
             let table = Self::table(job, context, session)?;
             let mut job = job_to_read(job, context);
             if !job.columns.open_features().is_empty() {
-                job.set_open_scales(&session.first_rows()?.scales)?;
+                job.set_open_scales(&session.sampled_settings()?.scales)?;
             }
             let read = sources::windows(&job, context, Some(Arc::new(leases.clone())))?;
             wiring::reading(&job, context, send_queue, leases, table, read)
@@ -83,7 +83,7 @@ impl Reader {
         wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
     ) -> Result<Self, Fault> {
         context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(FirstRows::default()))?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(SampledSettings::default()))?;
         match Self::begin(job, &session, wire) {
             Ok((running, send_queue, leases, streams, unreached)) => {
                 let tuning = TuningThread::of(job, running.control());

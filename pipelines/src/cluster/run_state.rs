@@ -27,7 +27,7 @@ use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, WindowLog, check_rows};
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
@@ -87,7 +87,7 @@ pub(super) struct RunState {
     damaged: Arc<DamagedCheckpoints>,
     members: Members,
     /// What the first trainer of the first attempt decided. All later attempts have the same.
-    first_rows: Option<FirstRows>,
+    sampled_settings: Option<SampledSettings>,
     /// What the first reader of the first attempt found. Later attempts read the same.
     data: Option<DataPlan>,
     /// `None` until the first reader of the attempt says what there is to read.
@@ -152,7 +152,7 @@ impl RunState {
             start: attempt | 1,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
-            first_rows: None,
+            sampled_settings: None,
             data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
@@ -237,13 +237,13 @@ impl RunState {
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
     }
 
-    /// What the first rows decided in this run. A member asks after all have joined.
+    /// What a sample of the rows decided in this run. A member asks after all have joined.
     ///
     /// # Errors
     /// As [`heartbeat`](Self::heartbeat); an internal fault before the first trainer has joined.
-    pub(super) fn first_rows(&mut self, member: MemberId, now: Instant) -> Result<FirstRows, Fault> {
+    pub(super) fn sampled_settings(&mut self, member: MemberId, now: Instant) -> Result<SampledSettings, Fault> {
         self.heartbeat(member, now)?;
-        self.first_rows.clone().ok_or_else(|| Fault::internal("no trainer has read the first rows yet"))
+        self.sampled_settings.clone().ok_or_else(|| Fault::internal("no trainer has read a sample of the rows yet"))
     }
 
     /// A reader asks for windows to read. If the reader repeats a request, because the reply was lost, it gets the same reply again. A

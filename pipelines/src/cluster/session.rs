@@ -31,7 +31,7 @@ use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
@@ -174,7 +174,7 @@ fn ended_before_the_run(member: impl Display) -> Fault {
 
 impl ClusterSession {
     /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes on from (not
-    /// in a reader), and joins. `load` returns what the first rows decide, if this is the first trainer. Waits for the coordinator.
+    /// in a reader), and joins. `load` returns what a sample of the rows decides, if this is the first trainer. Waits for the coordinator.
     ///
     /// # Errors
     /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
@@ -184,7 +184,7 @@ impl ClusterSession {
         cluster_process: &ClusterProcess,
         job: &Job,
         mut handlers: Vec<Arc<dyn Handler>>,
-        load: impl FnOnce(Option<StartState>) -> Result<FirstRows, Fault>,
+        load: impl FnOnce(Option<StartState>) -> Result<SampledSettings, Fault>,
     ) -> Result<Self, Fault> {
         let io = &context.io;
         let process = &cluster_process.config;
@@ -272,8 +272,8 @@ impl ClusterSession {
             load(start)
         });
         let cannot_start = |fault| io.block_on(Member::cannot_start(&peer, role, rank, attempt, fault));
-        let first_rows = loaded.map_err(cannot_start).map_err(others_hear)?;
-        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce, first_rows };
+        let sampled_settings = loaded.map_err(cannot_start).map_err(others_hear)?;
+        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce, sampled_settings };
         let joined = io.block_on(Member::join(peer, join, job));
         let member = joined.map_err(others_hear)?;
         (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
@@ -313,13 +313,13 @@ impl ClusterSession {
         })
     }
 
-    /// What the first rows decided in this run. Waits until all members have joined.
+    /// What a sample of the rows decided in this run. Waits until all members have joined.
     ///
     /// # Errors
     /// As [`wait_until_started`](Self::wait_until_started).
-    pub(crate) fn first_rows(&self) -> Result<FirstRows, Fault> {
+    pub(crate) fn sampled_settings(&self) -> Result<SampledSettings, Fault> {
         self.wait_until_started()?;
-        self.io.block_on(self.member.first_rows())
+        self.io.block_on(self.member.sampled_settings())
     }
 
     async fn leaves_before_the_run(&self) -> bool {

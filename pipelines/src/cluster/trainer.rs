@@ -25,15 +25,15 @@ use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::exact_order::ExactOrder;
 use crate::fault::model_fault;
-use crate::first_rows::FirstRows;
 use crate::look_ahead::LookAhead;
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::preflight;
 use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
+use crate::sampled_settings::SampledSettings;
 use crate::trainer_count::TrainerCount;
 use crate::training::Training;
-use crate::{first_rows_reader, sources, wiring};
+use crate::{row_sample, sources, wiring};
 
 /// Joins a run as a trainer and waits until all members have joined.
 ///
@@ -59,7 +59,8 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
             // Before the run starts, which waits until the ps have loaded it.
             preflight::check_before_loading(&job, context, goes_on(process, start.as_ref()))?;
         }
-        let decided = if is_first { first_rows(&job, start.as_ref(), context)? } else { FirstRows::default() };
+        let decided =
+            if is_first { sampled_settings(&job, start.as_ref(), context)? } else { SampledSettings::default() };
         found = start;
         Ok(decided)
     })?;
@@ -75,33 +76,33 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     }
 }
 
-/// What the run begins with: the scales of the checkpoint or the model that it goes on from, else what the first rows decide.
-fn first_rows(job: &Job, start: Option<&StartState>, context: &Context) -> Result<FirstRows, Fault> {
+/// What the run begins with: the scales of the checkpoint or the model that it goes on from, else what a sample of the rows decides.
+fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) -> Result<SampledSettings, Fault> {
     let earlier = match start {
         Some(StartState::Checkpoint(_, manifest)) => &manifest.job.columns,
         Some(StartState::Model(predecessor)) => predecessor.columns(),
-        None => return first_rows_reader::decide(job, context).or_else(|fault| without_first_rows(job, fault)),
+        None => return row_sample::decide(job, context).or_else(|fault| without_first_rows(job, fault)),
     };
-    Ok(FirstRows { scales: earlier.scales_for(&job.columns), initial_bias: None })
+    Ok(SampledSettings { scales: earlier.scales_for(&job.columns), initial_bias: None })
 }
 
-/// What a run begins with whose first trainer cannot read the first rows. If the job leaves no feature open, they decide the bias alone.
+/// What a run begins with whose first trainer cannot read a sample of the rows. If the job leaves no feature open, they decide the bias alone.
 ///
 /// # Errors
 /// A fault because of `fault`, if the job leaves the scales of dense features open: without them, neither the readers nor this trainer
 /// know how to read the features.
-fn without_first_rows(job: &Job, fault: Fault) -> Result<FirstRows, Fault> {
+fn without_first_rows(job: &Job, fault: Fault) -> Result<SampledSettings, Fault> {
     if !job.columns.open_features().is_empty() {
         return Err(fault.context(
-            "this trainer cannot read the first rows of data.train, which decide the scales of dense features (transform = \"none\" leaves a \
+            "this trainer cannot read a sample of the rows at data.train, which decides the scales of dense features (transform = \"none\" leaves a \
              feature as it is)",
         ));
     }
     tracing::warn!(
-        "this trainer cannot read the first rows of data.train, so the model begins with a bias of 0, also if labels are rare \
+        "this trainer cannot read a sample of the rows at data.train, so the model begins with a bias of 0, also if labels are rare \
          (train.initial_bias): {fault}"
     );
-    Ok(FirstRows::default())
+    Ok(SampledSettings::default())
 }
 
 /// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this
@@ -138,7 +139,7 @@ fn wire(
         }
         session.table(job, status, config)
     })?;
-    let decided = session.first_rows()?;
+    let decided = session.sampled_settings()?;
     match &found {
         Some(_) => resources.set_scales(&decided.scales)?,
         None => resources.begin_with(&decided)?,

@@ -210,7 +210,7 @@ impl Evaluations {
         let options = &self.shared.job.evaluation;
         let (mut there, best) = (BTreeSet::new(), stopping::best(options, &points));
         if let (Some(models), false) = (self.shared.best().as_mut(), points.is_empty()) {
-            there = models.find(&points, best, &self.shared.job)?;
+            there = models.find(&points, &self.shared.job)?;
             let next = stopping::best_of(options, &points, |at| there.contains(&at));
             if let Some(at) = next {
                 models.checkpoint_needs(at);

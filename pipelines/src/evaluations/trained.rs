@@ -1,6 +1,6 @@
 //! The end of a run that evaluates while it trains: the evaluation after the last row, and the model that is saved.
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 use forebay_job::RunEnd;
 
 use super::points::{EvaluationHistory, EvaluationPoint};
@@ -82,8 +82,8 @@ impl Trained {
 
     /// Saves the model to a folder, whole or not at all: the best one if the job keeps it (see [`keeps_best`](Self::keeps_best)), else
     /// the last one. Call [`evaluate_last`](Self::evaluate_last) before, so that the last one counts. Then removes the best models
-    /// that were kept beside `output.model`, unless the run was drained and goes on from a checkpoint that may need them. If another
-    /// program has removed the best model, warns, and saves an earlier best one, or the last one; [`lost_best`](Self::lost_best) is true
+    /// that were kept beside `output.model`, unless the run was drained and goes on from a checkpoint that may need them. If the best model
+    /// is damaged, or another program has removed it, warns, and saves an earlier best one, or the last one; [`lost_best`](Self::lost_best) is true
     /// then. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
     ///
     /// # Errors
@@ -106,6 +106,14 @@ impl Trained {
                         at + 1
                     );
                     continue;
+                }
+                match kept.verify(at) {
+                    Err(fault) if fault.domain == Domain::User => {
+                        let instead = self.without(at);
+                        tracing::warn!("the best model, of evaluation {}, cannot be used: {fault}. {instead}", at + 1);
+                        continue;
+                    }
+                    verified => verified?,
                 }
                 kept.copy(at, folder)?
             };

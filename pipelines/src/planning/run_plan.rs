@@ -114,7 +114,7 @@ const LEAST_SAVED: f64 = 0.05;
 /// enough.
 pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &PlanOptions) -> Result<RunPlan, Fault> {
     job.check()?;
-    // The first rows decide them in this run, too.
+    // A sample of the rows decides them in this run, too.
     let mut job = job.clone();
     job.set_open_scales(&profile.settings.columns.scales_for(&job.columns))?;
     let job = &job;

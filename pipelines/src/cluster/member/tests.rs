@@ -15,7 +15,7 @@ use super::super::lease_client::LeaseClient;
 use super::super::messages::job_digest;
 use super::*;
 use crate::context::Context;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// A coordinator whose process dies before it answers a request of this kind.
 struct Dies {
@@ -35,8 +35,8 @@ impl Dies {
 
 /// Reader 0 joins the attempt 7.
 fn joins(job: &Job) -> JoinRequest {
-    let (role, first_rows) = (Role::Reader, FirstRows::default());
-    JoinRequest { role, rank: 0, address: None, attempt: 7, job: job_digest(job), nonce: 99, first_rows }
+    let (role, sampled_settings) = (Role::Reader, SampledSettings::default());
+    JoinRequest { role, rank: 0, address: None, attempt: 7, job: job_digest(job), nonce: 99, sampled_settings }
 }
 
 #[async_trait]

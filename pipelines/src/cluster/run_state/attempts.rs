@@ -185,7 +185,7 @@ impl RunState {
     /// # Errors
     /// A user fault for another job or an unknown rank.
     pub(in crate::cluster) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<JoinReply, Fault> {
-        let JoinRequest { role, rank, address, attempt, job, nonce, first_rows } = request;
+        let JoinRequest { role, rank, address, attempt, job, nonce, sampled_settings } = request;
         self.check_job(role, rank, &job)?;
         if attempt != self.attempt {
             return Ok(JoinReply::AttemptIsOver);
@@ -213,7 +213,7 @@ impl RunState {
         }
         if (role, rank) == (Role::Trainer, 0) {
             // A trainer that is started again decides again, and the rows may have changed.
-            self.first_rows.get_or_insert(first_rows);
+            self.sampled_settings.get_or_insert(sampled_settings);
         }
         if role == self.settings.reader_role {
             self.return_leases_of(rank);
@@ -320,7 +320,7 @@ mod tests {
 
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
-    use crate::first_rows::FirstRows;
+    use crate::sampled_settings::SampledSettings;
 
     /// Checkpoints of one attempt may come late, and must be those of the same run.
     #[test]
@@ -343,9 +343,16 @@ mod tests {
             let digest = job_digest(&job);
             run.plan(&ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
             let address = Some("a:1".into());
-            let first_rows = FirstRows::default();
-            let join =
-                JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1, first_rows };
+            let sampled_settings = SampledSettings::default();
+            let join = JoinRequest {
+                role: Role::Trainer,
+                rank: 0,
+                address,
+                attempt: 7,
+                job: digest,
+                nonce: 1,
+                sampled_settings,
+            };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
             let failure = Failure { drained, ..Failure::new(domain, "stopped") };
             run.fail(FailRequest { member, failure }, now).unwrap();

@@ -8,7 +8,7 @@ use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
 use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanReply, ProcessRequest};
 use super::*;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// A run in attempt 7 with these numbers of readers, ps and trainers. No process has joined yet.
 fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {
@@ -27,8 +27,8 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let mut join = |role, rank: u32| {
         let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
         run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-        let first_rows = FirstRows::default();
-        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, first_rows };
+        let sampled_settings = SampledSettings::default();
+        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, sampled_settings };
         let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
         member
     };
@@ -52,26 +52,34 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
 #[test]
 fn a_run_keeps_what_the_first_rows_decided_when_its_first_trainer_read_them_first() {
     let (job, mut run, now) = begun(0, 2, 1);
-    let first_rows = |mean| {
+    let sampled_settings = |mean| {
         let statistics = Some(DenseStatistics { mean, ..DenseStatistics::default() });
         let scales = [("x".to_owned(), FeatureScale { statistics, ..FeatureScale::default() })].into();
-        FirstRows { scales, initial_bias: Some(InitialBias(vec![mean])) }
+        SampledSettings { scales, initial_bias: Some(InitialBias(vec![mean])) }
     };
     let mut join = |role, rank, nonce, mean| {
         let (address, digest) = (Some("a:1".into()), job_digest(&job));
         run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-        let request = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, first_rows: first_rows(mean) };
+        let request = JoinRequest {
+            role,
+            rank,
+            address,
+            attempt: 7,
+            job: digest,
+            nonce,
+            sampled_settings: sampled_settings(mean),
+        };
         let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
-        (member, run.first_rows(member, now))
+        (member, run.sampled_settings(member, now))
     };
     let (reader, early) = join(Role::Reader, 0, 1, 5.0);
-    assert!(early.unwrap_err().to_string().contains("no trainer has read the first rows"));
+    assert!(early.unwrap_err().to_string().contains("no trainer has read a sample of the rows"));
     assert!(join(Role::Trainer, 1, 2, 6.0).1.is_err(), "another trainer decides nothing");
-    assert_eq!(join(Role::Trainer, 0, 3, 7.0).1.unwrap(), first_rows(7.0));
-    assert_eq!(join(Role::Trainer, 0, 4, 8.0).1.unwrap(), first_rows(7.0), "it was started again");
-    assert_eq!(run.first_rows(reader, now).unwrap(), first_rows(7.0));
+    assert_eq!(join(Role::Trainer, 0, 3, 7.0).1.unwrap(), sampled_settings(7.0));
+    assert_eq!(join(Role::Trainer, 0, 4, 8.0).1.unwrap(), sampled_settings(7.0), "it was started again");
+    assert_eq!(run.sampled_settings(reader, now).unwrap(), sampled_settings(7.0));
     let stranger = MemberId { attempt: 6, ..reader };
-    assert_eq!(run.first_rows(stranger, now).unwrap_err().kind, FaultKind::RolledBack);
+    assert_eq!(run.sampled_settings(stranger, now).unwrap_err().kind, FaultKind::RolledBack);
 }
 
 /// A damaged file costs the rows since the checkpoint before, and not the run.
@@ -353,8 +361,8 @@ fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
 /// Joins a process, whose number is another for each role and rank.
 fn join(run: &mut RunState, job: &Job, role: Role, rank: u32, now: Instant) -> MemberId {
     let (job, nonce) = (job_digest(job), 1 + 10 * role as u64 + u64::from(rank));
-    let (address, first_rows) = (Some("a:1".into()), FirstRows::default());
-    let request = JoinRequest { role, rank, address, attempt: 7, job, nonce, first_rows };
+    let (address, sampled_settings) = (Some("a:1".into()), SampledSettings::default());
+    let request = JoinRequest { role, rank, address, attempt: 7, job, nonce, sampled_settings };
     let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
     member
 }
@@ -511,7 +519,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
         attempt: 8,
         job: job_digest(&job),
         nonce,
-        first_rows: FirstRows::default(),
+        sampled_settings: SampledSettings::default(),
     };
     run.join(again(Role::Ps, 99), now).unwrap();
     let JoinReply::Joined(trainer) = run.join(again(Role::Trainer, 98), now).unwrap() else { panic!() };
@@ -571,7 +579,7 @@ fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_ove
         attempt: 7,
         job: job_digest(&job),
         nonce: 77,
-        first_rows: FirstRows::default(),
+        sampled_settings: SampledSettings::default(),
     };
     let JoinReply::Joined(late) = run.join(request, now).unwrap() else { panic!("it did not join") };
     assert!(run.notify_timeout() > Duration::ZERO, "it joins, and asks for the status");
@@ -587,9 +595,16 @@ fn a_reader_is_refused_alone_where_the_trainers_read() {
     join(&mut run, &job, Role::Trainer, 0, now);
     let before = run.status();
     let address = Some("a:1".into());
-    let first_rows = FirstRows::default();
-    let request =
-        JoinRequest { role: Role::Reader, rank: 0, address, attempt: 7, job: job_digest(&job), nonce: 99, first_rows };
+    let sampled_settings = SampledSettings::default();
+    let request = JoinRequest {
+        role: Role::Reader,
+        rank: 0,
+        address,
+        attempt: 7,
+        job: job_digest(&job),
+        nonce: 99,
+        sampled_settings,
+    };
     let refused = run.join(request, now).unwrap_err().to_string();
     assert!(refused.contains("placement.readers is 0"), "{refused}");
     assert_eq!(run.status(), before, "the run goes on");

@@ -11,7 +11,7 @@ use forebay_net::Caller;
 
 use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId};
 use super::*;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 /// A coordinator, and the kinds of the requests that it gets.
 struct Recorded {
@@ -88,7 +88,7 @@ impl TestRun {
     }
 
     fn join(&self, process: &ClusterProcess) -> Result<ClusterSession, Fault> {
-        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(FirstRows::default()))
+        ClusterSession::join(&Context::default(), process, &self.job, Vec::new(), |_| Ok(SampledSettings::default()))
     }
 
     /// Sends a request as the process of this place.
@@ -109,8 +109,8 @@ impl TestRun {
     /// Joins without a session.
     fn member(&self, role: Role, rank: u32) -> MemberId {
         let (address, job) = (Some("127.0.0.1:1".into()), job_digest(&self.job));
-        let (nonce, first_rows) = (1000 + u64::from(rank), FirstRows::default());
-        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce, first_rows };
+        let (nonce, sampled_settings) = (1000 + u64::from(rank), SampledSettings::default());
+        let join = JoinRequest { role, rank, address, attempt: 7, job, nonce, sampled_settings };
         match self.says(role, rank, "join", &join) {
             JoinReply::Joined(member) => member,
             other => panic!("{other:?}"),

@@ -15,7 +15,7 @@ use super::reader::SimReader;
 use super::trainer::SimTrainer;
 use super::world::World;
 use crate::checkpoint::OriginCheckpoint;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 impl World {
     /// The answer to a call.
@@ -47,7 +47,7 @@ impl World {
                     attempt,
                     job: job_digest(&self.job),
                     nonce: process.nonce,
-                    first_rows: FirstRows::default(),
+                    sampled_settings: SampledSettings::default(),
                 };
                 self.load(pid, attempt, checkpoint)?;
                 match self.loading_time(pid) {

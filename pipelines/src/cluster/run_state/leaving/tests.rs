@@ -14,7 +14,7 @@ use super::super::super::messages::{
 use super::super::Origin;
 use super::*;
 use crate::checkpoint::OriginCheckpoint;
-use crate::first_rows::FirstRows;
+use crate::sampled_settings::SampledSettings;
 
 const DATA: DataPlan = DataPlan { epochs: 1, rows: 0, windows: 64, fingerprint: 1 };
 
@@ -72,8 +72,8 @@ impl Run {
     fn join_as(&mut self, process: ProcessRequest) -> MemberId {
         let ProcessRequest { role, rank, job, nonce } = process;
         let attempt = self.state.status().attempt;
-        let (address, first_rows) = (Some("a:1".into()), FirstRows::default());
-        let join = JoinRequest { role, rank, address, attempt, job, nonce, first_rows };
+        let (address, sampled_settings) = (Some("a:1".into()), SampledSettings::default());
+        let join = JoinRequest { role, rank, address, attempt, job, nonce, sampled_settings };
         let JoinReply::Joined(member) = self.state.join(join, self.now).unwrap() else { panic!("it did not join") };
         member
     }
@@ -336,8 +336,8 @@ fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
     assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
     run.state.drain(first, run.now).unwrap();
     let ProcessRequest { role, rank, job, nonce } = again.clone();
-    let first_rows = FirstRows::default();
-    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, first_rows };
+    let sampled_settings = SampledSettings::default();
+    let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, sampled_settings };
     assert!(matches!(run.state.join(join, run.now).unwrap(), JoinReply::AttemptIsOver));
     assert!(matches!(run.plan(&again), PlanReply::Wait));
 }

@@ -12,10 +12,10 @@ use forebay_job::{DenseColumn, FeatureScales, Job};
 
 use crate::context::Context;
 use crate::feature_scales::{self, ValueMoments};
-use crate::first_rows::FirstRows;
 use crate::initial_bias::{self, LabelCounts};
 use crate::label_order;
 use crate::run_types::RowTypes;
+use crate::sampled_settings::SampledSettings;
 use crate::sources;
 use crate::statistics::{reading, values_there};
 
@@ -27,22 +27,22 @@ const ROWS: usize = 65_536;
 ///
 /// # Errors
 /// An external fault of the store.
-pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
+pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<SampledSettings, Fault> {
     match decide(job, context) {
         Err(fault) if fault.domain == Domain::User => {
-            tracing::debug!(%fault, "the first rows cannot be read, so they decide nothing");
-            Ok(FirstRows::default())
+            tracing::debug!(%fault, "no sample of the rows can be read, so it decides nothing");
+            Ok(SampledSettings::default())
         }
         decided => decided,
     }
 }
 
-/// What the first rows decide of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read` makes
+/// What a sample of the rows decides of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read` makes
 /// the rows: these can be read once only. Logs what was decided. Blocks on the store.
 ///
 /// # Errors
 /// A user fault if the rows cannot be read as the job says; an external fault of the store.
-pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
+pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fault> {
     let is_made = job.data.source.is_some() || !job.pipeline.after_read.is_empty();
     let open = if is_made { Vec::new() } else { job.columns.open_features() };
     let (mut scales, unknown) = feature_scales::by_statistics(job, open);
@@ -57,16 +57,16 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<FirstRows, Fault> {
         }
     }
     feature_scales::log(&scales);
-    Ok(FirstRows { scales, initial_bias })
+    Ok(SampledSettings { scales, initial_bias })
 }
 
-/// Reads the first rows: the scales of features, and the counts of labels.
+/// Reads a sample of the rows: the scales of features, and the counts of labels.
 fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(FeatureScales, Vec<LabelCounts>), Fault> {
     let reading = reading(job, features, &[]);
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
     let mut moments = vec![ValueMoments::default(); features.len()];
     let (mut parts, mut types) = (Vec::new(), None);
-    let rows = sources::spread_rows(&reading, context, ROWS, |part, batch| {
+    let rows = sources::sampled_rows(&reading, context, ROWS, |part, batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
         let (mut examples, bad) = parse.examples_of(batch.clone())?;
         if !bad.is_empty() {
@@ -129,9 +129,23 @@ mod tests {
         let x = scales["x"].statistics.unwrap();
         assert!((x.mean - 4.5).abs() < 1e-3 && x.max == 9.0 && x.values == Some(ROWS as u64), "{x:?}");
         let y = scales["y"].statistics.unwrap();
-        assert_eq!((y.mean, y.std, y.missing), (7.0, 0.0, Some(ROWS as u64 / 4)));
+        assert_eq!((y.mean, y.std, y.missing), (7.0, 1.0, Some(ROWS as u64 / 4)));
         let x = decided(dir.path(), &first, dense).unwrap()["x"].statistics.unwrap();
         assert_eq!((x.max, x.values), (9.0, Some(ROWS as u64 - 1)));
+    }
+
+    /// A bug: the first rows alone decided, and a feature with one value there was 0 in all rows.
+    #[test]
+    fn rows_of_all_parts_decide() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut text = "label,x,c\n".to_owned();
+        for i in 0..300_000 {
+            let x = if i < 200_000 { 15 } else { 16 + i % 15 };
+            writeln!(text, "{},{x},a", i % 2).unwrap();
+        }
+        let x = decided(dir.path(), &text, "dense = ['x']").unwrap()["x"].statistics.unwrap();
+        assert!(x.max == 30.0 && x.min == 15.0 && x.mean > 16.0, "{x:?}");
+        assert!(x.values == Some(ROWS as u64), "{x:?}");
     }
 
     #[test]
@@ -146,11 +160,11 @@ mod tests {
         assert_eq!(with(&others)["x"].statistics.unwrap().mean, 55.0, "they describe other values");
         let job = |text: &str| Job::from_toml(&format!("columns.dense = ['x']\n{text}"), &[]).unwrap();
         for made in ["data.source = 'mine'", "data.train = 'nowhere'\npipeline.after_read = ['mine']"] {
-            assert_eq!(decide(&job(made), &Context::default()).unwrap(), FirstRows::default());
+            assert_eq!(decide(&job(made), &Context::default()).unwrap(), SampledSettings::default());
         }
         let nowhere = job("data.train = 'nowhere'");
         assert!(decide(&nowhere, &Context::default()).is_err());
-        assert_eq!(decide_alone(&nowhere, &Context::default()).unwrap(), FirstRows::default());
+        assert_eq!(decide_alone(&nowhere, &Context::default()).unwrap(), SampledSettings::default());
     }
 
     #[test]

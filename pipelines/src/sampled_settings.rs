@@ -1,12 +1,12 @@
-//! What the first rows at `data.train` decide before a new model is trained. `first_rows_reader.rs` reads them.
+//! What a sample of the rows at `data.train` decides before a new model is trained. `row_sample.rs` reads the rows.
 
 use forebay_job::{FeatureScales, InitialBias};
 use serde::{Deserialize, Serialize};
 
-/// What the first rows decide.
+/// What a sample of the rows decides.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct FirstRows {
+pub(crate) struct SampledSettings {
     /// The scales of dense features.
     #[serde(skip_serializing_if = "FeatureScales::is_empty")]
     pub(crate) scales: FeatureScales,
