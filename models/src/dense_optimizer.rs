@@ -389,7 +389,8 @@ mod tests {
             assert!(message(optimizer).contains("l2 is -0.5"), "{optimizer:?}");
         }
         assert!(message(DenseOptimizer::adam(0.1).with_l2(f64::INFINITY).unwrap()).contains("l2 is inf"));
-        adamw(0.0, 0.0).validate().unwrap();
+        assert!(message(adamw(0.0, 0.01)).contains("eps is 0, expected a finite number above 0"));
+        adamw(1e-12, 0.0).validate().unwrap();
         DenseOptimizer::default().validate().unwrap();
     }
 

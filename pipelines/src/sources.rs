@@ -229,8 +229,8 @@ pub(crate) fn sampled_rows(
 /// Bytes after which no further part of the data is looked at: less than a second of most stores.
 const LOOKED_AT: u64 = 16 << 20;
 
-/// Bytes of a split of text that is looked at.
-const SMALL_SPLIT: u64 = 256 << 10;
+/// Bytes of a split of text that is looked at: 8,192 short rows.
+const SMALL_SPLIT: u64 = 64 << 10;
 
 /// Fails if there are no files at `paths`, or if they are of several formats. Blocks on the store.
 pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {

@@ -31,6 +31,9 @@ use crate::rows::Rows;
 /// Bytes of a split of a plain file: about 17,000 rows of Criteo's logs.
 const RANGE_BYTES: u64 = 4 << 20;
 
+/// The most splits of less than [`RANGE_BYTES`].
+const MOST_SMALL_SPLITS: u64 = 1 << 20;
+
 /// Bytes of one request for a packed file, and how many may wait to be unpacked.
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECES: usize = 4;
@@ -148,7 +151,7 @@ impl<F: LineFormat> TextSource<F> {
         self
     }
 
-    /// Size of the byte ranges that plain files are split into. Default 4 MiB.
+    /// Size of the byte ranges that plain files are split into. Default 4 MiB. If less would give more than a million splits, it is more.
     #[must_use]
     pub fn range_bytes(mut self, bytes: u64) -> Self {
         self.range_bytes = bytes.max(1);
@@ -264,6 +267,8 @@ impl<F: LineFormat> Source for TextSource<F> {
     /// Lists the files, reads their headers and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.files = self.input.list().await?;
+        // Small splits of much text would be too many.
+        let range_bytes = self.range_bytes.max((self.bytes() / MOST_SMALL_SPLITS).min(RANGE_BYTES));
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
             let name = file.name.to_ascii_lowercase();
@@ -276,7 +281,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             }
             match TextCompression::of(&file.name) {
                 TextCompression::Plain => {
-                    self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r)))
+                    self.splits.extend(cut::ranges(file.size, range_bytes).map(|r| (number as u32, r)))
                 }
                 _ => self.splits.push((number as u32, 0..file.size)),
             }
