@@ -153,6 +153,16 @@ impl BestModels {
         place.files.iter().try_for_each(|entry| checked::verify(&from, entry))
     }
 
+    /// The model of evaluation `at` is damaged. Whether another place has it, too: from now on it is used.
+    pub(super) fn has_copy(&mut self, at: usize) -> bool {
+        let mut holders = self.places.iter_mut().chain([&mut self.output]).filter(|place| place.holds == Some(at));
+        let (damaged, copy) = (holders.next(), holders.next().is_some());
+        if let Some(damaged) = damaged.filter(|_| copy) {
+            damaged.holds = None;
+        }
+        copy
+    }
+
     /// Writes the model of evaluation `at` to a model folder, whole or not at all, unless it is there already.
     ///
     /// # Errors
@@ -308,5 +318,11 @@ mod tests {
         assert_eq!(found(), BTreeSet::from([0, 1]), "what is at output.model is replaced");
         std::fs::write(format!("{first}/{MANIFEST}"), "{").unwrap();
         assert_eq!(found(), BTreeSet::from([0]), "the one that was evaluation 1 is damaged");
+        put(&model, &job, 100);
+        let mut models = BestModels::beside(&model, &Context::default());
+        models.find(&points, &job).unwrap();
+        assert_eq!(models.place_of(0).map(|place| place.folder.clone()), Some(second));
+        assert!(models.has_copy(0) && !models.has_copy(0), "one beside output.model, and one there");
+        assert_eq!(models.place_of(0).map(|place| place.folder.clone()), Some(model));
     }
 }

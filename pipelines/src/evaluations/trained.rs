@@ -94,8 +94,8 @@ impl Trained {
                 return Err(Fault::internal("a best model without evaluations"));
             };
             let manifest = {
-                let kept = evaluations.shared.best();
-                let Some(kept) = kept.as_ref() else {
+                let mut kept = evaluations.shared.best();
+                let Some(kept) = kept.as_mut() else {
                     return Err(Fault::internal("the folder of the best model is not known"));
                 };
                 if let Some(lost) = kept.lost(at)? {
@@ -109,7 +109,10 @@ impl Trained {
                 }
                 match kept.verify(at) {
                     Err(fault) if fault.domain == Domain::User => {
-                        let instead = self.without(at);
+                        let instead = match kept.has_copy(at) {
+                            true => "Its copy at output.model is used".to_owned(),
+                            false => self.without(at),
+                        };
                         tracing::warn!("the best model, of evaluation {}, cannot be used: {fault}. {instead}", at + 1);
                         continue;
                     }

@@ -18,6 +18,10 @@ pub(super) struct RunningProgram {
     path: PathBuf,
 }
 
+/// Variables of processes on several machines, which `forebay role` reads.
+const OF_OTHERS: [&str; 5] =
+    ["FOREBAY_LISTEN", "FOREBAY_ADVERTISE", "FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"];
+
 impl RunningProgram {
     /// The program of this process.
     pub(super) fn find() -> Result<Self, Fault> {
@@ -28,12 +32,14 @@ impl RunningProgram {
         Ok(Self { file, path })
     }
 
-    /// A command of this program. Lists of processes show the path, but the name of its process is the number of a file until the process
-    /// takes another one ([`parent::end_with`](crate::parent::end_with)).
+    /// A command of this program, without the variables that say where another process listens and which certificate it has: the processes
+    /// of this command talk to each other on this machine only, and a token is enough. Lists of processes show the path, but the name of
+    /// its process is the number of a file until the process takes another one ([`parent::end_with`](crate::parent::end_with)).
     pub(super) fn command(&self) -> Command {
         // The kernel finds the file before it closes it for the new program.
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         command.arg0(&self.path);
+        OF_OTHERS.iter().for_each(|variable| _ = command.env_remove(variable));
         command
     }
 }
@@ -41,6 +47,14 @@ impl RunningProgram {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: with an address of the user's environment, processes of `launch` did not find each other.
+    #[test]
+    fn a_command_has_no_address_of_another_process() {
+        let command = RunningProgram::find().unwrap().command();
+        let removed: Vec<_> = command.get_envs().filter(|(_, value)| value.is_none()).map(|(name, _)| name).collect();
+        assert!(OF_OTHERS.iter().all(|variable| removed.iter().any(|name| name == variable)), "{removed:?}");
+    }
 
     #[test]
     fn a_program_that_is_removed_can_be_started() {

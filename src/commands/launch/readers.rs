@@ -73,10 +73,6 @@ impl Readers {
     pub(crate) fn add(&mut self, rank: usize, arguments: &[String]) {
         let mut command = self.program.command();
         command.args(arguments);
-        // These processes talk to each other on this machine only, and the token is enough.
-        for certificate in ["FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_TLS_CA"] {
-            command.env_remove(certificate);
-        }
         self.children.push(Child::new(Role::Reader, rank, command));
     }
 
