@@ -1,4 +1,5 @@
-//! What a sample of the rows decides: scales of dense features for which a job sets neither a transform nor a scale, and the bias of a new model.
+//! What a sample of the rows decides: scales of dense features for which a job sets neither a transform nor a scale, and the bias of a new
+//! model.
 //! Every process and every later run has the same.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 

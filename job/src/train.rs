@@ -52,10 +52,10 @@ pub struct TrainOptions {
     /// scaled down. Default: no limit. Not with `sync`. A number above 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// The bias of a new model's logit, for instance `-4.2`; with several labels a list with one for each. 0 leaves a bias as it is. Default:
-    /// if at most a tenth, or at least nine tenths, of the labels in a sample of 65,536 rows at `data.train` are positive, the log-odds of
-    /// their share ([quality.md](quality.md#rare-labels)); else 0. Only models with the log loss have it. The default is 0 with `data.source`
-    /// and with custom stages.
+    /// The bias of a new model's logit, for instance `-4.2`; with several labels a list with one for each. 0 leaves a bias as it is.
+    /// Default: if at most a tenth, or at least nine tenths, of the labels in a sample of 65,536 rows at `data.train` are positive, the
+    /// log-odds of their share ([quality.md](quality.md#rare-labels)); else 0. Only models with the log loss have it. The default is 0 with
+    /// `data.source` and with custom stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_bias: Option<InitialBias>,
     /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, for the kinds `lr` and `fm` with 0.004, with several labels with

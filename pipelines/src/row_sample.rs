@@ -37,8 +37,8 @@ pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<SampledSettin
     }
 }
 
-/// What a sample of the rows decides of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read` makes
-/// the rows: these can be read once only. Logs what was decided. Blocks on the store.
+/// What a sample of the rows decides of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read`
+/// makes the rows: these can be read once only. Logs what was decided. Blocks on the store.
 ///
 /// # Errors
 /// A user fault if the rows cannot be read as the job says; an external fault of the store.

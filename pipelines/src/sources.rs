@@ -188,8 +188,8 @@ fn to_look_at(
     Ok((source, columns, told))
 }
 
-/// Calls `each` with batches of rows at `data.train`, `most` rows in all, from parts that are spread evenly over the data; the first part is
-/// the first rows. `each` also gets the number of the part. There are up to [`spread_windows::MOST`] parts, and fewer if they are large:
+/// Calls `each` with batches of rows at `data.train`, `most` rows in all, from parts that are spread evenly over the data; the first part
+/// is the first rows. `each` also gets the number of the part. There are up to [`spread_windows::MOST`] parts, and fewer if they are large:
 /// after [`LOOKED_AT`] bytes no further part begins. The job has no custom source. Bad rows of text are left out. Returns the rows of an
 /// epoch, if the files tell. Blocks on the store.
 pub(crate) fn sampled_rows(

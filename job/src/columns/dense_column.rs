@@ -23,7 +23,7 @@ pub struct DenseColumn {
     /// length is a bad row. Default: the column has one number. From 1 to 16384.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<usize>,
-    /// Transform of its values. With `auto` and no scale, a sample of 65,536 rows at `data.train` decides, before anything is trained, whether
+    /// Transform of its values. With `auto` and no scale, a sample of 65,536 rows at `data.train` decides before the training whether
     /// the feature needs a "z_score", with a limit of 10, or `log1p`, and the model keeps that. Lists, and jobs with
     /// `data.source` or `pipeline.after_read`, are left out.
     #[serde(default)]

@@ -148,8 +148,8 @@ fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
     machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
 }
 
-/// The field that relieves a stage, its new value, and the effect. `far`: whether the ps are far away; `apart`: whether the processes run on
-/// several machines.
+/// The field that relieves a stage, its new value, and the effect. `far`: whether the ps are far away; `apart`: whether the processes run
+/// on several machines.
 fn knob<'a>(
     limit: &'a Limit,
     loads: &[Load],

@@ -86,7 +86,8 @@ fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) ->
     Ok(SampledSettings { scales: earlier.scales_for(&job.columns), initial_bias: None })
 }
 
-/// What a run begins with whose first trainer cannot read a sample of the rows. If the job leaves no feature open, they decide the bias alone.
+/// What a run begins with whose first trainer cannot read a sample of the rows. If the job leaves no feature open, the sample decides the
+/// bias alone.
 ///
 /// # Errors
 /// A fault because of `fault`, if the job leaves the scales of dense features open: without them, neither the readers nor this trainer
@@ -94,8 +95,8 @@ fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) ->
 fn without_first_rows(job: &Job, fault: Fault) -> Result<SampledSettings, Fault> {
     if !job.columns.open_features().is_empty() {
         return Err(fault.context(
-            "this trainer cannot read a sample of the rows at data.train, which decides the scales of dense features (transform = \"none\" leaves a \
-             feature as it is)",
+            "this trainer cannot read a sample of the rows at data.train, which decides the scales of dense features (transform = \"none\" \
+             leaves a feature as it is)",
         ));
     }
     tracing::warn!(

@@ -148,7 +148,7 @@ impl Model {
                 false => export_group(&staged, group, &rows.of_group(number, group.row_dim()))?,
             });
         }
-        let ExportedGroup { rows: sampled_settings, keys, parts, parquet, .. } = groups.remove(0);
+        let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
         // The columns as in training, whatever the types of other rows, with boundaries instead of quantiles.
         let columns = self.job_as_trained().columns;
         let resolved = |slot: &Slot| {
@@ -172,7 +172,7 @@ impl Model {
             crosses: columns.crosses,
             dense_features: columns.dense,
             statistics: columns.statistics,
-            rows: sampled_settings,
+            rows: first_rows,
             keys,
             parts,
             parquet,
