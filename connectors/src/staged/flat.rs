@@ -129,7 +129,7 @@ async fn complete(store: &Arc<dyn ObjectStore>, held: Vec<PendingUpload>) -> obj
     result
 }
 
-/// Deletes all objects of a folder.
+/// Deletes all objects of a folder, in any order.
 pub(super) async fn remove(folder: &StoreFolder) -> object_store::Result<()> {
     let all = folder.store.list(Some(&folder.path)).map_ok(|meta| meta.location).try_collect().await?;
     delete(&folder.store, all).await

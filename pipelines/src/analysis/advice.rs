@@ -93,8 +93,7 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let apart = machines.len() > 1;
-            let (field, value, effect) = knob(limit, loads, cores, (far, apart), job)?;
+            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -148,13 +147,12 @@ fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
     machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
 }
 
-/// The field that relieves a stage, its new value, and the effect. `far`: whether the ps are far away; `apart`: whether the processes run
-/// on several machines.
+/// The field that relieves a stage, its new value, and the effect.
 fn knob<'a>(
     limit: &'a Limit,
     loads: &[Load],
     cores: usize,
-    (far, apart): (Option<bool>, bool),
+    far: Option<bool>,
     job: &Job,
 ) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
@@ -197,8 +195,7 @@ fn knob<'a>(
             let n = job.dense_threads();
             (n < cores).then(|| (THREADS.into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
-        // The ps are near but answer late: their machines or their networks are overloaded. One more on the same machine would not help.
-        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) && !apart => None,
+        // The ps are near but answer late: their machines or their networks are overloaded.
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
             let (n, m) = (job.placement.ps, job.placement.ps + 1);
             let hits = |stage: &str| AT_SHARDS.contains(&stage);

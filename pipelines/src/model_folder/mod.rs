@@ -27,6 +27,7 @@ mod manifest;
 mod part_columns;
 mod predecessor;
 pub(crate) mod replaced;
+mod rest;
 pub(crate) mod row_stream;
 mod table_columns;
 pub(crate) mod table_file;
@@ -50,10 +51,12 @@ use crate::model::Model;
 const DENSE: &str = "dense.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 
-/// Fails if `to` holds something other than a model, so that saving replaces only models.
+/// Fails if `to` holds something other than a model, or the rest of one, so that saving replaces only models.
 pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
     let folder = to.into().with_stores(&context.stores).open()?;
-    if folder.is_file()? || folder.holds_anything()? && !Manifest::may_be_in(&folder)? {
+    let is_other = folder.is_file()?
+        || folder.holds_anything()? && !Manifest::may_be_in(&folder)? && !rest::is_rest(&folder, context)?;
+    if is_other {
         return Err(Fault::user(format!(
             "cannot write a model to {folder}: it holds something that is not a model; name another folder"
         )));
