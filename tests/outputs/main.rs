@@ -515,6 +515,18 @@ fn a_model_does_not_replace_a_folder_with_the_manifest_of_something_else() {
     }
 }
 
+/// A bug: after a kill while a store without renames replaced or removed a model, no later run could write one there.
+#[test]
+fn a_model_replaces_the_rest_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let table = model.join("tables/embedding");
+    fs::create_dir_all(&table).unwrap();
+    fs::write(table.join("shard-0007.parquet"), "half").unwrap();
+    common::exits(0, common::ended(&mut train(dir.path(), &[&setting])), &[]);
+    Model::load(model, 1).unwrap();
+}
+
 #[test]
 fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
     let dir = tempfile::tempdir().unwrap();

@@ -49,7 +49,7 @@ pub(crate) fn parse_truth(field: &[u8]) -> Option<bool> {
 
 /// What is expected of a number that [has a comma](has_comma).
 pub(crate) const WITHOUT_COMMA: &str =
-    "without a comma: the fraction of a number begins with a point, and thousands are not separated";
+    "without a comma: its fraction begins with a point, and thousands are not separated";
 
 /// Whether a text is `1,5`, of a program in a language with a decimal comma, or `1,500`.
 pub(crate) fn has_comma(text: &str) -> bool {

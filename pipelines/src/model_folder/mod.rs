@@ -55,7 +55,9 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
     let folder = to.into().with_stores(&context.stores).open()?;
     let is_other = folder.is_file()?
-        || folder.holds_anything()? && !Manifest::may_be_in(&folder)? && !rest::is_rest(&folder, context)?;
+        || folder.holds_anything()?
+            && !Manifest::may_be_in(&folder)?
+            && !rest::is_rest(&folder, &[DENSE, OPTIMIZER], context)?;
     if is_other {
         return Err(Fault::user(format!(
             "cannot write a model to {folder}: it holds something that is not a model; name another folder"
