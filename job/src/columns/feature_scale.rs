@@ -29,7 +29,7 @@ pub struct FeatureScale {
 /// Numbers of at least 0 are counts, most of them small and a few large, if their standard deviation is this many times their mean.
 const SPREAD_OF_COUNTS: f64 = 2.0;
 
-/// Whether numbers of which `least` is the smallest look like counts, which need logarithms.
+/// Whether numbers look like counts, by their least value, their mean and their standard deviation. Counts need logarithms.
 pub fn look_like_counts(least: f64, mean: f64, deviation: f64) -> bool {
     least >= 0.0 && deviation >= SPREAD_OF_COUNTS * mean
 }

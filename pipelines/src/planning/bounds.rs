@@ -64,7 +64,7 @@ impl Costs {
 
     /// The most machines that the job takes.
     pub(super) fn most_machines(&self) -> Machines {
-        let shards = self.job.table.shards.or(1).clamp(1, MAX_SHARDS);
+        let shards = self.shards_of_each(1).clamp(1, MAX_SHARDS);
         Machines { readers: MOST, ps: MOST.min(MAX_SHARDS / shards), trainers: MOST }
     }
 
@@ -177,11 +177,16 @@ impl Costs {
 
     /// Shards of all machines.
     pub(super) fn shards(&self, machines: Machines) -> f64 {
-        let auto = match machines.ps {
+        (self.shards_of_each(machines.ps) * machines.ps.max(1)) as f64
+    }
+
+    /// Shards of each of so many ps, or of the only process.
+    pub(super) fn shards_of_each(&self, ps: usize) -> usize {
+        let auto = match ps {
             0 => (self.cores_of(2) as usize / 4).clamp(1, 16),
             _ => 1,
         };
-        (self.job.table.shards.or(auto) * machines.ps.max(1)) as f64
+        self.job.table.shards.or(auto)
     }
 
     fn reads_over_the_network(&self) -> bool {

@@ -114,10 +114,8 @@ const LEAST_SAVED: f64 = 0.05;
 /// enough.
 pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &PlanOptions) -> Result<RunPlan, Fault> {
     job.check()?;
-    // A sample of the rows decides them in this run, too.
-    let mut job = job.clone();
-    job.set_open_scales(&profile.settings.columns.scales_for(&job.columns))?;
-    let job = &job;
+    // A sample of the rows decides the scales in this run, too.
+    let job = &job.with_scales_of(&profile.settings);
     same_costs(job, profile)?;
     let model = JobModel::of(job, registry)?;
     let config = model.table_config(job);
@@ -458,10 +456,9 @@ fn assumed(
         "readers and ps use all cores of a machine: the cost of a row does not depend on their number".into(),
         "--machine cores=",
     );
-    let holders = job.placement.ps.max(1);
     let who = if job.placement.ps > 0 { "a ps" } else { "the process" };
-    let shards = costs.shards(Machines { ps: job.placement.ps, ..Machines::ONE }) as usize / holders;
-    assume(format!("{who} has {}, and a shard uses one core", counted(shards, "shard")), "table.shards");
+    let shards = counted(costs.shards_of_each(job.placement.ps), "shard");
+    assume(format!("{who} has {shards}, and a shard uses one core"), "table.shards");
     assume(
         format!(
             "a trainer computes {:.1} times as fast as in the measured run, on {}: {} rows/s",

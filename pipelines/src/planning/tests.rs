@@ -175,7 +175,7 @@ fn the_measured_run_has_its_own_shards() {
 
 /// A bug: a job was refused its own report.
 #[test]
-fn a_report_has_the_scales_that_the_first_rows_decided() {
+fn a_report_has_the_scales_that_a_sample_of_the_rows_decided() {
     let mut report = report();
     let mut settings = job(&[]);
     let scale = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
