@@ -6,6 +6,7 @@
 use std::thread::available_parallelism;
 
 use forebay_actors::counted;
+use forebay_ps::MAX_SHARDS;
 
 use super::{Job, MOST_THREADS};
 
@@ -42,11 +43,18 @@ impl Job {
         self.data.decode_threads.or(self.cores())
     }
 
-    /// Shards of each process that holds shards. With ps processes the number does not depend on the cores, because processes on different
-    /// machines must agree on it.
+    /// Shards of this process, if it holds shards.
     pub fn shards(&self) -> usize {
-        let auto = if self.placement.ps == 0 { (self.cores() / 4).clamp(1, MOST_SHARDS) } else { 1 };
-        self.table.shards.or(auto)
+        self.shards_on(self.cores())
+    }
+
+    /// Shards of a process that holds shards and has `cores` cores. A ps does nothing else: about half of its work is in the network.
+    pub fn shards_on(&self, cores: usize) -> usize {
+        let auto = match self.placement.ps {
+            0 => cores / 4,
+            ps => (cores / 2).min(MAX_SHARDS / ps),
+        };
+        self.table.shards.or(auto.clamp(1, MOST_SHARDS))
     }
 
     /// Threads of dense compute.
@@ -163,10 +171,11 @@ mod tests {
     }
 
     #[test]
-    fn ps_processes_agree_on_the_shards_whatever_cores_they_have() {
-        for cores in [1, 16] {
-            let cores = format!("pipeline.cores={cores}");
-            assert_eq!(job(&[&cores, "placement.ps=2", "placement.readers=1"]).shards(), 1);
-        }
+    fn a_ps_has_a_shard_for_two_of_its_cores() {
+        let shards = |cores: usize, ps: usize| {
+            job(&[&format!("pipeline.cores={cores}"), &format!("placement.ps={ps}"), "placement.readers=1"]).shards()
+        };
+        assert_eq!([1, 2, 3, 4, 16, 64].map(|cores| shards(cores, 2)), [1, 1, 1, 2, 8, 16]);
+        assert_eq!([64, 100, 600, 1024].map(|ps| shards(64, ps)), [16, 10, 1, 1], "at most 1,024 in all");
     }
 }

@@ -18,8 +18,8 @@ pub(super) const TABLE: &str = "embedding";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableOptions {
-    /// Shards per ps process, each with its own thread. "auto": 1 with ps processes, which must agree on the number; else a quarter
-    /// of `pipeline.cores`, at least 1 and at most 16. The trained model does not depend on this number.
+    /// Shards per ps process, each with its own thread. "auto": half of the ps's `pipeline.cores`; without ps processes a quarter; at
+    /// least 1 and at most 16. Processes may have different numbers, and the trained model does not depend on them.
     /// A number is at least 1, and at most 1024 in all ps together.
     pub shards: Knob,
     /// The number format of the weights in memory.

@@ -29,7 +29,7 @@ use crate::table::{ExportBlock, Layout};
 /// A client of one table. Clones are cheap and share buffers.
 #[derive(Clone)]
 pub struct TableClient {
-    /// One per shard, or one per process with an equal share of the shards each.
+    /// One per shard, or one per process.
     endpoints: Arc<[Endpoint]>,
     /// From a key to its endpoint.
     route: Route,
@@ -83,7 +83,7 @@ impl TableClient {
         self.held.len()
     }
 
-    /// Numbers of these shards among those of the whole table.
+    /// Numbers of these shards: counted over all processes if they are in other ones, else as [`Route`] numbers them.
     pub fn held(&self) -> Range<usize> {
         self.held.clone()
     }
@@ -260,21 +260,24 @@ impl TableClient {
     /// # Errors
     /// A user fault when there is no such shard; an internal one when it died.
     pub async fn export(&self, shard: usize, from: usize, at_most: usize) -> Result<ExportBlock, Fault> {
-        match self.holder(shard)?.call(Call::Export { shard, from, at_most }).await? {
+        let (endpoint, shard) = self.holder(shard)?;
+        match endpoint.call(Call::Export { shard, from, at_most }).await? {
             Reply::Export(block) => Ok(block),
             _ => Err(confused()),
         }
     }
 
-    /// The endpoint of a shard.
-    fn holder(&self, shard: usize) -> Result<&Endpoint, Fault> {
-        if !self.held.contains(&shard) {
-            let (table, held) = (&self.layout.table, &self.held);
-            return Err(Fault::user(format!(
-                "table `{table}` has the shards {held:?} here; there is no shard {shard}"
-            )));
+    /// The endpoint of a shard, and the number of the shard there, from 0.
+    fn holder(&self, shard: usize) -> Result<(&Endpoint, usize), Fault> {
+        let mut number = shard.checked_sub(self.held.start);
+        for endpoint in &*self.endpoints {
+            match number {
+                Some(there) if there < endpoint.shards() => return Ok((endpoint, there)),
+                _ => number = number.map(|number| number - endpoint.shards()),
+            }
         }
-        Ok(&self.endpoints[(shard - self.held.start) * self.endpoints.len() / self.held.len()])
+        let (table, held) = (&self.layout.table, &self.held);
+        Err(Fault::user(format!("table `{table}` has the shards {held:?} here; there is no shard {shard}")))
     }
 
     /// As [`export`](Self::export), of the keys without a row whose pushes are counted: none without admission by count.
@@ -282,7 +285,8 @@ impl TableClient {
     /// # Errors
     /// As [`export`](Self::export).
     pub async fn export_absent(&self, shard: usize, from: usize, at_most: usize) -> Result<Vec<Absent>, Fault> {
-        match self.holder(shard)?.call(Call::ExportAbsent { shard, from, at_most }).await? {
+        let (endpoint, shard) = self.holder(shard)?;
+        match endpoint.call(Call::ExportAbsent { shard, from, at_most }).await? {
             Reply::Absent(absent) => Ok(absent),
             _ => Err(confused()),
         }
@@ -360,7 +364,7 @@ impl TableClient {
         let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));
         Err(Fault::user(format!(
             "table `{table}`: key {key:#018x} belongs to shard {shard} of {}, and this process holds {held:?}; the sides \
-             differ in the number of processes or of shards",
+             differ in the number of processes",
             self.route.shards()
         )))
     }

@@ -24,6 +24,14 @@ impl Endpoint {
         self.ask(call).await?.reply().await
     }
 
+    /// The shards behind it.
+    pub(crate) fn shards(&self) -> usize {
+        match self {
+            Self::Shard(_) => 1,
+            Self::Process(process) => process.shards(),
+        }
+    }
+
     /// How values travel there. `None`: they stay in this process.
     pub(crate) fn wire(&self) -> Option<Wire> {
         match self {

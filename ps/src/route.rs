@@ -10,14 +10,16 @@ use std::ops::Range;
 use crate::lifetime::{CELL_BITS, CELLS, cell_of};
 use crate::simd::{Kernel, dispatch};
 
-/// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process `p` holds those from
-/// `p * per_process` on. The process of a key is the shard that the key would have with one shard per process. So `Route::new(processes)`
-/// leads to a process, and the [`part`](Self::part) of the process leads to the shard.
+/// Assigns keys to shards. `Route::new(processes)` leads to a process: the process of a key is the shard that the key would have with one
+/// shard per process. [`of_process`](Self::of_process) then leads to a shard of that process. It numbers shards as if each process had as
+/// many, so processes may have different numbers of shards.
 ///
 /// ```
 /// # use forebay_ps::Route;
-/// let (shards, processes) = (Route::new(3 * 4), Route::new(3));
-/// assert_eq!(shards.shard(77) / 4, processes.shard(77));
+/// let (processes, of_process_2) = (Route::new(3), Route::of_process(2, 3, 4));
+/// let key = 77;
+/// assert_eq!(processes.shard(key), 2);
+/// assert_eq!((of_process_2.held(), of_process_2.shard(key) / 4), (8..12, 2));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -33,20 +35,36 @@ impl Route {
         Self { shards, first: 0, count: shards }
     }
 
-    /// The part of the route that leads to `count` of the shards, from number `first` on.
-    pub fn part(self, first: usize, count: usize) -> Self {
-        debug_assert!(first + count <= self.shards);
-        Self { first, count, ..self }
+    /// A route to the `count` shards of process number `rank` among `processes`.
+    pub fn of_process(rank: usize, processes: usize, count: usize) -> Self {
+        Self { shards: processes.saturating_mul(count), first: rank.saturating_mul(count), count }
     }
 
-    /// Shards of the route, those that its part does not hold included.
+    /// The number of shards if every process had as many as this one.
     pub fn shards(&self) -> usize {
         self.shards
     }
 
-    /// Numbers of the shards that this part holds.
+    /// Numbers of the shards that are held here.
     pub fn held(&self) -> Range<usize> {
-        self.first..self.first + self.count
+        self.first..self.first.saturating_add(self.count)
+    }
+
+    /// The number of the process that holds the shards, and the number of processes.
+    pub fn process(&self) -> (usize, usize) {
+        let count = self.count.max(1);
+        (self.first / count, self.shards / count)
+    }
+
+    /// A name of a shard that is held here, among all shards of the table: its number if one process holds all shards; else the number of
+    /// the process, followed by that of the shard within the process if there are several.
+    /// The first number has at least so many digits.
+    pub fn name(&self, shard: usize, digits: usize) -> String {
+        match (self.process(), self.count) {
+            ((_, 1), _) => format!("{shard:0digits$}"),
+            ((rank, _), 1) => format!("{rank:0digits$}"),
+            ((rank, _), _) => format!("{rank:0digits$}.{}", shard - self.first),
+        }
     }
 
     /// The cells of a shard.
@@ -55,12 +73,12 @@ impl Route {
         first(shard)..first(shard + 1)
     }
 
-    /// The cells that this part holds.
+    /// The cells that are held here.
     pub fn cells(&self) -> Range<usize> {
         self.cells_of(self.first).start..self.cells_of(self.first + self.count - 1).end
     }
 
-    /// The shard of a key, whether this part holds it or not.
+    /// The shard of a key, whether it is held here or not.
     #[inline(always)]
     pub fn shard(&self, key: u64) -> usize {
         (cell_of(key) * self.shards) >> CELL_BITS
@@ -195,9 +213,10 @@ mod tests {
             }
             let ends = (0..shards).map(|shard| route.cells_of(shard));
             prop_assert_eq!(ends.fold(0, |end, cells| if cells.start == end { cells.end } else { usize::MAX }), CELLS);
-            let (first, count) = (shards / 3, 1 + shards / 2);
-            let part = route.part(first, count);
-            prop_assert_eq!(part.cells(), route.cells_of(first).start..route.cells_of(first + count - 1).end);
+            let processes = 1 + shards / 3;
+            let (rank, count) = (processes / 2, 1 + shards % 4);
+            let part = Route::of_process(rank, processes, count);
+            prop_assert_eq!(part.cells(), Route::new(processes).cells_of(rank), "whatever the number of shards");
         }
 
         #[test]
@@ -206,7 +225,8 @@ mod tests {
         ) {
             let (all, process_of) = (Route::new(processes * per_process), Route::new(processes));
             for process in 0..processes {
-                let part = all.part(process * per_process, per_process);
+                let part = Route::of_process(process, processes, per_process);
+                prop_assert_eq!((part.shards(), part.process()), (all.shards(), (process, processes)));
                 let own = |key: &u64| process_of.shard(*key) == process;
                 let (mut parts, mut shard_of) = (vec![vec![]; per_process], vec![]);
                 // If another process holds some of the keys, the error has the first of them.
@@ -221,6 +241,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_name_is_of_one_shard_whatever_the_number_in_other_processes() {
+        let names = |route: Route| route.held().map(|shard| route.name(shard, 1)).collect::<Vec<_>>();
+        assert_eq!(names(Route::new(3)), ["0", "1", "2"]);
+        assert_eq!(names(Route::of_process(0, 3, 1)), ["0"]);
+        assert_eq!(names(Route::of_process(1, 3, 2)), ["1.0", "1.1"]);
+        assert_eq!(names(Route::of_process(2, 3, 3)), ["2.0", "2.1", "2.2"]);
+        assert_eq!(
+            [Route::new(3), Route::of_process(2, 3, 2)].map(|route| route.name(route.held().end - 1, 4)),
+            ["0002", "0002.1"]
+        );
     }
 
     #[test]

@@ -2,7 +2,6 @@
 //!
 //! The shards open on their own threads.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, Place};
@@ -25,30 +24,30 @@ pub const MAX_SHARDS: usize = 1024;
 /// # Errors
 /// A user fault, when the configuration is wrong or `shards` is not 1 to [`MAX_SHARDS`].
 pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<TableClient, Fault> {
-    start_shards(host, config, shards, 0..shards)
+    start_shards(host, config, Route::of_process(0, 1, shards))
 }
 
-/// Starts those shards of a table that one of several processes holds: `held` of `shards` in all. The client that comes
-/// back reaches these alone, and refuses the keys of others.
+/// Starts the shards of a table that one of several processes holds: those of `route`, which [`Route::of_process`] makes. The client that
+/// comes back reaches these alone, and refuses the keys of others.
 ///
 /// # Errors
-/// As [`start_table`]; also when `held` is empty or not within `shards`.
-pub fn start_shards(host: &Host, config: TableConfig, shards: usize, held: Range<usize>) -> Result<TableClient, Fault> {
+/// As [`start_table`], for the shards of all processes if each had as many; also if there is no such process.
+pub fn start_shards(host: &Host, config: TableConfig, route: Route) -> Result<TableClient, Fault> {
     config.check()?;
-    let name = &config.name;
+    let (name, shards, held) = (&config.name, route.shards(), route.held());
     if shards == 0 || shards > MAX_SHARDS {
         return Err(Fault::user(format!("table `{name}` was asked for {shards} shards; expected 1 to {MAX_SHARDS}")));
     }
-    if held.is_empty() || held.end > shards {
+    if held.end > shards {
+        let (rank, processes) = route.process();
         return Err(Fault::user(format!(
-            "table `{name}` was asked for the shards {held:?} of {shards}; expected at least one, below {shards}"
+            "table `{name}` was asked for the shards of process {rank}; expected a number below {processes}"
         )));
     }
     let layout = Arc::new(Layout::new(&config));
     let endpoints = held.clone().map(|number| {
-        let (name, config) = (format!("ps{number}-{}", config.name), config.clone());
+        let (name, config) = (format!("ps{}-{}", route.name(number, 1), config.name), config.clone());
         Endpoint::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
     });
-    let route = Route::new(shards).part(held.start, held.len());
     Ok(TableClient::new(endpoints.collect(), route, held, layout, config))
 }

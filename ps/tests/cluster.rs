@@ -38,16 +38,19 @@ pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
 
 /// Every row of the table, sorted by key: bits of weights and state.
 pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
-    let mut all = Vec::new();
+    // Shards hold cells that follow each other.
+    let (mut all, mut cells) = (Vec::new(), 0);
     for shard in table.held() {
-        let mut from = 0;
+        let (mut from, first) = (0, cells);
         loop {
             let block = table.export(shard, from, 333).await.unwrap();
             if block.keys.is_empty() {
                 break;
             }
             from += block.keys.len();
-            assert!(block.keys.iter().all(|key| Route::new(table.shards()).shard(*key) == shard));
+            let cell = |key: &u64| Route::new(4096).shard(*key);
+            assert!(block.keys.iter().all(|key| cell(key) >= first));
+            cells = block.keys.iter().map(|key| cell(key) + 1).fold(cells, usize::max);
             let state = |row: usize| &block.state[row * table.state_dim()..][..table.state_dim()];
             let rows = block.keys.iter().zip(block.weights.chunks(DIM)).enumerate();
             all.extend(rows.map(|(row, (k, w))| (*k, [bits(w), bits(state(row))].concat())));
@@ -93,21 +96,20 @@ impl Cluster {
     }
 
     pub(crate) async fn of(config: TableConfig, processes: usize, per_process: usize) -> Self {
-        Self::serving(config, processes, per_process, |tables| tables).await
+        Self::serving(config, &vec![per_process; processes], |tables| tables).await
     }
 
-    /// The same with what `setting` makes of each server's tables.
+    /// Processes with so many shards each, and with what `setting` makes of each server's tables.
     pub(crate) async fn serving(
         config: TableConfig,
-        processes: usize,
-        per_process: usize,
+        shards: &[usize],
         setting: impl Fn(TableService) -> TableService,
     ) -> Self {
         let mut cluster = Self { servers: Vec::new(), hosts: Vec::new() };
-        for rank in 0..processes {
+        for (rank, count) in shards.iter().enumerate() {
             let host = Host::start("ps").unwrap();
-            let held = rank * per_process..(rank + 1) * per_process;
-            let shards = start_shards(&host, config.clone(), processes * per_process, held).unwrap();
+            let route = Route::of_process(rank, shards.len(), *count);
+            let shards = start_shards(&host, config.clone(), route).unwrap();
             cluster.servers.push(serve(Arc::new(setting(TableService::new(vec![shards])))).await);
             cluster.hosts.push(host);
         }

@@ -96,6 +96,26 @@ proptest! {
     }
 }
 
+#[test]
+fn processes_may_have_different_numbers_of_shards() {
+    block_on(async {
+        let (host, local) = local(config());
+        let wanted = train(&local).await;
+        let cluster = Cluster::serving(config(), &[3, 1, 2], |tables| tables).await;
+        let remote = cluster.client(Wire::F32).await;
+        assert_eq!(remote.shards(), 6);
+        assert_eq!(train(&remote).await, wanted);
+        assert!(dump(&remote).await == dump(&local).await);
+        for shard in [0, 2, 3, 4, 5] {
+            assert!(!remote.export(shard, 0, 1).await.unwrap().keys.is_empty());
+        }
+        refused(remote.export(6, 0, 1).await, &["the shards 0..6", "no shard 6"]);
+        drop((remote, local));
+        host.stop().unwrap();
+        cluster.stop().await;
+    });
+}
+
 /// Bits of the rows pulled at each step, and how many pushes were found applied.
 async fn train(table: &TableClient) -> (Vec<Vec<u32>>, usize) {
     let (mut rows, mut seen, mut already) = (Vec::new(), Vec::new(), 0);

@@ -152,10 +152,11 @@ fn a_stopped_host_is_a_fault_and_not_a_hang() {
 #[test]
 fn shards_started_apart_hold_their_own_keys_alone() {
     let host = Host::start("test").unwrap();
-    let part = start_shards(&host, config(), 6, 2..4).unwrap();
-    refused(start_shards(&host, config(), 6, 4..7), &["4..7 of 6"]);
-    refused(start_shards(&host, config(), 6, 4..4), &["4..4 of 6"]);
-    let one = start_shards(&host, config(), 6, 5..6).unwrap();
+    let part = start_shards(&host, config(), Route::of_process(1, 3, 2)).unwrap();
+    refused(start_shards(&host, config(), Route::of_process(3, 3, 2)), &["process 3", "below 3"]);
+    refused(start_shards(&host, config(), Route::of_process(1, 3, 0)), &["0 shards"]);
+    refused(start_shards(&host, config(), Route::of_process(0, 2, usize::MAX)), &["expected 1 to 1024"]);
+    let one = start_shards(&host, config(), Route::of_process(5, 6, 1)).unwrap();
     block_on(async {
         let route = Route::new(6);
         let (own, other): (Vec<u64>, Vec<u64>) = (0..100).partition(|key| (2..4).contains(&route.shard(*key)));

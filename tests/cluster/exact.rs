@@ -9,7 +9,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::hosts::Hosts;
 use super::jobs::{job, one_process, rows};
-use super::processes::{Ledger, Run, in_time, rows_read};
+use super::processes::{Ledger, Run, in_time, over_too_soon, rows_read};
 
 const ROWS: u64 = 12_000;
 
@@ -123,6 +123,33 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
     // The comparison must be able to fail.
     let other = one_process(&job(ROWS, &["seed=10"]));
     assert!(one_process(&job(ROWS, &[])).0.difference(&other.0).unwrap().contains("dense parameters differ"));
+}
+
+/// A ps on a machine with other cores takes over: it has another number of shards.
+#[test]
+fn ps_with_different_numbers_of_shards_give_the_model_of_one_process() {
+    in_time(|_| {
+        let folder = tempfile::tempdir().unwrap();
+        let to = format!("checkpoint.to={}", folder.path().display());
+        let more = ["placement.readers=1", "placement.ps=2", "table.admission.count=2", "checkpoint.rows=8000", &to];
+        let mut settings = job(100_000, &more);
+        settings.retain(|setting| !setting.starts_with("table.shards"));
+        let mut run = Run::local(&settings);
+        run.start(&["trainer 0", "reader 0"]);
+        run.start_with("ps 0", &["--set", "pipeline.cores=6"]);
+        run.start_with("ps 1", &["--set", "pipeline.cores=2"]);
+        run.until_said_times("trainer 0", "INFO checkpoint ", 2);
+        run.kill("ps 1");
+        run.resume_with("ps 1@again", &["--set", "pipeline.cores=8"]);
+        let logs = run.end_well(&["trainer 0", "ps 0", "ps 1@again", "reader 0"]);
+        if !logs[2].contains("of checkpoint ") {
+            over_too_soon(&logs[2]);
+        }
+        assert_eq!(Ledger::of(&logs[0]).rows, 100_000, "{}", logs[0]);
+        assert!(logs[1].contains(" in 3 shards") && logs[2].contains(" in 4 shards"), "{} {}", logs[1], logs[2]);
+        settings.retain(|setting| !setting.starts_with("checkpoint."));
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[0]);
+    });
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn a_cluster_has_one_report_with_the_meters_of_all_processes_and_no_reader_has_a
         let shards: Vec<&str> = report.services.iter().map(|shard| shard.name.as_str()).collect();
         assert_eq!(
             shards,
-            ["ps0-embedding", "ps1-embedding", "ps2-embedding", "ps3-embedding"],
+            ["ps0.0-embedding", "ps0.1-embedding", "ps1.0-embedding", "ps1.1-embedding"],
             "two of each ps: {report}"
         );
         assert_eq!((report.stages[0].replicas, report.stages[0].rows_out), (2, 8 * ROWS), "{report}");

@@ -87,13 +87,13 @@ pub(super) fn advise(
     }
     // A job may pin fewer than the machine has. The job of one process of several names its share of them, which its work may exceed.
     let pinned = if job.placement.is_one_process() { job.pipeline.cores.or(usize::MAX) } else { usize::MAX };
-    let cores = cores_of(limit, machines).min(pinned);
+    let cores = cores_of(limit, machines, processes).min(pinned);
     let draft = match limit.kind {
         LimitKind::Cores | LimitKind::Lease | LimitKind::Evaluation => return None,
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, far, job)?;
+            let (field, value, effect) = knob(limit, loads, cores, far, processes, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -141,10 +141,21 @@ fn looks_ahead(processes: &[&ProcessReport]) -> bool {
 }
 
 /// Cores of the machine that the limit is on.
-fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
-    let runs =
-        |machine: &&MachineUse| limit.process.as_ref().is_some_and(|process| machine.processes.contains(process));
+fn cores_of(limit: &Limit, machines: &[MachineUse], processes: &[&ProcessReport]) -> usize {
+    let holds_shard = || holder_of_shard(&limit.name, processes).map(|(process, _)| process);
+    let process = limit.process.as_ref().or_else(holds_shard);
+    let runs = |machine: &&MachineUse| process.is_some_and(|process| machine.processes.contains(process));
     machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
+}
+
+/// The process with this shard of a table, and how many shards it has.
+fn holder_of_shard<'a>(name: &str, processes: &[&'a ProcessReport]) -> Option<(&'a String, usize)> {
+    let shards = |process: &ProcessReport| {
+        let shards = process.report.services.iter().filter(|service| service.rows_held.is_some());
+        let (here, others): (Vec<_>, Vec<_>) = shards.partition(|shard| shard.name == name);
+        (!here.is_empty()).then_some(here.len() + others.len())
+    };
+    processes.iter().find_map(|process| Some((&process.process, shards(process)?)))
 }
 
 /// The field that relieves a stage, its new value, and the effect.
@@ -153,6 +164,7 @@ fn knob<'a>(
     loads: &[Load],
     cores: usize,
     far: Option<bool>,
+    processes: &[&ProcessReport],
     job: &Job,
 ) -> Option<(String, String, Effect<'a>)> {
     let name = limit.name.as_str();
@@ -166,7 +178,8 @@ fn knob<'a>(
     };
     match (limit.kind, name, limit.waits_for.as_deref()) {
         (LimitKind::Shard, ..) => {
-            let (shards, factor) = (2 * job.shards(), 0.5);
+            // The dense parameters in a ps are no shard, and cannot be divided.
+            let (shards, factor) = (2 * holder_of_shard(name, processes)?.1, 0.5);
             let hits = |stage: &str| stage == SHARDS || AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor };
             (shards <= cores).then(|| ("table.shards".into(), shards.to_string(), effect))

@@ -66,7 +66,11 @@ fn with(changed: StageReport) -> ProcessReport {
     let mut stages = stages();
     let at = stages.iter().position(|stage| stage.name == changed.name).unwrap();
     stages[at] = changed;
-    process("train", stages, vec![stage("ps0-embedding", 20, &[])])
+    process("train", stages, vec![shard("ps0-embedding", 20)])
+}
+
+fn shard(name: &str, busy: u64) -> StageReport {
+    StageReport { rows_held: Some(1000), ..stage(name, busy, &[]) }
 }
 
 fn analysis(processes: &[ProcessReport]) -> Analysis {
@@ -238,13 +242,33 @@ fn one_compressed_file_needs_no_more_threads_that_decode() {
 #[test]
 fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
     let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 95)]));
-    run.report.services = vec![stage("ps0-embedding", 90, &[]), stage("ps1-embedding", 85, &[])];
-    let even = analysis_of(&[run.clone()], "table.shards = 1");
+    run.report.services = vec![shard("ps0-embedding", 90), shard("ps1-embedding", 85)];
+    let even = analysis_of(&[run.clone()], "table.shards = 2");
+    assert_eq!(change(&even), None, "two shards use both cores");
+    let mut one = run.clone();
+    one.report.services.pop();
+    let one = analysis_of(&[one], "table.shards = 1");
+    assert_eq!(change(&one), Some(("table.shards", "2")));
     let limit = even.limit.as_ref().unwrap();
     assert_eq!((limit.kind, limit.name.as_str(), limit.bound()), (LimitKind::Shard, "ps0-embedding", Some("table")));
-    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "2")), Certainty::Sure));
-    run.report.services[1] = stage("ps1-embedding", 5, &[]);
-    let skewed = analysis_of(&[run], "table.shards = 1");
+    assert_eq!(even.certainty, Certainty::Sure);
+    // The machine of the ps decides whether there are cores for more, and the shards of this ps count.
+    let (mut trainer, mut ps) = (run.clone(), process("ps 0", Vec::new(), run.report.services.clone()));
+    trainer.report.services.clear();
+    let advice = |trainer: &ProcessReport, ps: &ProcessReport| {
+        change(&analysis_of(&[trainer.clone(), ps.clone()], "placement.ps = 1"))
+            .map(|(field, value)| format!("{field}={value}"))
+    };
+    (trainer.report.machine.cores, ps.report.machine.cores) = (1, 16);
+    ps.report.services.extend((2..4).map(|i| shard(&format!("ps{i}-embedding"), 80)));
+    assert_eq!(advice(&trainer, &ps).as_deref(), Some("table.shards=8"));
+    ps.report.machine.cores = 4;
+    assert_eq!(advice(&trainer, &ps), None);
+    // The dense parameters in a ps are one.
+    (ps.report.machine.cores, ps.report.services) = (16, vec![shard("ps0-embedding", 10), stage("ps0-dense", 95, &[])]);
+    assert_eq!(advice(&trainer, &ps), None);
+    run.report.services[1] = shard("ps1-embedding", 5);
+    let skewed = analysis_of(&[run], "table.shards = 2");
     assert!(skewed.to_string().contains("the mean of all shards is 48%"), "{skewed}");
     assert_eq!(change(&skewed), None, "more shards do not help one hot key");
 }
@@ -325,7 +349,7 @@ fn held_up(waits: &[(&str, u64)]) -> ProcessReport {
 fn evaluations_that_take_most_of_the_time_are_the_limit_with_no_advice_about_links() {
     let mut run = held_up(&[("evaluation", 88), ("", 1)]);
     // An evaluation also pulls rows, and uses the cores.
-    run.report.services = vec![stage("ps0-embedding", 95, &[])];
+    run.report.services = vec![shard("ps0-embedding", 95)];
     run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2, ..Machine::default() };
     let found = analysis(&[run]);
     let limit = found.limit.as_ref().unwrap();
@@ -455,7 +479,7 @@ fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
         stages[2] = stage("train", train, &[]);
         stages[3] = stage("push", 1, &[("shards", WaitKind::Waiting, waits)]);
     }
-    run.push(process("ps 0", Vec::new(), vec![stage("ps0-embedding", 2, &[])]));
+    run.push(process("ps 0", Vec::new(), vec![shard("ps0-embedding", 2)]));
     let placement = "placement = { readers = 1, ps = 1, trainers = 2 }\n";
     let sync = format!("{placement}train.sync = true");
     let found = analysis_of(&run, &sync);
@@ -475,7 +499,7 @@ fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
     assert!(found.contains("ps 1 takes 400.0 ms to reply where the others take 10.0"), "{found}");
     // Without steps of all trainers, and with shards that have work, pushes wait for the ps.
     assert_eq!(analysis_of(&run, placement).limit.unwrap().name, "push");
-    run[2].report.services[0] = stage("ps0-embedding", 60, &[]);
+    run[2].report.services[0] = shard("ps0-embedding", 60);
     assert_eq!(analysis_of(&run, &sync).limit.unwrap().kind, LimitKind::Shard);
 }
 

@@ -150,7 +150,8 @@ pub(crate) fn write_shards(
 ) -> Result<Vec<FileEntry>, Fault> {
     let write_all = |snapshot: &mut ShardSnapshot| {
         let file = |what: &str| {
-            let what = format!("{}{what}-{:04}.arrow", table.table(), snapshot.shard());
+            let shard = table.route().name(snapshot.shard(), 4);
+            let what = format!("{}{what}-{shard}.arrow", table.table());
             file_name(plan.number, plan.try_id, &what)
         };
         let (rows, absent) = (file(""), file("-absent"));

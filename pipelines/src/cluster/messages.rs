@@ -329,6 +329,7 @@ pub(crate) fn job_digest(job: &Job) -> String {
         (data.read_ahead, data.decode_ahead, data.decode_threads);
     let train = forebay_job::TrainOptions::default();
     (job.train.threads, job.train.device) = (train.threads, train.device);
+    job.table.shards = forebay_job::TableOptions::default().shards;
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(job.to_toml().as_bytes()))
 }
 
@@ -346,6 +347,7 @@ mod tests {
         assert_eq!(digest("pipeline.batch_replicas=2"), same);
         assert_eq!(digest("pipeline.cores=64"), same);
         assert_eq!(digest("data.read_ahead=3"), same);
+        assert_eq!(digest("table.shards=3"), same);
         for other in ["seed=7", "pipeline.after_read=['downsample']", "train.batch_rows=3"] {
             assert_ne!(digest(other), same, "{other}");
         }

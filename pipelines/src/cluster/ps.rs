@@ -6,7 +6,7 @@ use forebay_actors::{Fault, Host, counted};
 use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
-use forebay_ps::{TableClient, start_shards};
+use forebay_ps::{Route, TableClient, start_shards};
 use tokio::time::sleep;
 
 use super::TICK;
@@ -42,8 +42,8 @@ impl Ps {
         check_rank(Role::Ps, process.config().rank, job.placement.ps as u32)?;
         let config = JobModel::of(job, &context.registry)?.table_config(job);
         let host = Host::start("ps")?;
-        let (each, rank) = (job.shards(), process.config().rank as usize);
-        let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
+        let rank = process.config().rank as usize;
+        let table = start_shards(&host, config, Route::of_process(rank, job.placement.ps, job.shards()))?;
         let tables = TableService::new(vec![table.clone()]).of_trainers(job.placement.trainers as u32);
         let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(tables)];
         let mut block = None;

@@ -64,7 +64,8 @@ impl Costs {
 
     /// The most machines that the job takes.
     pub(super) fn most_machines(&self) -> Machines {
-        let shards = self.shards_of_each(1).clamp(1, MAX_SHARDS);
+        // With "auto", each of many ps has fewer.
+        let shards = self.job.table.shards.or(1).clamp(1, MAX_SHARDS);
         Machines { readers: MOST, ps: MOST.min(MAX_SHARDS / shards), trainers: MOST }
     }
 
@@ -182,11 +183,9 @@ impl Costs {
 
     /// Shards of each of so many ps, or of the only process.
     pub(super) fn shards_of_each(&self, ps: usize) -> usize {
-        let auto = match ps {
-            0 => (self.cores_of(2) as usize / 4).clamp(1, 16),
-            _ => 1,
-        };
-        self.job.table.shards.or(auto)
+        let mut job = self.job.clone();
+        job.placement.ps = ps;
+        job.shards_on(self.cores_of(if ps > 0 { 1 } else { 2 }) as usize)
     }
 
     fn reads_over_the_network(&self) -> bool {

@@ -203,7 +203,9 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
 fn measured(costs: &Costs, profile: &RunProfile) -> Costs {
     let machines = costs.options.machines.map(|kind| MachineKind { cores: None, ..kind });
     let options = PlanOptions { machines, compute_speed: 1.0, ..costs.options.clone() };
-    Costs { job: profile.settings.clone(), options, ..costs.clone() }
+    let mut job = profile.settings.clone();
+    job.table.shards = (profile.shards().count() / job.placement.ps.max(1)).max(1).into();
+    Costs { job, options, ..costs.clone() }
 }
 
 /// Seconds per batch in which two of look-up, compute and push ran at once, from a measured run in one process with one batch under way.

@@ -153,7 +153,7 @@ fn a_deadline_is_met_with_several_shards_in_each_ps() {
     let ps = |shards: &str| planned(&[shards], &given, &["cores=16"]).machines.ps;
     let fewest = [1, 2, 4, 512].map(|shards| ps(&format!("table.shards={shards}")));
     assert!(fewest[0] > 2 && fewest.is_sorted_by(|more, fewer| more >= fewer), "{fewest:?}");
-    assert_eq!(ps("table.shards=auto"), fewest[0], "one in each ps");
+    assert_eq!(ps("table.shards=auto"), ps("table.shards=8"), "half of the cores");
 }
 
 /// A bug: the time of a batch in the measured run was computed with the shards of the planned run.
@@ -169,8 +169,8 @@ fn the_measured_run_has_its_own_shards() {
         let job = job(&["train.staleness=0", "placement.ps=2", "placement.trainers=4", shards]);
         plan(&job, &Registry::default(), &profile, &options(&[], &["cores=16"])).unwrap().rows_per_second
     };
-    let [auto, one, two] = ["auto", "1", "2"].map(|shards| rate(&format!("table.shards={shards}")));
-    assert!(same(auto, one) && two > one, "{auto} {one} {two}");
+    let [auto, one, eight] = ["auto", "1", "8"].map(|shards| rate(&format!("table.shards={shards}")));
+    assert!(same(auto, eight) && eight > one, "{auto} {one} {eight}");
 }
 
 /// A bug: a job was refused its own report.
@@ -325,7 +325,8 @@ fn keys_grow_as_measured_and_decide_how_many_ps_hold_them() {
     let plan = planned(&["placement.readers=0"], &["rows=1e9", "keys=1e9", "deadline=100h"], &["memory=16GB"]);
     let bytes = plan.table.keys * plan.table.bytes_per_key;
     assert_eq!(plan.machines.ps, (bytes / (0.8 * 16e9)).ceil() as usize, "{plan}");
-    assert!(same(plan.table.shard_bytes, bytes / plan.machines.ps as f64));
+    assert!(same(plan.table.machine_bytes, bytes / plan.machines.ps as f64));
+    assert!(same(plan.table.shard_bytes, bytes / plan.table.shards as f64));
     let fault = refused(&["placement.ps=1"], &["keys=1e9"], &["memory=16GB"]);
     assert!(fault.contains("placement.ps") && fault.contains("--machine memory="), "{fault}");
 }

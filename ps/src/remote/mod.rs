@@ -6,14 +6,14 @@
 //!                          └─ ...                        on request streams: pull, peek, push
 //! ```
 //!
-//! Two processes of two shards each (in one here), and a trainer:
+//! Two processes of two and three shards (in one here), and a trainer:
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
 //! use forebay_actors::{Host, IoRuntime};
 //! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
 //! use forebay_ps::remote::{TableService, Wire, connect};
-//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, TableConfig, start_shards};
+//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, Route, TableConfig, start_shards};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
@@ -24,8 +24,8 @@
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
 //! let mut servers = Vec::new();
-//! for held in [0..2, 2..4] {
-//!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), 4, held)?]));
+//! for route in [Route::of_process(0, 2, 2), Route::of_process(1, 2, 3)] {
+//!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), route)?]));
 //!     let handlers: Vec<Arc<dyn forebay_net::Handler>> = vec![service];
 //!     servers.push(Server::start(&io, listen, &security, identity("ps"), &limits, handlers, Health::new()).await?);
 //! }
@@ -79,14 +79,14 @@ pub use service::TableService;
 pub(crate) use service::{check_member, sender};
 pub use wire::Wire;
 
-/// Connects to the processes that hold a table's shards: `peers` in the order of their shards, each with an equal share.
+/// Connects to the processes that hold a table: `peers` by their numbers. Each has an equal part of the keys, in any number of shards.
 ///
 /// After a lost connection, pulls, peeks, imports and pushes with an id are sent again for as long as `retry` says. A push
 /// without an id gets an external fault, since it may have been applied or not.
 ///
 /// # Errors
 /// External: a peer could not be reached within `retry`'s time. User: a peer refuses us, or it holds another table
-/// than `config` says (the message names the difference), or other shards.
+/// than `config` says (the message names the difference), or the part of another process.
 pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Retry) -> Result<TableClient, Fault> {
     config.check()?;
     let name = &config.name;
@@ -95,10 +95,9 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
         remotes.map(|(rank, peer)| RemotePs::new(rank, peer, format!("table `{name}`"), &retry)).collect();
     let body = TableName { table: name.clone() };
     let all: Vec<HeldShards> = try_join_all(remotes.iter().map(|ps| ps.act("table.config", &body))).await?;
-    let Some(shards) = all.first().map(|held| held.shards) else {
+    if all.is_empty() {
         return Err(Fault::user(format!("table `{name}` has no processes to connect to; expected at least one")));
-    };
-    let share = shards / peers.len();
+    }
     for (rank, (ps, held)) in remotes.iter().zip(&all).enumerate() {
         let at = &ps.name;
         if let Some(difference) = difference(config, &held.config) {
@@ -106,19 +105,24 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
                 "table `{name}` on {at} is not the one of this job: {difference}; start all processes with one job file"
             )));
         }
-        let HeldShards { first, count, .. } = *held;
-        if held.shards != shards || count != share || first != rank * share || shards > MAX_SHARDS || share == 0 {
+        let (there, here) = ((held.rank, held.processes), (rank, peers.len()));
+        if there != here {
             return Err(Fault::user(format!(
-                "table `{name}` on {at} holds {count} shards from {first} on of {}; expected {share} from {} on of \
-                 {shards}, as it is process {rank} of {}",
-                held.shards,
-                rank * share,
-                peers.len()
+                "{at} says that it is process {} of {} that hold table `{name}`; expected process {} of {}",
+                there.0, there.1, here.0, here.1
+            )));
+        }
+        if !(1..=MAX_SHARDS).contains(&held.shards) {
+            return Err(Fault::user(format!(
+                "table `{name}` on {at} has {} shards; expected 1 to {MAX_SHARDS}",
+                held.shards
             )));
         }
     }
     let layout = Arc::new(Layout::new(config));
-    let endpoints = remotes.into_iter().map(|ps| Endpoint::Process(Box::new(Process::new(ps, layout.clone(), wire))));
+    let process = |(ps, held): (_, &HeldShards)| Process::new(ps, held.shards, layout.clone(), wire);
+    let endpoints = remotes.into_iter().zip(&all).map(process).map(|process| Endpoint::Process(Box::new(process)));
+    let shards = all.iter().map(|held| held.shards).sum();
     Ok(TableClient::new(endpoints.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
 }
 

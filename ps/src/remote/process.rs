@@ -30,6 +30,7 @@ use crate::table::{ExportBlock, Layout};
 /// The shards of one process. It has one stream for each kind of call, opened when first needed.
 pub(crate) struct Process {
     ps: RemotePs,
+    shards: usize,
     layout: Arc<Layout>,
     wire: Wire,
     pull: RequestStream,
@@ -44,14 +45,19 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(ps: RemotePs, layout: Arc<Layout>, wire: Wire) -> Self {
+    pub(super) fn new(ps: RemotePs, shards: usize, layout: Arc<Layout>, wire: Wire) -> Self {
         let stream = |kind: &str, how: &[&str]| ps.stream(&[&["table", &layout.table, kind], how]);
         let (pull, peek, push) =
             (stream("pull", wire.path()), stream("peek", wire.path()), stream("push", wire.path()));
         let (pull_after, pull_whole) = (stream("pull", wire.path()), stream("pull", &["whole"]));
         let (import, import_weights) = (stream("import", &[]), stream("import", &["weights"]));
         let pulled = Arc::default();
-        Self { pull, pull_after, pull_whole, peek, push, import, import_weights, ps, layout, wire, pulled }
+        Self { pull, pull_after, pull_whole, peek, push, import, import_weights, ps, shards, layout, wire, pulled }
+    }
+
+    /// The shards that it holds.
+    pub(crate) fn shards(&self) -> usize {
+        self.shards
     }
 
     /// How rows and gradients travel.

@@ -19,7 +19,7 @@ pub(super) struct AcknowledgeTable {
     pub(super) before: u64,
 }
 
-/// The rows to export: without `shard` those of all shards here, without `at_most` all of them.
+/// The rows to export: without `shard`, a number from 0, those of all shards here, without `at_most` all of them.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ticket {
@@ -39,10 +39,10 @@ pub(super) struct Ticket {
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HeldShards {
     pub(super) config: TableConfig,
-    /// Shards of the whole table.
+    /// The number of this process.
+    pub(super) rank: usize,
+    /// The processes that hold the table.
+    pub(super) processes: usize,
+    /// Its shards here.
     pub(super) shards: usize,
-    /// The first of those that are here.
-    pub(super) first: usize,
-    /// How many are here.
-    pub(super) count: usize,
 }

@@ -89,8 +89,8 @@ impl Handler for TableService {
             "stats" => serde_json::to_vec(&named()?.stats().await?),
             "config" => {
                 let table = named()?;
-                let (config, shards, held) = (table.config().clone(), table.route().shards(), table.held());
-                serde_json::to_vec(&HeldShards { config, shards, first: held.start, count: held.len() })
+                let (config, (rank, processes)) = (table.config().clone(), table.route().process());
+                serde_json::to_vec(&HeldShards { config, rank, processes, shards: table.shards() })
             }
             "acknowledge" => {
                 check_member(caller)?;
@@ -155,7 +155,9 @@ impl Handler for TableService {
     async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {
         let ticket: Ticket = json(&ticket, "a ticket")?;
         let table = self.table(&ticket.table)?;
-        let shards = ticket.shard.map_or(table.held(), |shard| shard..shard.saturating_add(1));
+        let first = table.held().start;
+        let one = |shard: usize| first.saturating_add(shard)..first.saturating_add(shard).saturating_add(1);
+        let shards = ticket.shard.map_or(table.held(), one);
         let page = (PAGE_VALUES / (table.row_dim() + table.state_dim())).max(1);
         let mut left = ticket.at_most.unwrap_or(usize::MAX);
         let mut sent = false;

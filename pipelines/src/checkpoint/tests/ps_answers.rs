@@ -166,7 +166,7 @@ impl Run {
         let dialer = Dialer::new(io, &security, &identity("trainer 0"), &limits).unwrap();
         for ps in 0..2 {
             let host = Host::start("test").unwrap();
-            let table = start_shards(&host, config(with_lifetime), 2, ps..ps + 1).unwrap();
+            let table = start_shards(&host, config(with_lifetime), Route::of_process(ps, 2, 1)).unwrap();
             let handler = SnapshotHandler::new(folder.clone(), ps as u32, table.clone(), None);
             let faulty = FaultyPs { ps, handler, at, seen: Mutex::default(), trainer: Arc::clone(&trainer) };
             let begin = Server::start(

@@ -1,25 +1,20 @@
 //! Processes that hold some of the shards read the files that have keys of theirs, and no others.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::{Fault, FaultKind, Host};
-use forebay_ps::start_shards;
+use forebay_ps::{Route, start_shards};
 use tempfile::TempDir;
 
 use super::chain::{Chain, Contents, contents, fast_folder};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
 use crate::context::Context;
 
-/// What a process that holds some of `of` shards has loaded.
-fn share(
-    folder: &CheckpointFolder,
-    manifest: &CheckpointManifest,
-    (held, of): (Range<usize>, usize),
-) -> Result<Contents, Fault> {
+/// What a process that holds some of the shards has loaded.
+fn share(folder: &CheckpointFolder, manifest: &CheckpointManifest, route: Route) -> Result<Contents, Fault> {
     let host = Host::start("test").unwrap();
-    let table = start_shards(&host, manifest.tables[0].config.clone(), of, held).unwrap();
+    let table = start_shards(&host, manifest.tables[0].config.clone(), route).unwrap();
     let loaded = load_rows(folder, manifest, &table).map(|()| contents(std::slice::from_ref(&table), &[]));
     drop(table);
     host.stop().unwrap();
@@ -40,12 +35,13 @@ fn a_process_reads_the_files_of_its_shards() {
     let manifest = folder.latest().unwrap().unwrap();
     let files = || manifest.tables[0].layers.iter().flat_map(|layer| &layer.files);
     assert_eq!(files().count(), 2 * 2 * 2);
-    let whole = share(&folder, &manifest, (0..1, 1)).unwrap();
-    for of in [2, 3, 5, 4096 / 16 + 1] {
-        let middle = of / 2;
-        let [before, after] = [0..middle, middle..of].map(|held| share(&folder, &manifest, (held, of)).unwrap());
-        assert!(before.rows.len() > 3 && after.rows.len() > 3, "{before:?} {after:?}");
-        assert_eq!(before.and(after), whole, "{of} shards");
+    let whole = share(&folder, &manifest, Route::new(1)).unwrap();
+    for of in [&[1, 1][..], &[2, 1], &[4, 128], &[1, 2, 1], &[3, 1, 2, 1, 1]] {
+        let routes = of.iter().enumerate().map(|(rank, shards)| Route::of_process(rank, of.len(), *shards));
+        let parts: Vec<_> = routes.map(|route| share(&folder, &manifest, route).unwrap()).collect();
+        assert!(parts.iter().all(|part| part.rows.len() > 3), "{parts:?}");
+        let all = parts.into_iter().reduce(Contents::and).unwrap();
+        assert_eq!(all, whole, "{of:?} shards");
     }
     // One layer of the same shards says their cells, too.
     let compacted = fast_folder();
@@ -53,16 +49,17 @@ fn a_process_reads_the_files_of_its_shards() {
     let compact = folder.compact(None, Some(&to)).unwrap().unwrap();
     let cells: Vec<_> = compact.tables[0].layers[0].files.iter().map(|file| file.cells).collect();
     assert_eq!(cells, [Some((0, 2048)), Some((2048, 4096)), None]);
-    let halves = [0..1, 1..2].map(|held| share(&to, &compact, (held, 2)).unwrap());
+    let halves = [0, 1].map(|rank| share(&to, &compact, Route::of_process(rank, 2, 1)).unwrap());
     let [before, after] = halves;
     assert_eq!(before.and(after), whole);
     // The files of the other half are gone.
-    let first = share(&folder, &manifest, (0..1, 2)).unwrap();
+    let first = share(&folder, &manifest, Route::of_process(0, 2, 1)).unwrap();
     for file in files().filter(|file| file.path.contains("-0001.")) {
         std::fs::remove_file(dir.path().join(&file.path)).unwrap();
     }
-    assert_eq!(share(&folder, &manifest, (0..1, 2)).unwrap(), first);
-    assert!(share(&folder, &manifest, (0..2, 5)).is_ok() && share(&folder, &manifest, (1..2, 3)).is_err());
+    assert_eq!(share(&folder, &manifest, Route::of_process(0, 2, 3)).unwrap(), first);
+    let share = |rank| share(&folder, &manifest, Route::of_process(rank, 5, 1));
+    assert!(share(1).is_ok() && share(2).is_err());
 }
 
 #[test]
@@ -100,7 +97,7 @@ fn files_that_do_not_say_the_right_cells_are_damaged() {
         let mut manifest = manifest.clone();
         let files = &mut manifest.tables[0].layers[0].files;
         files.iter_mut().zip(cells).for_each(|(file, cells)| file.cells = cells);
-        share(&folder, &manifest, (0..3, 3))
+        share(&folder, &manifest, Route::new(3))
     };
     assert_eq!(manifest.tables[0].layers[0].files[1].cells, Some((2048, 4096)));
     let right = with([Some((0, 2048)), Some((2048, 4096))]).unwrap();
@@ -137,7 +134,7 @@ fn a_file_whose_bits_have_flipped_is_damaged_whatever_its_rows_are() {
             let mut bytes = right.clone();
             bytes[sign] ^= 0x80;
             std::fs::write(&path, &bytes).unwrap();
-            let fault = share(&folder, &manifest, (0..2, 2)).unwrap_err();
+            let fault = share(&folder, &manifest, Route::new(2)).unwrap_err();
             assert_eq!(fault.kind, FaultKind::Damaged, "byte {sign} of {}: {fault}", file.path);
             assert!(fault.to_string().contains("is damaged: its checksum is"), "{fault}");
         }
