@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Warn about missing readers after this long, and repeat the warning after this long.
+/// Warn about missing readers after this long, and again each time that this long has passed.
 const WARN_AFTER: Duration = Duration::from_secs(10);
 
-/// For how long no reader has been present, while windows are left.
+/// Counts the time in which windows are left and no reader is present.
 #[derive(Debug, Default)]
 pub(super) struct AbsentReaders {
     since: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Acknowledges push ids to the shards and the dense block of this process: they forget the ids of windows that are done.
 //!
-//! A window is done when all its batches are done, and a batch is done when every shard and every dense block has answered its
-//! push. So no push of such a window still has to be applied. A late duplicate counts as applied.
+//! A window is done when all its batches are done, and a batch is done when every shard and every dense block has answered its push. So
+//! every push of such a window is applied, and a late duplicate counts as applied.
 
 use forebay_actors::Fault;
 use forebay_batches::BatchId;

@@ -1,12 +1,12 @@
-//! How far the clock of this process is from that of the coordinator, measured by round trips (Cristian, 1989).
+//! The offset between the clocks of this process and the coordinator, measured by round trips (Cristian, 1989).
 
 use std::time::Duration;
 
 use forebay_actors::Track;
 
 /// What must be added to a time of this process to get the coordinator's time. It comes from the shortest round trip: the coordinator's
-/// time lies between the two ends of the round trip. If that holds without a correction, as on one host, there is none: half a round trip
-/// on a busy host would let a batch arrive before it was sent. Otherwise the error is at most half of the round trip.
+/// time lies between the two ends of the round trip. If the uncorrected time lies there, too, as on one host, the offset is 0: a correction
+/// by half a round trip of a busy host would let a batch arrive before it was sent. Otherwise the error is at most half of the round trip.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ClockOffset {
     nanos: i64,

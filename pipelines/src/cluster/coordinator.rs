@@ -81,7 +81,7 @@ impl Coordinator {
         }
         let resume = resume || again;
         let found = checkpoint::find(job, resume, &damaged, context).inspect_err(|fault| {
-            // A store that is away may be back when this process is started again.
+            // The store may be back when this process is started again.
             if fault.domain != Domain::External {
                 self.state.lock().no_origin(fault);
             }
@@ -111,7 +111,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// What a trainer has to do for a cut. Waits a while for another order than the one that it follows.
+    /// What a trainer has to do for a cut. Waits up to [`LONG_POLL`] for another order than the one that the trainer follows.
     async fn cut(&self, body: &[u8]) -> Result<CutOrder, Fault> {
         let CutRequest { member, follows, report } = read(NAME, "cut", body)?;
         let reported = report.is_some();
@@ -122,7 +122,7 @@ impl Coordinator {
         if order == follows { self.news(follows, |state| state.cut_order(member)).await } else { Ok(order) }
     }
 
-    /// A step of the trainer that leads a cut. Waits a while until the trainers have stopped.
+    /// A step of the trainer that leads a cut. Waits up to [`LONG_POLL`] until the trainers have stopped.
     async fn lead_cut(&self, body: &[u8]) -> Result<LeadReply, Fault> {
         let request: LeadCutRequest = read(NAME, "lead_cut", body)?;
         match self.state.change(|state| state.lead_cut(request, Instant::now()))? {
@@ -131,7 +131,7 @@ impl Coordinator {
         }
     }
 
-    /// What `ask` replies once that is not `old` any more; `old` if it still is after a while.
+    /// Waits until `ask` replies something other than `old`, and returns the reply. Returns `old` after [`LONG_POLL`].
     async fn news<T: PartialEq>(&self, old: T, ask: impl Fn(&mut RunState) -> Result<T, Fault>) -> Result<T, Fault> {
         let news = self.state.when(|state| Some(ask(state)).filter(|reply| reply.as_ref().ok() != Some(&old)));
         let news = tokio::time::timeout(LONG_POLL, news).await;
@@ -222,7 +222,7 @@ impl Coordinator {
     }
 }
 
-/// The process that a request says it is from: fields of the body, or of the member in the body.
+/// The process that a request names as its sender: fields of the body, or of the member in the body.
 #[derive(Deserialize)]
 struct Author {
     role: Option<Role>,
@@ -326,7 +326,7 @@ impl Handler for Coordinator {
             "join" => write(&state.join(read(NAME, kind, &body)?, now)?),
             "heartbeat" => {
                 let member = member()?;
-                // A member of an earlier attempt learns from the status that there is another.
+                // A member of an earlier attempt learns from the status that a new attempt has begun.
                 if state.is_current(&member) {
                     state.heartbeat(member, now)?;
                     state.mark_notified_if_ended(member.role, member.rank);

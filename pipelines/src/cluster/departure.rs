@@ -10,7 +10,7 @@ use super::batches::receive_queue::ReceiveQueue;
 use super::lease_client::LeaseClient;
 use crate::participation::BatchRecord;
 
-/// Where a trainer has its batches from.
+/// Where a trainer gets its batches.
 #[derive(Clone)]
 pub(super) enum Input {
     /// It reads the windows of its leases.
@@ -37,7 +37,7 @@ pub(crate) struct Departure {
 }
 
 impl Departure {
-    /// For the trainer of this rank in a run of `job`. `None`: the run cannot go on without it.
+    /// The departure of the trainer of this rank in a run of `job`. `None`: the run cannot go on without this trainer.
     pub(super) fn of(job: &Job, rank: u32, input: Input) -> Option<Self> {
         (job.trainers_may_leave() && rank > 0).then(|| Self { input, begun: Arc::default() })
     }
@@ -55,8 +55,8 @@ impl Departure {
         self.begun.load(Ordering::SeqCst)
     }
 
-    /// Waits until the coordinator has what the leases of this trainer have done, and their rest back. A report that fails is as good as none:
-    /// the windows go to another trainer, and the shards apply no batch twice.
+    /// Waits until this trainer has reported the windows that are done, and has given back the rest of its leases. If a report fails, the
+    /// windows go to another trainer, and the shards apply no batch twice.
     pub(crate) async fn give_back(&self) {
         if let Input::Leases(leases) = &self.input
             && let Err(fault) = leases.wait_until_given_back().await

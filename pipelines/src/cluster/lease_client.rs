@@ -24,7 +24,7 @@ use crate::participation::BatchRecord;
 /// The time between two requests for a lease while none is available.
 const LEASE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// The leases of a reader with unsent batches: one to read, one to read ahead. More would be taken from readers without any.
+/// The most leases with unsent batches: one to read, one to read ahead. A reader with more would take them from readers without any.
 const MAX_UNSENT_LEASES: usize = 2;
 
 /// The time between two reports while no lease ends.
@@ -38,7 +38,7 @@ pub(crate) struct LeaseClient {
     failed: Arc<Mutex<Option<Fault>>>,
     lost: LostLeases,
     status: watch::Receiver<RunStatus>,
-    /// A run with checkpoints that drains makes one more, and ends its readers, unless it cannot be written.
+    /// The run has checkpoints. When it drains, it makes one more and ends its readers, unless the checkpoint cannot be written.
     checkpoints: bool,
     /// Requests for a lease.
     requests: Arc<AtomicU64>,
@@ -79,7 +79,7 @@ impl LeaseClient {
         &self.lost
     }
 
-    /// Records that a batch is done. If its window is done with it, a report follows.
+    /// Records that a batch is done. If it was the last of its window, a report follows.
     pub(crate) fn batch_done(&self, id: BatchId) {
         self.progress.batch_done(id);
     }
@@ -110,8 +110,8 @@ impl LeaseClient {
         self.check_reported()
     }
 
-    /// After [`LeaseProgress::close`] and the end of the pipeline: waits until what is done is reported, and the rest of the leases is given
-    /// back. Cancel safe.
+    /// After [`LeaseProgress::close`] and the end of the pipeline: waits until the windows that are done are reported, and the rest of the
+    /// leases is given back. Cancel safe.
     ///
     /// # Errors
     /// A report failed.
@@ -136,7 +136,7 @@ impl LeaseClient {
                 biased;
                 () = self.progress.wait_until_closed() => return Ok(None),
                 () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
-                // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
+                // All trainers may wait for the rows of a lost lease, and then take no batches of this reader.
                 () = self.lost.wait() => true,
             };
             self.check_reported()?;

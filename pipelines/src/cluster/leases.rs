@@ -81,7 +81,7 @@ impl LeaseBook {
         }
     }
 
-    /// Takes the windows that are trained on before the run begins as done. Called before the first lease.
+    /// Marks the windows that were trained on before the run began as done. Called before the first lease.
     pub(crate) fn skip(&mut self, trained: &TrainedBatches) {
         let Some(last) = (0..self.data.epochs).rev().find(|&epoch| !trained.windows_of(epoch).is_empty()) else {
             return;
@@ -142,7 +142,7 @@ impl LeaseBook {
         Some((epoch, from, to))
     }
 
-    /// `reader` is lost, was restarted or has left: its leases can be given out again. Returns their number.
+    /// `reader` is lost, was restarted or has left: its leases can be given out again. Returns the number of leases.
     pub(crate) fn return_leases_of(&mut self, reader: u32) -> usize {
         let returned = self.give_back(reader);
         self.lost += returned as u64;
@@ -217,8 +217,8 @@ impl LeaseBook {
         self.next.0 >= self.data.epochs || self.data.windows == 0
     }
 
-    /// Whether a run that gives out no more leases can end: no reader holds one. If trainers take batches in order, leases after
-    /// a lost one do not count: no trainer will get to them.
+    /// Whether a run that gives out no more leases can end: no reader holds a lease. If trainers take batches in order, leases after a lost
+    /// one do not count: no trainer will take their batches.
     pub(crate) fn is_drained(&self, ordered: bool) -> bool {
         match self.returned.keys().next() {
             Some(lost) if ordered => self.held.keys().next().is_none_or(|held| lost < held),
@@ -282,8 +282,8 @@ impl LeaseBook {
     }
 }
 
-/// The windows of a lease: `asked`, or fewer if each of `readers` would otherwise get less than four leases in all epochs.
-/// Larger leases are better: two leases that share a row group both fetch it and decode its dictionaries.
+/// The windows of a lease: `asked`, or fewer, so that each of `readers` gets at least four leases in all epochs. Larger leases are better:
+/// if two leases share a row group, both fetch it and decode its dictionaries.
 pub(crate) fn windows_per_lease(asked: u64, data: &DataPlan, readers: u32) -> u64 {
     let all = data.windows.saturating_mul(u64::from(data.epochs));
     asked.min(all / (u64::from(readers) * 4)).max(1)

@@ -1,4 +1,4 @@
-//! A process listens at its address, also when that is taken for a moment.
+//! A process listens at its address. It waits if another process listens there for a moment.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use forebay_actors::{Fault, FaultKind};
 use forebay_net::Retry;
 
-/// How long a process waits for an address that another process listens at. The second time is for a process that listened there before or
-/// did not choose the address.
+/// How long a process waits for an address that another process listens at. `ADDRESS_TAKEN_AGAIN` is for a process that listened there
+/// before, or whose address a program chose.
 const ADDRESS_TAKEN: Duration = Duration::from_secs(5);
 const ADDRESS_TAKEN_AGAIN: Duration = Duration::from_secs(60);
 

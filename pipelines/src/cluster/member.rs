@@ -56,12 +56,12 @@ impl Drop for Inner {
     }
 }
 
-/// Tells the coordinator for ever that this process runs, whether it has joined or not.
+/// Tells the coordinator again and again that this process runs, before and after it has joined.
 pub(super) async fn send_signs_of_life(peer: Peer, process: ProcessRequest, lease: Duration) {
     let every = heartbeat_interval(lease);
     let deadline = DEADLINE.min(lease);
     loop {
-        // Other requests find out why the coordinator does not answer, or refuses.
+        // This request ignores errors: other requests find out why the coordinator does not answer, or refuses.
         if let Err(fault) = peer.action::<_, ()>("coordinator.alive", &process, deadline).await {
             tracing::debug!("{} {} could not say that it runs: {fault}", process.role, process.rank);
         }
@@ -75,13 +75,13 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 }
 
 impl Member {
-    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint, in a run that is under
-    /// way with the checkpoint's manifest as JSON. A coordinator that has never answered is waited for: it may be started later. While it is
-    /// away, `over` is asked whether the run has ended.
+    /// Asks the coordinator what this process goes on from, until the coordinator knows. Returns the attempt and the checkpoint, in a run
+    /// that is under way with the checkpoint's manifest as JSON. Waits for a coordinator that has never answered, because it may be started
+    /// later. While the coordinator is away, asks `over` whether the run has ended.
     ///
     /// # Errors
-    /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. It has answered a
-    /// reader before, and has ended since. The run is over, as the coordinator or `over` says: [`FaultKind::RunOver`].
+    /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. The coordinator has
+    /// answered this reader before, and has ended since. The run is over, as the coordinator or `over` says: [`FaultKind::RunOver`].
     pub(super) async fn plan(
         peer: &Peer,
         process: &ProcessRequest,
@@ -140,7 +140,7 @@ impl Member {
         let (role, timeout) = (join.role, job.placement.timeout());
         let what = coordinator(&peer);
         let retry = Retry::within(timeout);
-        // It has answered the request for a plan.
+        // The coordinator has answered the request for a plan.
         let refusals = Refusals::seen_by(role, job);
         let reply = retry.run(&what, || ask(&peer, "coordinator.join", &join, &refusals)).await?;
         let id = match reply {
@@ -223,8 +223,8 @@ impl Member {
         self.request("sampled_settings", &MemberRequest { member: self.inner.id }).await
     }
 
-    /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new attempt,
-    /// `fault` no longer matters.
+    /// Reports that this process cannot go on because of `fault`. Returns the fault to end with. If the run has begun a new attempt, that
+    /// is not `fault`.
     pub(crate) async fn fail(&self, fault: Fault) -> Fault {
         if fault.kind == FaultKind::RolledBack {
             return fault;
@@ -271,8 +271,8 @@ impl Member {
         self.request("drain", &MemberRequest { member: self.inner.id }).await
     }
 
-    /// What tells the coordinator that the last checkpoint of the run cannot be written, so that the run ends as one without checkpoints.
-    /// It returns at once, and keeps no heartbeats alive.
+    /// Returns a function that tells the coordinator that the last checkpoint of the run cannot be written, so that the run ends as one
+    /// without checkpoints. The function returns at once, and does not keep the heartbeats alive.
     pub(crate) fn drains_without_checkpoint(&self) -> DrainWithout {
         let Inner { id, peer, timeout, .. } = &*self.inner;
         let (request, peer, timeout) = (MemberRequest { member: *id }, peer.clone(), *timeout);

@@ -54,14 +54,14 @@ struct Member {
     joined: bool,
     /// The run counts on it. False once it has left and, for a [`Role::Reader`], while it is lost.
     present: bool,
-    /// [`Members::newly_lost`] has returned it, and no heartbeat came since. A trainer that reads may be lost and present.
+    /// [`Members::newly_lost`] has returned it, and it has sent no heartbeat since. A trainer that reads may be lost and present.
     lost: bool,
-    /// It will leave when it has done what it has taken, or has left.
+    /// It has left, or will leave when it has finished the batches that it has taken.
     leaving: bool,
 }
 
 impl Member {
-    /// It ended as it should. A heartbeat that comes later was sent before.
+    /// The process ended as it should. A heartbeat that comes later was sent before that.
     fn has_left(&self) -> bool {
         self.joined && !self.present && !self.lost
     }
@@ -122,7 +122,7 @@ impl Members {
         Self { trainers_may_leave: yes, ..self }
     }
 
-    /// Whether the run goes on if the process of this place leaves. Readers are another matter.
+    /// Whether the run goes on if the trainer of this place leaves. False for a ps, and for readers, which have other rules.
     pub(crate) fn may_leave(&self, role: Role, rank: u32) -> bool {
         self.trainers_may_leave && role == Role::Trainer && rank > 0 && rank < self.expected.trainers
     }
@@ -293,8 +293,8 @@ impl Members {
         missing.peek().is_some() && !self.lacks_a_reader() && missing.all(|(role, rank)| self.may_leave(role, rank))
     }
 
-    /// The run waits no more for missing trainers that it can do without, and that it heard nothing of for `silence`: until one gives a sign
-    /// of life. Returns them.
+    /// Stops waiting for the missing trainers that the run can do without and that gave no sign of life for `silence`, until they give one.
+    /// Returns them.
     pub(crate) fn do_without_silent(&mut self, silence: Duration, now: Instant) -> Vec<(Role, u32)> {
         let is_silent =
             |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.unheard(&(role, rank), now) > silence;
@@ -326,7 +326,7 @@ impl Members {
             let silent = now.duration_since(member.last_heartbeat) > silence;
             if member.joined && member.present && !member.lost && silent {
                 member.lost = true;
-                // The run goes on without a reader, but not for long without a trainer.
+                // The run goes on without a reader, but waits for a trainer.
                 member.present = role != Role::Reader;
                 lost.push(*rank);
             }
@@ -353,12 +353,12 @@ impl Members {
         self.missing_ps_and_trainers().next().is_none()
     }
 
-    /// The processes that gave no sign of life for `silence`: members, processes that have not joined the attempt, and those of the job
-    /// that were never heard of. Those that have left are not among them.
+    /// The processes that gave no sign of life for `silence`: members, processes that have not joined the attempt, and processes of the job
+    /// that the coordinator has never heard of; but none that has left.
     pub(crate) fn silent(&self, silence: Duration, now: Instant) -> BTreeSet<(Role, u32)> {
         let is_silent = |place: &(Role, u32)| {
             let starts = self.starts.get(place);
-            // A member that was started again has yet to join.
+            // A member that was started again has not joined yet.
             let is_newest = |member: &&Member| starts.is_none_or(|starts| starts.newest() == Some(member.nonce));
             let may_be = match self.members.get(place).filter(|member| member.joined).filter(is_newest) {
                 Some(member) => (member.present || member.lost) && now.duration_since(member.last_heartbeat) > silence,
@@ -372,12 +372,12 @@ impl Members {
         expected.chain(self.starts.keys().copied()).filter(is_silent).collect()
     }
 
-    /// For how long no process of this place has said that it runs.
+    /// The time since a process of this place gave a sign of life.
     fn unheard(&self, place: &(Role, u32), now: Instant) -> Duration {
         now.duration_since(self.starts.get(place).map_or(self.begun, |starts| starts.heard))
     }
 
-    /// The [missing](Self::missing) members that sent nothing for `silence`: the other missing ones may be loading.
+    /// The [missing](Self::missing) members that sent nothing for `silence`. The other missing members may be loading.
     pub(crate) fn missing_and_silent(&self, silence: Duration, now: Instant) -> Vec<String> {
         let silent = |place: &(Role, u32)| self.unheard(place, now) > silence;
         let mut missing: Vec<String> = self.missing_ps_and_trainers().filter(silent).map(name).collect();
@@ -387,7 +387,8 @@ impl Members {
         missing
     }
 
-    /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
+    /// The names of the members that have not joined and must join before the first row is read: every ps and trainer, and one reader if
+    /// the job has any.
     pub(crate) fn missing(&self) -> Vec<String> {
         let mut missing: Vec<String> = self.missing_ps_and_trainers().map(name).collect();
         if self.lacks_a_reader() {
@@ -446,7 +447,7 @@ fn started_again(role: Role, rank: u32) -> Fault {
     ))
 }
 
-/// Fails if a job with `places` processes of a role has none of this rank.
+/// Fails if a job with `places` processes of a role has no process of this rank.
 ///
 /// # Errors
 /// A user fault.

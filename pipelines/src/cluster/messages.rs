@@ -61,8 +61,8 @@ pub(crate) struct HaveEnded {
 pub(crate) enum PlanReply {
     /// The coordinator looks for the newest checkpoint: ask again.
     Wait,
-    /// Join this attempt with what this checkpoint has. `None`: the run begins at the start. `manifest`: that of the checkpoint, as JSON, for
-    /// a trainer that may join when the run is under way: the checkpoint itself may be removed by then.
+    /// Join this attempt, and load this checkpoint. `None`: the run begins at the start. `manifest`: the manifest of the checkpoint, as
+    /// JSON, for a trainer that may join when the run is under way: by then the run may have removed the checkpoint.
     Plan {
         attempt: u64,
         checkpoint: Option<OriginCheckpoint>,
@@ -101,7 +101,7 @@ pub(crate) struct JoinRequest {
     pub(crate) job: String,
     /// A random number of this start of the process, which distinguishes a repeated request from another start.
     pub(crate) nonce: u64,
-    /// Of the first trainer, which reads them: what a sample of the rows decides.
+    /// From the first trainer, which reads a sample of the rows: what the sample decides.
     #[serde(default)]
     pub(crate) sampled_settings: SampledSettings,
 }
@@ -131,7 +131,7 @@ pub(crate) struct MemberRequest {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaveRequest {
     pub(crate) member: MemberId,
-    /// Of a trainer that leaves before the end of a run with checkpoints: the batches that it has done in windows which the coordinator may
+    /// From a trainer that leaves before the end of a run with checkpoints: its batches that are done, in windows that the coordinator may
     /// not count as done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) done: Vec<WindowLog>,
@@ -149,8 +149,8 @@ pub struct RunStatus {
     pub phase: RunPhase,
     /// Members that must join before the run starts.
     pub missing: Vec<String>,
-    /// Processes that gave no sign of life for `placement.lease_seconds`, and have not left: members, those that have yet to join, and
-    /// those of the job that were never heard of.
+    /// Processes that gave no sign of life for `placement.lease_seconds`, and have not left: members, processes that have not joined yet,
+    /// and processes of the job that the coordinator has never heard of.
     pub silent: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,
@@ -199,8 +199,8 @@ impl RunStatus {
         }
     }
 
-    /// Whether readers begin no more windows, in a run that makes `checkpoints` or not. One that makes them ends with a checkpoint, for
-    /// which its trainers may need further windows.
+    /// Whether readers begin no more windows. A run that makes `checkpoints` ends with a checkpoint, for which its trainers may need
+    /// further windows.
     pub(crate) fn begins_no_windows(&self, checkpoints: bool) -> bool {
         self.phase == RunPhase::Draining && (!checkpoints || self.without_checkpoint)
     }
@@ -242,7 +242,7 @@ pub struct Failure {
     /// The run was asked to end and left a checkpoint.
     #[serde(default)]
     pub drained: bool,
-    /// The training has ended, but its model could not be saved where it should be, or it was drained and has no checkpoint.
+    /// The training has ended, but its model could not be saved at `output.model`, or it was drained and has no checkpoint.
     #[serde(default)]
     pub unsaved: bool,
 }
@@ -294,7 +294,7 @@ pub(crate) struct LeaseRequest {
     /// The reader has enough leases for now: it only takes one that another reader has lost.
     #[serde(default)]
     pub(crate) returned_only: bool,
-    /// Grows with each request of the member. A request that is sent again has the number that it had.
+    /// Grows with each request of the member. A request that is sent again keeps its number.
     pub(crate) number: u64,
 }
 

@@ -48,7 +48,7 @@ pub(super) struct MetersRequest {
     pub(super) report: Report,
     /// Whether the reply has the reports of all other members.
     pub(super) others: bool,
-    /// Whether the member has ended its part of the run: its meters do not change any more.
+    /// Whether the member has ended its part of the run, so that its meters are final.
     pub(super) last: bool,
     /// With the last meters of each trainer except the first: the counts of its slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub(super) struct MetersReply {
     pub(super) more_to_come: bool,
     /// Whether the last meters of all other trainers have come.
     pub(super) has_trainers: bool,
-    /// If so, the counts of their slots together.
+    /// If so, the sums of the counts of their slots.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) slots: Option<SentSlots>,
     /// The coordinator's clock, in nanoseconds since 1970.
@@ -85,13 +85,13 @@ struct Sent {
 #[derive(Default)]
 pub(super) struct MeterBook {
     newest: BTreeMap<(Role, u32), Sent>,
-    /// The last reports of members that had ended their part when another process of their rank sent its first: what they did counts.
+    /// The last reports of members whose part had ended before another process of their rank sent its first report: their work counts.
     ended: Vec<Sent>,
 }
 
 impl MeterBook {
-    /// Keeps the report of a member of the current attempt. Returns those of the other members, if it asks for them. `present`:
-    /// the members that take part.
+    /// Keeps the report of a member of the current attempt. Returns the reports of the other members, if the member asks for them.
+    /// `present`: the members that take part.
     ///
     /// # Errors
     /// A user fault if the report has times or counts that no run has.
@@ -193,7 +193,7 @@ pub(crate) struct LastMeters {
 }
 
 impl MeterSender {
-    /// Sends what `meters` returns twice a second from now on. The first trainer receives the meters of the others.
+    /// Starts to send the result of `meters` twice a second. The first trainer receives the meters of the others.
     pub(crate) fn start(member: &Member, meters: impl Fn() -> Report + Send + Sync + 'static) -> Self {
         let (sender, others) = watch::channel(Vec::new());
         let (io, meters, to) = (member.io().clone(), Arc::new(meters), member.clone());

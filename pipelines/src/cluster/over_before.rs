@@ -21,8 +21,8 @@ pub(super) fn run_over(why: impl Into<String>) -> Fault {
 }
 
 /// How the run of a job has ended, for people, if the folder of its checkpoints says that it has, and not longer than
-/// `placement.timeout_seconds` ago: then nothing is left to do for a run that goes on from there. A folder that cannot be read says
-/// nothing. Blocks on the store.
+/// `placement.timeout_seconds` ago: then a run that goes on from there has nothing to do. A folder that cannot be read says nothing. Blocks
+/// on the store.
 pub fn ended_before(job: &Job, context: &Context) -> Option<String> {
     let run = finished(job, &job_digest(job), context).unwrap_or_else(|fault| {
         tracing::debug!("it is not known whether the run has ended: {fault}");

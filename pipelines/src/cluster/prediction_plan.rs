@@ -26,7 +26,7 @@ pub struct PredictionPlan {
 }
 
 impl PredictionPlan {
-    /// For the process that scores the rows at `paths` with `model`, and `readers` readers.
+    /// The plan of the process that scores the rows at `paths` with `model`, and of `readers` readers.
     ///
     /// # Errors
     /// As [`Model::predict`]; a user fault if a setting of the job is wrong.
@@ -34,8 +34,8 @@ impl PredictionPlan {
         Self::new(&model.job, model.training.as_ref(), paths.into(), keep, readers)
     }
 
-    /// For a reader: the plan of the model in `folder`, whose manifest alone is read. `settings` change its job, as those of the process that
-    /// scores. Blocks on the store.
+    /// The plan of a reader, from the manifest of the model in `folder` alone. `settings` change the job of the model, and must be the
+    /// settings of the process that scores. Blocks on the store.
     ///
     /// # Errors
     /// Returns a fault if the manifest cannot be read, and the faults of [`of_model`](Self::of_model).

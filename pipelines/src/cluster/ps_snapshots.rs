@@ -48,9 +48,9 @@ impl SnapshotRequest {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub(super) enum WrittenReply {
-    /// Ask again. So many bytes were taken by the store so far, those of earlier snapshots included.
+    /// Ask again. The store has taken this many bytes so far, of this snapshot and of earlier ones.
     Writing { taken: u64 },
-    /// The files of the shards, and that of the dense block.
+    /// The files of the shards, and the file of the dense block.
     Written { files: Vec<FileEntry>, dense: Option<FileEntry> },
 }
 
@@ -73,12 +73,12 @@ pub(crate) struct PsSnapshots {
 }
 
 impl PsSnapshots {
-    /// Requests are tried again as `retry` says. What it gives up with also ends the wait for files that a ps writes.
+    /// Requests are tried again as `retry` says. When `retry` gives up, the wait for files that a ps writes ends, too.
     pub(crate) fn new(peers: Vec<Peer>, retry: Retry) -> Self {
         Self { peers, retry, taken: OnceLock::new() }
     }
 
-    /// `taken` grows from now on while [`written`](Self::written) waits and the store of a ps takes something.
+    /// Makes `taken` grow while [`written`](Self::written) waits and the store of a ps takes something.
     pub(crate) fn counted_by(&self, taken: Arc<AtomicU64>) {
         let _ = self.taken.set(taken);
     }
@@ -88,7 +88,7 @@ impl PsSnapshots {
         self.all::<()>("begin", plan).await.map(drop)
     }
 
-    /// Waits until every ps has written its files. Returns those of the shards and those of the dense blocks, by rank.
+    /// Waits until every ps has written its files. Returns the files of the shards and the files of the dense blocks, by rank.
     ///
     /// # Errors
     /// A ps could not write. The retry gives up.

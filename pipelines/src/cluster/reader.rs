@@ -27,7 +27,7 @@ use crate::sampled_settings::SampledSettings;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
-/// A lease that was given back is taken within this time, if there is a reader that was not told to end.
+/// If a reader goes on, it takes a lease that was given back within this time.
 const UNTAKEN: Duration = Duration::from_secs(2);
 
 /// A reader that has joined.
@@ -146,9 +146,9 @@ impl Reader {
         Ok(Some((session.table(job, &status, &config)?, Staleness::new(tickets - 1))))
     }
 
-    /// Reads until every row is read, and stays until the model is saved: if a process dies before that, rows are read once more.
-    /// Calls `stop` and `show` several times a second; once `stop` returns true, the reader takes no more leases, finishes those that
-    /// it has, and leaves. Other readers go on.
+    /// Reads until every row is read, and stays until the model is saved: if a process dies before that, the readers read rows again. Calls
+    /// `stop` and `show` several times a second; once `stop` returns true, the reader takes no more leases, finishes those that it has, and
+    /// leaves. Other readers go on.
     ///
     /// # Errors
     /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt.
@@ -204,12 +204,12 @@ impl Reader {
     }
 }
 
-/// Since when something has been so.
+/// The moment since which a condition holds.
 #[derive(Default)]
 struct Since(Option<Instant>);
 
 impl Since {
-    /// For how long it has been so, if it is now.
+    /// For how long the condition has held; zero if it does not hold.
     fn elapsed(&mut self, is_so: bool) -> Duration {
         self.0 = is_so.then(|| self.0.unwrap_or_else(Instant::now));
         self.0.map_or(Duration::ZERO, |since| since.elapsed())

@@ -9,12 +9,13 @@ use tokio::time::Instant;
 
 use super::members::Role;
 
-/// Whether the host of the coordinator refuses connections shows within this time.
+/// A host that refuses connections does so within this time.
 const REFUSED_WITHIN: Duration = Duration::from_millis(500);
 
 /// Tells a coordinator that has ended from one that is away for a moment: its host refuses connections for long.
 pub(super) struct Refusals {
-    /// For how long. `None`: the process waits for a coordinator that is started again.
+    /// A coordinator whose host refuses connections for this long has ended. `None`: the process waits until the coordinator is started
+    /// again.
     most: Option<Duration>,
     /// The host has refused all connections since then.
     since: Mutex<Option<Instant>>,

@@ -1,8 +1,8 @@
 //! The run as the coordinator sees it: a state machine over the requests of its members, without a clock and without IO.
 //!
-//! It owns the members ([`Members`]) and the leases ([`LeaseBook`]) and moves the run from phase to phase. Every method takes
-//! the time from its caller. [`RunState::tick`] must be called a few times a second. Every request of a member is checked like
-//! a [heartbeat](RunState::heartbeat), and fails as that does.
+//! It owns the members ([`Members`]) and the leases ([`LeaseBook`]) and moves the run from phase to phase. Every method takes the time from
+//! its caller. [`RunState::tick`] must be called a few times a second. Every request of a member is checked like a
+//! [heartbeat](RunState::heartbeat), and fails for the same reasons.
 
 mod attempts;
 mod cutting;
@@ -32,7 +32,7 @@ use crate::sampled_settings::SampledSettings;
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
 
-/// What the job says about the run.
+/// The settings of the job that the coordinator needs.
 struct Settings {
     job_digest: String,
     /// Processes that read.
@@ -118,7 +118,7 @@ pub(super) struct RunState {
 }
 
 impl RunState {
-    /// A run of `job` that starts `now`. The number of its first `attempt` must differ between starts of the coordinator.
+    /// A run of `job` that starts at `now`. The number of its first `attempt` must differ between starts of the coordinator.
     pub(super) fn new(job: &Job, attempt: u64, now: Instant) -> Self {
         let placement = &job.placement;
         let expected = Expected {
@@ -218,7 +218,7 @@ impl RunState {
                 );
             }
         }
-        // While the run drains, returned leases go to no other reader, so they may be the last that it waited for.
+        // A run that drains without a checkpoint gives out no returned leases, so it may have waited for these alone.
         self.finish_if_done();
         self.check_missing(now);
         self.check_silent(now);
@@ -256,7 +256,7 @@ impl RunState {
         self.heartbeat(request.member, now)?;
         self.check_reads(&request.member, "asks for a lease")?;
         if self.members.has_left(request.member.role, rank) {
-            // The request was sent before, and nobody would read the windows.
+            // The reader sent the request before it left, and would not read the windows.
             return Ok(LeaseReply::Finished);
         }
         match self.lease_replies.get(&rank) {
@@ -352,8 +352,8 @@ impl RunState {
         Ok(())
     }
 
-    /// A member cannot go on. The run fails, unless the member is a reader with an external fault (its disk or its network) and
-    /// another reader can take its rows. In a run that has failed, the member cannot go on because of that.
+    /// A member cannot go on. The run fails, unless the member is a reader with an external fault (its disk or its network) and another
+    /// reader can take its rows. If the run has failed already, that is why the member cannot go on.
     pub(super) fn fail(&mut self, request: FailRequest, now: Instant) -> Result<(), Fault> {
         let FailRequest { member: MemberId { role, rank, .. }, failure } = request;
         self.heartbeat(request.member, now)?;
@@ -375,9 +375,9 @@ impl RunState {
         Ok(())
     }
 
-    /// Readers begin no more windows. When those that they have begun are done, the run is finished. One with checkpoints goes on until its
-    /// first trainer ends it with a last one, or says that this cannot be written. A run that begins anew before that ends at once. The
-    /// request counts, too, if the member has not joined the newest attempt yet.
+    /// Readers begin no more windows. When the windows that they have begun are done, the run is finished. A run with checkpoints goes on
+    /// until its first trainer ends it with a last checkpoint, or says that this checkpoint cannot be written. A run that begins anew
+    /// before that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         if self.is_current(&member) {
             self.heartbeat(member, now)?;
@@ -401,7 +401,7 @@ impl RunState {
     }
 
     /// The last checkpoint of a run that drains cannot be written: the run ends as one without checkpoints, and saves its model. The
-    /// request drains the run, too, because it may come before that for the drain.
+    /// request drains the run, too, because it may come before the request for the drain.
     ///
     /// # Errors
     /// A user fault for any other member than the first trainer.
@@ -425,7 +425,7 @@ impl RunState {
         self.settings.checkpoints && !self.without_checkpoint
     }
 
-    /// An earlier process of the coordinator was asked to drain the run. The run ends as soon as it is known what it would go on from.
+    /// An earlier process of the coordinator was asked to drain the run. The run ends as soon as its origin is known.
     pub(super) fn drains_from_the_start(&mut self) {
         self.drain_asked = true;
         self.end_if_drained();
@@ -460,8 +460,7 @@ impl RunState {
         }
     }
 
-    /// Ends a run that is to be drained and has read nothing in this attempt: all that is trained on is in the checkpoint that the
-    /// attempt goes on from.
+    /// Ends a run that is to be drained and has read nothing in this attempt: the origin of the attempt has all rows that were trained on.
     fn end_drained(&mut self) {
         let message = match self.origin.as_ref().map(|origin| origin.checkpoint) {
             // The coordinator still looks for it.

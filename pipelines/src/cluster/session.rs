@@ -36,10 +36,10 @@ use crate::sampled_settings::SampledSettings;
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
 
-/// A process that took part in an earlier attempt, and was told to end, asks for this long how the run has ended.
+/// A process that was told to end, and took part in an earlier attempt, asks for this long how the run has ended.
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
-/// A process that does not reach a ps, or a trainer, waits for this long after it, or the run, was told to end.
+/// A process that does not reach a ps or a trainer goes on trying for this long after the process, or the run, was told to end.
 pub(super) const UNREACHED: Duration = Duration::from_secs(5);
 
 /// The place of one process in a run.
@@ -108,8 +108,9 @@ impl ClusterProcess {
         }
     }
 
-    /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault of
-    /// the kind [`FaultKind::Drained`]; a trainer that has joined and that the run cannot do without asks the run to drain.
+    /// Calls `stop` several times a second while the process waits for others: `stop` says whether the process was told to end. If so, it
+    /// ends with a fault of the kind [`FaultKind::Drained`]; a trainer that has joined and that the run cannot do without asks the run to
+    /// drain.
     #[must_use]
     pub fn stopped_by(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { stop: Arc::new(stop), ..self }
@@ -154,7 +155,7 @@ pub struct ClusterSession {
     leaves_alone: bool,
 }
 
-/// Returns once the process is told to end, not before `grace` is over.
+/// Returns when the process is told to end, but not before `grace` is over.
 async fn told_to_end(stop: impl Fn() -> bool, grace: Duration) {
     tokio::time::sleep(grace).await;
     while !stop() {
@@ -213,7 +214,7 @@ impl ClusterSession {
                     let (identity, handlers, health) = (identity.clone(), handlers.clone(), health.clone());
                     Server::start(io, process.listen, &security, identity, &limits, handlers, health)
                 };
-                // This process has listened there before, or a program chose the address, so the address will be free again.
+                // If this process has listened there before, or a program chose the address, the address will be free again.
                 Some(io.block_on(listen(process.listen, again || process.supervised, start))?)
             }
         };
@@ -222,7 +223,7 @@ impl ClusterSession {
         let address = server.server.as_ref().map(|server| advertised(process, server.address()));
         let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(io.spawn(coordinator.tick())));
         let at = match (&coordinator, &address) {
-            // By the name in its certificate, as other processes do.
+            // The process calls its own server by the name in the certificate, as other processes do.
             (Some(_), Some(address)) => address.clone(),
             _ => process.coordinator.clone(),
         };
@@ -299,7 +300,7 @@ impl ClusterSession {
                 () = told_to_end(&*self.stop, Duration::ZERO) => {}
             }
             if self.member.id().role == Role::Trainer {
-                // Not given up halfway, unless the run fails: a process that has left may not train.
+                // This request is not given up halfway, unless the run fails: a process that has left may not train.
                 let leaves = tokio::select! {
                     leaves = self.leaves_before_the_run() => leaves,
                     Err(failed) = self.member.wait_until(|_| false) => return Err(failed),

@@ -1,5 +1,5 @@
-//! The ps's request handler for snapshots: it begins them when the trainer asks, and writes their files on a thread of its own
-//! while the shards go on to serve.
+//! The ps's request handler for snapshots: it begins them when the trainer asks, and writes their files on a thread of its own while the
+//! shards go on serving.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -37,7 +37,7 @@ impl<F> Default for SnapshotTurns<F> {
 }
 
 impl<F> SnapshotTurns<F> {
-    /// The trainer asks for a snapshot. Returns whether it is to begin now: a request that comes again may have begun it.
+    /// The trainer asks for a snapshot. Returns whether the snapshot must begin: false if an earlier copy of the request has begun it.
     ///
     /// # Errors
     /// A retryable fault if another snapshot is not written yet, or this one is about to begin. An external fault if another snapshot
@@ -87,7 +87,7 @@ impl<F> SnapshotTurns<F> {
     /// What the snapshot wrote. `None`: it is still written.
     ///
     /// # Errors
-    /// Why it could not be written. An external fault if it is not the last one.
+    /// Why the files could not be written. An external fault if the snapshot is not the last one.
     pub(super) fn written(&self, request: SnapshotRequest) -> Result<Option<&F>, Fault> {
         match &self.turn {
             Turn::Beginning(known) | Turn::Writing(known) if *known == request => Ok(None),

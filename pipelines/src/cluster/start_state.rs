@@ -1,4 +1,4 @@
-//! What the parameters of an attempt begin with, if not with new ones. Blocks on the store.
+//! What the parameters of an attempt begin with, if they are not new. Blocks on the store.
 
 use forebay_actors::Fault;
 use forebay_job::Job;
@@ -17,8 +17,8 @@ pub(crate) enum StartState {
 }
 
 impl StartState {
-    /// Opens the checkpoint, or without one the model at `train.from`. A manifest that is known, as JSON, is not read again. Readers load neither: they need not reach the model, and one
-    /// that is started again may find that the run has made newer checkpoints and removed the one that it went on from.
+    /// Opens the checkpoint, or without one the model at `train.from`. A manifest that is known, as JSON, is not read again. Readers load
+    /// neither. So a reader need not reach the model, and may start again after the run has removed its first checkpoint.
     pub(super) fn find(
         job: &Job,
         role: Role,

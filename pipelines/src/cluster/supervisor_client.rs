@@ -1,4 +1,5 @@
-//! The coordinator, for the program that starts the processes of a run: it asks for the status, and says which processes have ended.
+//! A client of the coordinator for the program that starts the processes of a run: it asks for the status, and says which processes have
+//! ended.
 
 use std::time::Duration;
 
@@ -8,14 +9,14 @@ use forebay_net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
 use super::members::Role;
 use super::messages::{HaveEnded, RunStatus, SUPERVISOR};
 
-/// The coordinator of a run, for the program that starts its processes and starts them again.
+/// A client of the coordinator, for the program that starts and restarts the processes of a run.
 pub struct SupervisorClient {
     io: IoRuntime,
     peer: Peer,
 }
 
 impl SupervisorClient {
-    /// For the coordinator of `run` at `address`. Does not connect yet.
+    /// A client of the coordinator of `run` at `address`. Does not connect yet.
     ///
     /// # Errors
     /// A user fault if a file of `security` cannot be used, or `address` is not `host:port`.

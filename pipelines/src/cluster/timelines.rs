@@ -1,8 +1,8 @@
 //! What the stages and services of all processes did when: at the end of its part of a run each process sends its slices to the
 //! coordinator, and the first trainer gets them, one process after the other.
 //!
-//! Times are those of the coordinator's clock. A process sends at most [`MOST_SLICES`], the first ones and the newest ones of each
-//! replica, and the coordinator keeps at most [`MOST_KEPT`] of all processes, as the bytes that came.
+//! Times are on the coordinator's clock. A process sends at most [`MOST_SLICES`], the first ones and the newest ones of each replica, and
+//! the coordinator keeps at most [`MOST_KEPT`] of all processes, as the bytes that came.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,18 +74,18 @@ struct SentTrack {
     stage: String,
     replica: usize,
     left_out: u64,
-    /// Nanoseconds from `from` to its begin, nanoseconds that it took; epoch, split, seq, row of the lineage; rows; window + 1 if the batch
-    /// has a name, else 0; its number in the window + 1 if it was cut from its window, else 0.
+    /// For each slice: nanoseconds from `from` to its begin; its nanoseconds; epoch, split, seq and row of the lineage; rows; window + 1 if
+    /// the batch has a name, else 0; its number in the window + 1 if it was cut from its window, else 0.
     batches: Vec<[u64; 9]>,
-    /// Begin and time as above, and the place of what it waited for in `names`.
+    /// Begin and time as above, and the place of the name of the wait in `names`.
     waits: Vec<(u64, u64, usize)>,
-    /// Begin and time as above, the place of what was asked for in `names`, items.
+    /// Begin and time as above, the place of the name of the call in `names`, items.
     calls: Vec<(u64, u64, usize, u64)>,
     names: Vec<String>,
 }
 
 impl SentTimeline {
-    /// The slices of `tracks`, at most [`MOST_BYTES`] as JSON. `offset`: that of the clock of their times.
+    /// The slices of `tracks`, at most [`MOST_BYTES`] as JSON. `offset`: the offset of the clock of their times.
     pub(super) fn of(tracks: &[Track], offset: ClockOffset) -> Self {
         let mut most = MOST_SLICES;
         loop {
@@ -236,7 +236,7 @@ impl TimelineBook {
         Ok(())
     }
 
-    /// The slices of the process after `after`, but not those of the member that asks.
+    /// The slices of the process after `after`, without the member that asks.
     pub(super) fn next(&mut self, request: NextTimelineRequest) -> NextTimelineReply {
         self.begin(request.member.attempt);
         let own = (request.member.role, request.member.rank);

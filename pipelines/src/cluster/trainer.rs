@@ -56,7 +56,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         }
         let is_first = process.config().rank == 0;
         if is_first && start.is_some() {
-            // Before the run starts, which waits until the ps have loaded it.
+            // Checked here because the run starts only after the ps have loaded the checkpoint or the model.
             preflight::check_before_loading(&job, context, goes_on(process, start.as_ref()))?;
         }
         let decided =
@@ -66,7 +66,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     })?;
     let status = match session.wait_until_started() {
         Ok(status) => status,
-        // It was told to end, and has left: the others go on.
+        // This trainer was told to end, and has left: the others go on.
         Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => return Err(fault),
         Err(fault) => return Err(session.cannot_start(fault)),
     };
@@ -86,7 +86,7 @@ fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) ->
     Ok(SampledSettings { scales: earlier.scales_for(&job.columns), initial_bias: None })
 }
 
-/// What a run begins with whose first trainer cannot read a sample of the rows. If the job leaves no feature open, the sample decides the
+/// What a run begins with if its first trainer cannot read a sample of the rows. If the job leaves no feature open, the sample decides the
 /// bias alone.
 ///
 /// # Errors
@@ -145,7 +145,7 @@ fn wire(
         Some(_) => resources.set_scales(&decided.scales)?,
         None => resources.begin_with(&decided)?,
     }
-    // By the first trainer: here, or before it loaded something.
+    // The first trainer has checked them: here, or before it loaded a checkpoint or a model.
     resources.outputs_are_checked = true;
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
@@ -179,7 +179,7 @@ fn wire(
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
             if resources.job.trainers_may_leave() {
-                // It may join a run that is under way, and others have taken steps since.
+                // This trainer may join a run that is under way, in which others have taken steps.
                 let before = manifest.position.batches.counts().batches;
                 membership.steps.0 += status.counts.batches.saturating_sub(before);
             }
@@ -225,7 +225,7 @@ fn add_checkpoints(
                 checkpoint::load_rows(&folder, &manifest, &resources.table)?;
             }
             let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
-            // The metrics are those of the first trainer, which reports the run.
+            // Only the first trainer, which reports the run, restores the metrics.
             Restored { metrics: restored.metrics.filter(|_| session.member.id().rank == 0), ..restored }
         }
         None => resources.at_start(),

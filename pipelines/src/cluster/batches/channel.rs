@@ -1,13 +1,13 @@
-//! The channels of a reader: one to each trainer, with one or more streams. Each stream is a connection of its own. The next
-//! batch goes by whichever stream is free, so a faster stream carries more; credits belong to the channel.
+//! The channels of a reader: one to each trainer, with one or more streams. Each stream is a connection of its own. Any free stream sends
+//! the next batch, so a faster stream carries more. Credits belong to the channel.
 //!
 //! If a stream breaks, the whole channel is opened again at the trainer's current address, and its batches that are not done
 //! are sent again. A trainer that stays unreachable for `placement.timeout_seconds` ends the reader, unless the coordinator does not hear
 //! of that trainer either: then the coordinator decides whether the run goes on without it.
 //!
-//! This is no [`RequestStream`](forebay_net::RequestStream), which sends on one stream and is answered in the order of the requests. A
-//! channel sends on several streams under one credit, its batches are done in any order, and after a break they wait in the send queue,
-//! where with one queue for all trainers the channel to another trainer may take them.
+//! A [`RequestStream`](forebay_net::RequestStream) would not do: it has one stream, and answers come in the order of the requests. The
+//! streams of a channel share credits, and its batches are done in any order. After a break they wait in the send queue. If all trainers
+//! share that queue, the channel to another trainer may take them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -100,8 +100,8 @@ struct Credits {
 }
 
 impl Credits {
-    /// Whether a batch of `bytes` may be sent. While a batch that is larger than all credit is on its way, none may be, not even
-    /// an empty one: on another stream it could arrive first.
+    /// Whether a batch of `bytes` may be sent. While a batch that is larger than all credit is on its way, no other batch may be sent, not
+    /// even an empty one: on another stream the second batch could arrive first.
     fn fit(&self, bytes: u64) -> bool {
         self.batches.load(Ordering::Relaxed) > 0
             && (bytes.max(1) <= self.bytes.load(Ordering::Relaxed) || self.held.load(Ordering::Relaxed) == 0)
@@ -128,7 +128,7 @@ impl Channel {
         let what = format!("trainer {}", self.trainer);
         let retry = Retry::within(*timeout);
         loop {
-            // One that has left may join again, however late.
+            // A trainer that has left may join again, however late.
             if self.wait_until_needed().await? {
                 return Ok(());
             }
@@ -136,7 +136,7 @@ impl Channel {
             let streams = match opened {
                 Ok(Some(streams)) => streams,
                 Ok(None) => continue,
-                // It has waited for `timeout`.
+                // The reader has tried for `timeout`.
                 Err(fault) if fault.retryable && member.status().silent.contains(&what) => continue,
                 Err(fault) => return Err(fault),
             };

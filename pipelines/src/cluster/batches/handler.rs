@@ -87,7 +87,7 @@ impl Handler for BatchHandler {
                 || Fault::external(format!("{} has no channel `{}` here", identity.role, channel.escape_debug()));
             return self.receive(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
         }
-        // Replies are small, and there are at most two for each credit: their queue needs no bound of its own.
+        // Replies are small, and each credit has at most two, so the credits bound their queue.
         let (replies, mut to_send) = unbounded_channel();
         let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies)?);
         let replying = async {

@@ -43,7 +43,7 @@ struct HeldLease {
 
 #[derive(Debug, Default)]
 struct Window {
-    /// Its first rows have reached the stage that makes batches.
+    /// The first rows of the window have reached the stage that makes batches.
     begun: bool,
     /// By index.
     batches: Vec<BatchState>,
@@ -68,7 +68,7 @@ enum BatchState {
 pub(crate) struct Report {
     /// Windows that are done.
     pub(crate) done: Vec<DoneWindows>,
-    /// The reader gives all other windows of its leases back: it begins no more.
+    /// The reader gives all other windows of its leases back, because it begins no more.
     pub(crate) gives_back: bool,
 }
 
@@ -107,7 +107,7 @@ impl State {
             return true;
         }
         match self.in_order {
-            // Trainers wait for the first window, and get to no later one, begun or not, before another reader reads it.
+            // Trainers wait for the first window. They take no later one, begun or not, before another reader has read the first.
             true => windows().min_by_key(|(epoch, (number, _))| (*epoch, **number)).is_some_and(|(_, (_, w))| !w.begun),
             false => !windows().any(|(_, (_, window))| window.begun),
         }
@@ -146,7 +146,7 @@ impl LeaseProgress {
     pub(crate) fn add(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
         let mut state = self.state.lock();
-        // A lease that this reader lost may come back: it is read again from the start.
+        // A lease that this reader lost may come back. Then the reader reads it again from the start.
         state.leases.retain(|h| {
             h.lease.epoch != lease.epoch
                 || h.lease.windows.end <= lease.windows.start
@@ -162,8 +162,8 @@ impl LeaseProgress {
         self.state.until(|state| state.leases.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
-    /// The reader takes no more leases and begins no more windows. It gives the others back when those that it has begun are
-    /// done, or cannot be done before the others are.
+    /// The reader takes no more leases and begins no more windows. It gives its other windows back when the begun ones are done, or when
+    /// trainers need the others first.
     pub(crate) fn close(&self) {
         let closed = std::mem::replace(&mut self.state.lock().closed, true);
         if !closed {
@@ -171,10 +171,10 @@ impl LeaseProgress {
         }
     }
 
-    /// After [`close`](Self::close): the reader gives back what it has begun, too, if trainers cannot take it. A trainer may be
-    /// `unreached`. Or windows of others that were given back stay untaken, perhaps because all readers were told to end: trainers that
-    /// take batches in the order of the data wait for those windows. Returns whether it gives all back: then the batches that wait to be
-    /// sent are not needed.
+    /// After [`close`](Self::close): the reader also gives back the windows that it has begun, if trainers cannot take them. There are two
+    /// cases. A trainer may be `unreached`. Or trainers that take batches in the order of the data wait for windows that another reader
+    /// gave back and no reader takes, perhaps because all readers were told to end. Returns whether the reader gives all back: then it need
+    /// not send the batches that wait.
     pub(crate) fn give_all_back(&self, unreached: bool) -> bool {
         let mut state = self.state.lock();
         if !state.closed || !(state.in_order || unreached) {
@@ -208,8 +208,8 @@ impl LeaseProgress {
         !state.closed || state.window(epoch, window).is_some_and(|(_, window)| window.begun)
     }
 
-    /// The first rows of a window are about to become batches. Returns false if they must not: the lease is lost or came back
-    /// with another term, or the reader begins no more windows.
+    /// The first rows of a window are about to become batches. Returns false if the rows must not become batches: the lease is lost or came
+    /// back with another term, or the reader begins no more windows.
     pub(crate) fn begin(&self, epoch: u32, window: u64, term: u32) -> bool {
         let mut state = self.state.lock();
         let closed = state.closed;
@@ -222,8 +222,8 @@ impl LeaseProgress {
         }
     }
 
-    /// A batch of `rows` rows is about to be sent. Called once for each batch; `end` comes with the last of its window. Returns
-    /// false if it must not be sent, as [`begin`](Self::begin).
+    /// A batch of `rows` rows is about to be sent. Called once for each batch; `end` comes with the last of its window. Returns false if
+    /// the batch must not be sent, as [`begin`](Self::begin).
     pub(crate) fn batch_sent(&self, id: BatchId, term: u32, rows: u64, end: Option<WindowEnd>) -> bool {
         if !self.begin(id.epoch, id.window, term) {
             return false;
@@ -248,7 +248,7 @@ impl LeaseProgress {
         true
     }
 
-    /// A batch is done, in whatever term it was sent: its content is the same. A second call changes nothing.
+    /// A batch is done. Its term does not matter, because its content is the same in every term. A second call changes nothing.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state.lock();
         let Some((_, window)) = state.window(id.epoch, id.window) else { return };
@@ -262,8 +262,8 @@ impl LeaseProgress {
         self.state.notify();
     }
 
-    /// The number of batches at the start of the window of `id` that are done, without `id` and later ones: a batch of a lease that
-    /// came back may be done by its earlier term before it is sent.
+    /// The number of batches at the start of the window of `id` that are done, without `id` and later ones. If a lease came back, a trainer
+    /// may have trained on the batch of its earlier term before this reader sends it again.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
         let done = |window: &Window| {
             window.batches.iter().take(id.index as usize).take_while(|batch| **batch == BatchState::Done).count()
@@ -271,7 +271,8 @@ impl LeaseProgress {
         self.state.lock().window(id.epoch, id.window).map_or(0, |(_, window)| done(window) as u32)
     }
 
-    /// Another reader has the window of `id`, with a term above `term`: removes this reader's lease of it, unless that is newer.
+    /// Another reader has the window of `id`, with a term above `term`: removes this reader's lease of the window, unless this lease is
+    /// newer.
     pub(crate) fn remove_lease_of(&self, id: BatchId, term: u32) {
         let stays = |held: &HeldLease| !held.contains(id.epoch, id.window) || held.lease.term > term;
         self.state.change(|state| state.leases.retain(stays));
@@ -289,7 +290,7 @@ impl LeaseProgress {
             .await;
     }
 
-    /// Takes what is to be reported. [`reported`](Self::reported) must be called when the coordinator has it.
+    /// Takes the next report. The caller must call [`reported`](Self::reported) when the coordinator has the report.
     pub(crate) fn take_report(&self) -> Report {
         let mut state = self.state.lock();
         let gives_back = state.gives_back();

@@ -7,8 +7,8 @@
 //!           └ LeaseProgress ←═══════ Grant, Done, Stale ════════════════┴──── done ───────┘
 //! ```
 //!
-//! Any reader sends to any trainer. A reader keeps every batch until it is done (its gradients are applied or, in an exact
-//! order, kept by the trainer), so it can send again what a lost trainer had received.
+//! Any reader sends to any trainer. A reader keeps every batch until it is done (its gradients are applied or, in an exact order, kept by
+//! the trainer), so it can send the batches of a lost trainer again.
 //!
 //! The queues and [`LeaseProgress`](lease_progress::LeaseProgress) are state machines without a clock and without IO. A *channel*
 //! is what connects one reader to one trainer: one or more streams that share credits.

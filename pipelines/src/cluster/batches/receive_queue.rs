@@ -20,8 +20,8 @@ use crate::participation::BatchRecord;
 /// Batches per window: push ids have 20 bits for the index in a window.
 const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 
-/// Credit goes back to a reader once it is this part of all credit of the channel: a message for each batch costs both processes more than
-/// what it says, and a reader that gets credit for several batches sends them one after the other.
+/// Credit goes back to a reader once it is one in this many of all credit of the channel. A message for each batch would cost both
+/// processes more time, and a reader that gets credit for several batches sends them one after the other.
 const PART: u32 = 4;
 
 /// How many batches and bytes one channel may have in this process, over all its streams.
@@ -73,7 +73,7 @@ struct State {
     waiting: BTreeMap<BatchId, ReceivedBatch>,
     /// With [`Order::Any`]: the waiting batches as they arrived.
     arrivals: VecDeque<BatchId>,
-    /// For each batch that is not done: the channels that it was received on.
+    /// By batch that is not done: the channels that received it.
     received: HashMap<BatchId, Vec<u64>>,
     /// The states of windows from `first_open` on.
     window_states: HashMap<(u32, u64), WindowState>,
@@ -83,7 +83,7 @@ struct State {
     opened: u64,
     /// The trainer takes no more batches.
     ended: bool,
-    /// It has left: there are no more channels.
+    /// The trainer has left: there are no more channels.
     closed: bool,
 }
 
@@ -167,7 +167,7 @@ impl ReceiveQueue {
         Ok(number)
     }
 
-    /// The trainer takes no more batches. Those that it has taken are still reported as done.
+    /// The trainer takes no more batches. It still reports the batches that it has taken as done.
     pub(crate) fn end(&self) {
         self.state().ended = true;
         self.arrived.notify_one();
@@ -210,7 +210,7 @@ impl ReceiveQueue {
             return refused(", which cannot be");
         }
         if header.urgent {
-            // An earlier batch that waits here proves nothing: the reader may have given it up, because its lease was lost.
+            // An earlier batch may wait here for another reason: its reader may have given it up after the loss of its lease.
             if from.urgent >= self.credits.batches.max(1) {
                 let message =
                     format!("{} sent {id} without credit, and {} such batches wait", from.reader, from.urgent);
@@ -257,7 +257,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Takes the next batch, if it is here and the trainer takes more. Its credit goes back to its channel.
+    /// Takes the next batch, if it is here and the trainer takes more. The credit goes back to the channel of the batch.
     pub(crate) fn take(&self) -> Option<ReceivedBatch> {
         let mut state = self.state();
         if state.ended {
@@ -294,7 +294,8 @@ impl ReceiveQueue {
         self.arrived.notified().await;
     }
 
-    /// The gradients of a batch are applied or, in an exact order, kept; or it had no rows. Tells every channel that it was received on.
+    /// The gradients of a batch are applied or, in an exact order, kept; or the batch had no rows. Tells every channel that received the
+    /// batch.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
         if (id.epoch, id.window) >= state.first_open {
@@ -310,7 +311,7 @@ impl ReceiveQueue {
         if first_open > state.first_open {
             state.first_open = first_open;
             state.window_states.retain(|window, _| *window >= first_open);
-            // Another trainer has done them.
+            // Another trainer has finished these batches.
             state.drop_before(BatchId { epoch: first_open.0, window: first_open.1, index: 0 }, self.credits);
         }
         if let Order::Data { rank, .. } = state.order {
@@ -381,8 +382,8 @@ impl State {
         }
     }
 
-    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Credit that comes to less than
-    /// a [`PART`] of all waits, but only while the channel has batches here: a reader that sent nothing else has all its credit.
+    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Less credit than a [`PART`] of
+    /// all waits for more, but only while the channel has batches here. So a reader whose batches were all taken has all its credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         let Some(channel) = self.channels.get_mut(&channel) else { return };
         if header.urgent {

@@ -59,7 +59,7 @@ impl SendQueue {
         }
     }
 
-    /// Waits until the queue has room for this batch. A batch before all that wait needs none: they may wait for it.
+    /// Waits until the queue has room for this batch. The earliest batch needs no room, because the batches in the queue may wait for it.
     pub(crate) async fn wait_for_room(&self, queue: usize, id: BatchId) -> Result<(), Fault> {
         self.wait_until(|state| {
             let waiting = &state.queues[queue].waiting;
@@ -89,9 +89,9 @@ impl SendQueue {
         self.sendable[queue].notify_waiters();
     }
 
-    /// Waits for the first batch, and takes it for `channel`: its header, columns and bytes. `fits` says whether the channel has
-    /// credit for a number of bytes. A batch before all that were sent on this channel and are not done needs no credit, and is
-    /// marked urgent: the batches that hold the credits may wait for it.
+    /// Waits for the first batch, and takes it for `channel`: its header, columns and bytes. `fits` says whether the channel has credit for
+    /// a number of bytes. A batch needs no credit, and is marked urgent, if it comes before all batches that this channel has sent and that
+    /// are not done: these hold the credits, and may wait for it.
     pub(crate) async fn next(
         &self,
         queue: usize,
@@ -120,7 +120,7 @@ impl SendQueue {
         }
     }
 
-    /// A channel has got credits: its next batch may be sendable now.
+    /// A channel has got credits: it may be able to send its next batch.
     pub(crate) fn credit_came(&self, queue: usize) {
         self.sendable[queue].notify_waiters();
     }
@@ -151,7 +151,7 @@ impl SendQueue {
         known
     }
 
-    /// The window of `id` was leased again with a term above `term`: drops its batches of terms up to this.
+    /// The window of `id` was leased again with a term above `term`: drops its batches of `term` and of lower terms.
     pub(crate) fn remove_window_of(&self, id: BatchId, term: u32) {
         let stays = |queued: &QueuedBatch| {
             let Header { id: other, term: newer, .. } = queued.header;
@@ -164,7 +164,7 @@ impl SendQueue {
         self.notify_all();
     }
 
-    /// Wakes the tasks that wait for room, and those that wait for credit: another batch may now be first, and need no credit.
+    /// Wakes the tasks that wait for room or for credit: another batch may be the first, which needs no credit.
     fn notify_all(&self) {
         self.state.notify();
         self.sendable.iter().for_each(Notify::notify_waiters);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The number of trainers that a reader does not reach now. Clones count together.
+/// The number of trainers that a reader does not reach. Clones share the count.
 #[derive(Clone, Default)]
 pub(crate) struct Unreached(Arc<AtomicUsize>);
 

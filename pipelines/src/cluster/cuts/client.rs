@@ -31,8 +31,8 @@ impl CutLeader {
         Self { member }
     }
 
-    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. `cut_point` is that of this trainer. `None`: the
-    /// run has ended, or ends without a checkpoint. Blocks for as long as the trainers stand still.
+    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. `cut_point` is the cut point of this trainer.
+    /// `None`: the run has ended, or ends without a checkpoint. Blocks for as long as the trainers stand still.
     ///
     /// # Errors
     /// A retryable fault if the cut was given up. The snapshots could not begin.
@@ -82,7 +82,7 @@ impl CutLeader {
     }
 }
 
-/// What a cut takes when all stand still.
+/// What a cut takes while all trainers stand still.
 pub(crate) struct Stopped {
     /// What is trained on.
     pub(crate) batches: TrainedBatches,
@@ -138,7 +138,8 @@ async fn follow_orders(member: &Member, shared: &SharedCut, keeper: Option<KeptW
         let request = CutRequest { member: member.id(), follows, report: report.take() };
         let asked = request_until_failed(member, "cut", &request);
         let order = match follows {
-            // While its last batches are applied and the kept ones are written, the order may change: a cut that takes long is given up.
+            // The order may change while the last batches are applied and the kept gradients are written: the coordinator gives up a cut
+            // that takes long.
             CutOrder::Stop { cut, checkpoint, .. } if stopped_for != Some(cut) => tokio::select! {
                 order = asked => order,
                 kept = async {

@@ -15,8 +15,8 @@ pub(crate) enum CutOrder {
     GoOn,
     /// Look up no more batches, and report how many were. Only for trainers that take their steps together.
     Hold { cut: u64 },
-    /// Look up no more batches, or with `after` no more than so many since the process joined. When all are applied or
-    /// kept, report what is done. The cut is for the checkpoint of this number.
+    /// Look up no more batches, or with `after` no more than `after` since the process joined. When all are applied or kept, report what is
+    /// done. The cut is for the checkpoint of this number.
     Stop { cut: u64, after: Option<u64>, checkpoint: u64 },
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum LeadReply {
     Wait,
     /// All trainers have stopped, and these batches are trained on. By rank the files with the gradients that an exact order keeps.
     Stopped { batches: Box<TrainedBatches>, kept: Vec<FileEntry> },
-    /// To [`LeadStep::GoOn`]: no trainer went on before.
+    /// To [`LeadStep::GoOn`]: all trainers stood still until then.
     Whole,
     /// The cut is given up, and trainers may have gone on.
     GivenUp(String),

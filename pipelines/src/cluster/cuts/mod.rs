@@ -14,8 +14,8 @@
 //! Without steps in common, each trainer stops where it is. With them, a trainer that has looked up fewer batches than another
 //! goes on to that number: a step is in the cut with the batches of all trainers or of none.
 //!
-//! A trainer that has left takes no part: what it has done is known. One that joins while a cut is open may not stand still, so that cut is
-//! given up.
+//! A trainer that has left takes no part: the coordinator knows what it has done. A trainer that joins while a cut is open may not stand
+//! still, so this cut is given up.
 //!
 //! A cut that takes too long is given up, so that no trainer waits for another that is gone. The leader hears of that before
 //! it uses the cut: its "go on" is refused.
@@ -66,7 +66,7 @@ struct OpenCut {
 type TrainerStopped = (Vec<WindowLog>, Option<FileEntry>);
 
 impl Cuts {
-    /// For `trainers` trainers; a cut is given up after `max_timeout` at the latest.
+    /// The cuts of `trainers` trainers. A cut is given up after `max_timeout` at the latest.
     pub(super) fn new(trainers: usize, in_step: bool, max_timeout: Duration) -> Self {
         let timeout = FIRST_TIMEOUT.min(max_timeout);
         Self { in_step, trainers, timeout, max_timeout, open: None, last: None }
@@ -82,7 +82,7 @@ impl Cuts {
         }
     }
 
-    /// Whether the cut of this number is not open any more.
+    /// Whether the cut of this number is over.
     pub(super) fn is_given_up(&self, number: u64) -> bool {
         self.open.as_ref().is_none_or(|open| open.number != number)
     }
@@ -101,7 +101,7 @@ impl Cuts {
         }
     }
 
-    /// The leader lets the trainers go on. Returns whether all but those that are `absent` stood still until now.
+    /// The leader lets the trainers go on. Returns whether all trainers but the `absent` ones stood still until this call.
     pub(super) fn go_on(&mut self, number: u64, absent: &BTreeSet<u32>) -> bool {
         match &self.open {
             Some(open) if open.number == number => {

@@ -15,7 +15,7 @@ pub(super) struct Starts {
     pub(super) heard: Instant,
     /// The newest process has left.
     pub(super) left: bool,
-    /// False if nothing was heard of it for too long: the run does not wait for it, if it can do without.
+    /// False if the newest process was silent for too long: then a run that can do without it does not wait.
     pub(super) awaited: bool,
 }
 
@@ -52,7 +52,7 @@ impl Starts {
         self.left |= self.newest() == Some(nonce);
     }
 
-    /// Whether the process of `nonce` was heard of after that of `other`. One that was never heard of is new.
+    /// Whether the process of `nonce` was first heard of after the process of `other`. A process that was never heard of is the newest.
     pub(super) fn is_newer(&self, nonce: u64, other: u64) -> bool {
         let at = |nonce| self.nonces.iter().position(|start| *start == nonce);
         at(nonce).is_none_or(|new| at(other).is_none_or(|old| new > old))

@@ -26,7 +26,7 @@ impl RunState {
         Ok(())
     }
 
-    /// A process has started. If the run cannot go on without what its predecessor held, the run begins anew.
+    /// A process has started. If the run cannot go on without the state of the process's predecessor, the run begins anew.
     ///
     /// # Errors
     /// A user fault for another job.
@@ -67,7 +67,7 @@ impl RunState {
         })
     }
 
-    /// The attempt that still needs an origin, and the checkpoints that it cannot be.
+    /// The attempt that still needs an origin, and the damaged checkpoints, which cannot be the origin.
     pub(in crate::cluster) fn attempt_without_origin(&self) -> Option<(u64, Arc<DamagedCheckpoints>)> {
         self.origin.is_none().then(|| (self.attempt, Arc::clone(&self.damaged)))
     }
@@ -86,7 +86,7 @@ impl RunState {
         self.phase = RunPhase::Over;
     }
 
-    /// There is nothing that the attempt could go on from.
+    /// The attempt has no origin to go on from.
     pub(in crate::cluster) fn no_origin(&mut self, fault: &Fault) {
         self.fail_run(Failure::of(fault));
     }
@@ -158,7 +158,7 @@ impl RunState {
                 let heard = |role, rank| self.members.was_heard_of(role, rank);
                 self.end_notices.timeout_after_failure(&self.members.present().collect(), heard)
             }
-            // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
+            // After a fault of a disk or a network all processes are started again, the coordinator included, so a short wait is enough.
             RunPhase::Failed(_) => self.end_notices.timeout_for(self.members.present()).min(TWO_HEARTBEATS),
             RunPhase::Over => self.end_notices.timeout_for(self.members.present().chain(self.end_notices.not_joined())),
             _ => Duration::ZERO,
@@ -173,7 +173,7 @@ impl RunState {
         Some(failure.clone())
     }
 
-    /// A drain that was asked for in an earlier attempt ends the run when it is known what this attempt goes on from.
+    /// Ends the run when the origin of this attempt is known, if a drain was asked for in an earlier attempt.
     pub(super) fn end_if_drained(&mut self) {
         if self.drain_asked && self.phase == RunPhase::Gathering && self.origin.is_some() {
             self.end_drained();
@@ -201,7 +201,7 @@ impl RunState {
         }
         let is_new = !self.members.has_left(role, rank) || self.members.is_restart(role, rank, nonce);
         if is_new && self.has_no_work_for(role, rank) {
-            // The run has begun to drain since it asked.
+            // The run has begun to drain since the process asked for its plan.
             return Ok(JoinReply::AttemptIsOver);
         }
         let joined = self.members.join(role, rank, address, nonce, now)?;
@@ -219,7 +219,7 @@ impl RunState {
             self.return_leases_of(rank);
         }
         if role == Role::Trainer {
-            // It did not stop for an open cut.
+            // The trainer did not stop for an open cut.
             self.cuts.give_up();
         }
         tracing::info!(incarnation, "{role} {rank} joined");
@@ -257,7 +257,7 @@ impl RunState {
         )))
     }
 
-    /// What the run loses with a process of this role that was started again, if it cannot go on without it.
+    /// What the run loses with a process of this place that was started again. `None`: the run goes on without that.
     fn lost_with(&self, role: Role, rank: u32) -> Option<&'static str> {
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Over | RunPhase::Failed(_)) {
             return None;
@@ -268,7 +268,7 @@ impl RunState {
             Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
             // Every row is trained on, and the first trainer saves the model.
             Role::Trainer if rank > 0 && self.phase == RunPhase::Finished && self.has_pushed_all(role, rank) => None,
-            // It has said what it has done.
+            // The trainer has reported its batches that are done.
             Role::Trainer if self.members.may_leave(role, rank) && self.members.has_left(role, rank) => None,
             Role::Trainer if self.settings.checkpoints => {
                 Some("and what it knew of the rows that are trained on is lost")

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::super::members::{Expected, Role};
 
-/// How long the coordinator waits for processes that it has heard nothing of in this attempt, or for some time.
+/// How long the coordinator waits for a process that it has ever heard of.
 const FOR_ANY: Duration = Duration::from_secs(10);
 
-/// How long it waits for processes of the job that it has never heard of: one that runs says so twice a second.
+/// How long it waits for a process of the job that it has never heard of: a process that runs gives signs of life twice a second.
 const FOR_UNHEARD: Duration = Duration::from_secs(2);
 
-/// How long it waits for processes that load their part of a checkpoint: they hear it when they join.
+/// How long it waits for processes that load their part of a checkpoint: they learn the end when they join.
 const FOR_LOADING: Duration = Duration::from_secs(60);
 
 /// The processes of the run.
@@ -21,7 +21,7 @@ pub(super) struct EndNotices {
     asked: BTreeSet<(Role, u32)>,
     /// They know that the run has failed, or is over; or they have ended.
     notified: BTreeSet<(Role, u32)>,
-    /// They were started again when there was nothing left for them to do, and ask now and then whether there is.
+    /// They were started again after the last row, and ask from time to time whether the run has work for them.
     waiting: BTreeSet<(Role, u32)>,
 }
 
@@ -88,7 +88,7 @@ impl EndNotices {
         uninformed.map(waits).max().unwrap_or_default()
     }
 
-    /// How long to wait for those of `processes` that do not know how the run ended.
+    /// How long to wait for the `processes` that do not know how the run ended.
     pub(super) fn timeout_for(&self, mut processes: impl Iterator<Item = (Role, u32)>) -> Duration {
         if processes.all(|process| self.notified.contains(&process)) { Duration::ZERO } else { FOR_ANY }
     }

@@ -1,6 +1,6 @@
 //! A trainer that is told to end leaves, and the run goes on without it. A later process of its rank may join again.
 //!
-//! Only in runs whose trainers take their steps each for itself, and never the first trainer: see `Job::trainers_may_leave`.
+//! The first trainer never leaves, and no trainer leaves a run with `train.sync`: see `Job::trainers_may_leave`.
 //!
 //! ```text
 //!  trainer                       coordinator
@@ -13,7 +13,7 @@
 //! ```
 //!
 //! If all processes are told to end, the first trainer drains the run. The order does not matter: a trainer that has left has done its
-//! part, one that leaves still stops for the last cut, and one that asks later drains with the others.
+//! part, a trainer that leaves still stops for the last cut, and a trainer that asks later drains with the others.
 
 use std::time::Instant;
 
@@ -84,7 +84,7 @@ impl RunState {
     }
 
     /// Begins the attempt if it has waited for some time for nothing but trainers that the run can do without, and has heard nothing of
-    /// them. They are late, or had left before this process of the coordinator was started, which it cannot know.
+    /// them. These trainers are late, or left before the coordinator was started again, which it cannot know.
     pub(super) fn begin_without_silent_trainers(&mut self, now: Instant) {
         if !self.members.lacks_only_dispensable() {
             self.lacks_only_dispensable = None;

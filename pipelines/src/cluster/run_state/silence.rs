@@ -11,7 +11,7 @@ use super::RunState;
 /// Warn about a member that sent no heartbeat for this long, and repeat a warning after this long.
 const WARN_AFTER_SILENCE: Duration = Duration::from_secs(10);
 
-/// Log a change of the missing members only after this long: at the start of a run the list changes often.
+/// Log a change of the missing members only after this long, because at the start of a run the list changes often.
 const LOG_MISSING_AFTER: Duration = Duration::from_secs(2);
 
 /// If the coordinator has not looked at the time for this long, its process stood still, or listened at no address between two attempts.
@@ -27,7 +27,7 @@ impl RunState {
         self.ticked = now;
     }
 
-    /// Trainers that read by themselves are checked with the other trainers.
+    /// Fails a run that has waited too long for a reader. Trainers that read by themselves are checked with the other trainers.
     pub(super) fn check_readers(&mut self, now: Instant) {
         let waits = self.phase == RunPhase::Running
             && self.settings.reader_role == Role::Reader
@@ -122,7 +122,7 @@ impl RunState {
         self.phase != RunPhase::Finished || role == Role::Ps || rank == 0 || !self.has_pushed_all(role, rank)
     }
 
-    /// The time since a window was done, if the run goes on without a silent member: then windows were done long after it was last heard.
+    /// The time since a window was done, if the run goes on without a silent member: windows were done long after its last heartbeat.
     fn goes_on_without(&self, member: &MemberState, now: Instant) -> Option<Duration> {
         let idle = now.duration_since(self.progressed);
         (member.silence.saturating_sub(idle) > self.settings.lease_timeout).then_some(idle)
@@ -137,8 +137,8 @@ struct Silent {
 }
 
 impl Silent {
-    /// For how long the run has waited for it. A run with `checkpoints` waits even if it goes on: it makes none without the
-    /// trainers that have joined.
+    /// For how long the run has waited for the member. A run with `checkpoints` waits even if it goes on: it makes no checkpoint without
+    /// all trainers that have joined.
     fn waited(&self, checkpoints: bool) -> Duration {
         self.idle.filter(|_| !checkpoints).unwrap_or(self.member.silence)
     }

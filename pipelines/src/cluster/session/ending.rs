@@ -36,7 +36,7 @@ impl ClusterSession {
     pub fn fail(&self, fault: Fault) -> Fault {
         self.io.block_on(async {
             let fault = match self.status().phase {
-                // The coordinator knows it, and may have ended since.
+                // The coordinator knows the failure, and may have ended since.
                 RunPhase::Failed(failure) if failure.rolled_back => {
                     tracing::info!(%fault, "this process could not go on, and the run has begun a new attempt");
                     failure.fault()
