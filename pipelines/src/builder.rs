@@ -114,13 +114,13 @@ impl TrainingBuilder {
         self
     }
 
-    /// Wires the run. If it goes on from a model or a checkpoint, checks first what can be checked without it, and blocks until its rows are
-    /// in the table.
+    /// Wires the run. If the run goes on from a model or a checkpoint, first makes all checks that need no rows of it, and then blocks
+    /// until its rows are in the table.
     ///
     /// # Errors
-    /// As [`Training::start`], if the run goes on from a model or a checkpoint: what can be found before these are loaded.
-    /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
-    /// fault if the checkpoint is of another job, or no checkpoint is whole.
+    /// The faults of [`Training::start`] that can be found before a model or a checkpoint is loaded, if the run goes on from one. A user
+    /// fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user fault if the
+    /// checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
         self.wire(true)
     }

@@ -1,4 +1,4 @@
-//! The store of the dense parameters when they are not in the trainer's own model. Today the ps processes hold them.
+//! The store of the dense parameters when they are not in the trainer's own model: the ps processes hold them.
 
 use std::sync::Arc;
 

@@ -8,8 +8,8 @@ use forebay_job::{Backend, DenseAt, Job};
 use forebay_models::{MatmulPrecision, ModelSpec, NativeModel};
 use serde::Serialize;
 
-/// The dense parameters of a built-in model, and the bytes that they take in a process that trains: at the same time, and at most. Only the
-/// state of the optimizer may be elsewhere, in the ps. A checkpoint that is still written when the run ends takes more.
+/// The dense parameters of a built-in model, and the most bytes that they take at one time in a process that trains. Only the state of the
+/// optimizer may be elsewhere, in the ps. A checkpoint that is still being written when the run ends takes more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DenseMemory {
     /// The number of dense parameters.
@@ -18,11 +18,12 @@ pub struct DenseMemory {
     pub weights: u64,
     /// Bytes of the state of the optimizer.
     pub state: u64,
-    /// Bytes of the gradients, of a batch with as many rows as `train.batch_rows`. The native backend has those of each micro-batch, and
-    /// their sum. libtorch has those of each parameter, all of them in a row, and what a step makes of them.
+    /// Bytes of the gradients, for a batch with as many rows as `train.batch_rows`. The native backend has the gradients of each
+    /// micro-batch, and their sum. libtorch has the gradient of each parameter, all gradients in one tensor, and the results of a step.
     pub gradients: u64,
-    /// Bytes of the copies that live beside these: the weights packed for the products of a step, copies for a checkpoint, for an evaluation
-    /// while the model is trained, for the model that is saved at the end; with the parameters in the ps, for each batch under way.
+    /// Bytes of the copies that live beside these: the weights packed for the products of a step, and copies for a checkpoint, for an
+    /// evaluation while the model is trained, and for the model that is saved at the end. With the parameters in the ps, also copies for
+    /// each batch under way.
     pub copies: u64,
 }
 
@@ -62,10 +63,10 @@ impl DenseMemory {
     }
 
     /// Refuses a model whose dense parameters alone take more than the `limit` bytes that a trainer may have, and warns if they take more
-    /// than half of them: the program, the rows and the tables need memory, too. Those on a GPU are not checked.
+    /// than half of `limit`: the program, the rows and the tables need memory, too. Does not check the memory of a GPU.
     ///
-    /// `rows` returns the rows of an epoch, if they are known: no batch has more. It is called only if full batches need too much and
-    /// batches of one row do not. If the rows are not known then, that is a warning, too.
+    /// `rows` returns the rows of an epoch, if they are known: no batch has more. `check` calls it only if full batches need too much
+    /// memory and batches of one row do not. If it then returns `None`, that is a warning, too.
     ///
     /// # Errors
     /// User: says the sizes, and what makes them large.
@@ -110,8 +111,8 @@ impl DenseMemory {
 /// How many copies, each as long as the dense parameters, live at most beside what a step needs, for an optimizer with `state` buffers.
 fn copies(job: &Job, state: usize) -> usize {
     if job.placement.dense() == DenseAt::Ps {
-        // Each batch under way has the parameters or its gradients. Those before the train stage are looked up or wait in its link; an
-        // exact order keeps the gradients of all. The batch that is computed has both, and the message of a push or a pull has one.
+        // Each batch under way has the parameters or its gradients. Batches before the train stage are looked up or wait in its link; an
+        // exact order keeps the gradients of all. The batch in the train stage has both, and the message of a push or a pull has one.
         let (tickets, replicas) = (job.train.staleness.batches + 1, MOST_UNDER_WAY + job.pipeline.links.train);
         let under_way = if job.train.staleness.exactly { tickets } else { tickets.min(replicas) };
         return under_way + 2;
@@ -120,8 +121,8 @@ fn copies(job: &Job, state: usize) -> usize {
     let checkpoint = if job.checkpoint.to.is_some() { 1 + state } else { 0 };
     // Saved with the model.
     let saved = if job.output.state { state } else { 0 };
-    // An evaluation has the parameters at its barrier, and a model of its own: while it is made, one more copy of them, and then its packed
-    // weights. The end has those of the model that is saved.
+    // An evaluation has the parameters at its barrier, and a model of its own: while that model is made, one more copy of them, and then
+    // its packed weights. The end of the run has the parameters of the model that is saved.
     let parameters = if job.evaluation.every.is_some() { 3 } else { 1 };
     checkpoint + saved + parameters
 }

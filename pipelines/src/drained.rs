@@ -1,4 +1,4 @@
-//! What is known of a training that was drained to a checkpoint: there is no model, and its report needs the rest.
+//! The results of a training that was drained to a checkpoint: the report needs them, and there is no model.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::run_report::RunReport;
 use crate::slots_seen::SlotReport;
 use crate::training_summary::TrainingSummary;
 
-/// The ps may take this long to say what became of the keys of the tables.
+/// The ps may take this long to report the counts of their tables.
 const MOST_FOR_TABLES: Duration = Duration::from_secs(2);
 
 /// A training that was drained to a checkpoint.
@@ -42,7 +42,7 @@ pub struct DrainedTraining {
     pub evaluations: Option<EvaluationHistory>,
     /// In a cluster, the status of the run before it ended.
     pub status: Option<RunStatus>,
-    /// What became of the keys of each table; empty if a shard did not answer.
+    /// The counts of each table; empty if a shard did not answer.
     pub tables: Vec<GroupStats>,
     /// The counts of the slots in the rows of this process; `None` with several trainers.
     pub slots: Option<Vec<SlotReport>>,
@@ -51,7 +51,8 @@ pub struct DrainedTraining {
 }
 
 impl Resources {
-    /// What is known of this drained run. `last`: its last checkpoint, in the trainer that made it. Waits a moment for the ps.
+    /// The results of this drained run. `last`: its last checkpoint, in the trainer that made it. Waits up to [`MOST_FOR_TABLES`] for the
+    /// ps.
     pub(crate) fn drained(
         &self,
         report: Report,

@@ -12,7 +12,7 @@ use crate::{sources, wiring};
 
 impl Model {
     /// Computes the vectors of all rows at `paths` by one of the model's two towers, for an index of nearest neighbours, or to search one.
-    /// The rows need only the columns of this tower. The result is that of [`predict`](Self::predict), with `vector`, a list of
+    /// The rows need only the columns of this tower. The result is as for [`predict`](Self::predict), with `vector`, a list of
     /// `model.vector_dim` floats, instead of the score. With the cosine as similarity, a vector has length 1, so the inner product of a
     /// user's vector and an item's vector is their similarity, which orders items as their scores do.
     ///

@@ -25,8 +25,8 @@ pub struct FailedTraining {
     pub drained: Option<DrainedTraining>,
 }
 
-/// The verdict of a run that ended with this fault: that of its pipeline, unless the fault came after the end of the pipeline. A run that
-/// was drained to a checkpoint has not failed.
+/// The verdict of a run that ended with this fault: the verdict of its pipeline, unless the fault came after the end of the pipeline. A run
+/// that was drained to a checkpoint has not failed.
 pub(crate) fn stopped(fault: &Fault, report: &Report) -> Verdict {
     match &report.verdict {
         _ if fault.kind == FaultKind::Drained => Verdict::Drained,

@@ -1,8 +1,8 @@
 //! The rule for the transform and the scale of the dense features for which the job sets none.
 //!
 //! Inputs far from 0, large, or tiny make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
-//! measurements. So such features get a scale by default. The manifests of the model and of checkpoints have it, and a run that goes on
-//! from them keeps it.
+//! measurements. So such features get a scale by default. The manifests of the model and of checkpoints store the scale, and a run that
+//! goes on from them keeps it.
 
 use forebay_actors::Fault;
 use forebay_job::{
@@ -24,8 +24,8 @@ const SMALL: f64 = 0.1;
 /// Logarithms need a scale if their mean is at least this, and at least as many standard deviations.
 const FAR: f64 = 2.0;
 
-/// In a model without layers, logarithms need a scale if their mean is at least so many standard deviations. Those of counts with many
-/// zeros have less, and are better without.
+/// In a model without layers, logarithms need a scale if their mean is at least this many standard deviations. The logarithms of counts
+/// with many zeros have less, and are better without a scale.
 const FAR_WITHOUT_LAYERS: f64 = 1.5;
 
 /// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
@@ -48,7 +48,7 @@ impl ValueMoments {
     }
 }
 
-/// What [open features](Columns::open_features) get by their entries in `columns.statistics`, and the features that have none.
+/// The scales of [open features](Columns::open_features) by their entries in `columns.statistics`, and the features without an entry.
 pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (FeatureScales, Vec<&'a DenseColumn>) {
     let (known, unknown): (Vec<_>, Vec<_>) =
         open.into_iter().partition(|feature| described(&job.columns, feature).is_some());
@@ -70,10 +70,10 @@ fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics
     (is_known && statistics.clip == feature.clip).then_some(statistics)
 }
 
-/// What features with these values get, of columns of these types.
+/// The scales of features with these values, in columns of these types.
 ///
 /// # Errors
-/// That of [`Moments::of`], which features with values do not have. A feature without values gets nothing.
+/// The fault of [`Moments::of`], which features with values do not have. A feature without values gets no scale.
 pub(crate) fn by_moments(
     job: &Job,
     features: &[&DenseColumn],
@@ -95,8 +95,8 @@ pub(crate) fn by_moments(
     Ok(scales)
 }
 
-/// What a feature with these values gets; `None` if it needs nothing. `logs`: the statistics of the logarithms of numbers. A model whose
-/// dense parameters are `linear` learns a weight for each input: it has a scale for all numbers but 0 and 1.
+/// The scale of a feature with these values; `None` if it needs none. `logs`: the statistics of the logarithms of numbers. A model whose
+/// dense parameters are `linear` learns one weight for each input, so it gets a scale for all numbers but 0 and 1.
 fn scale_for(
     feature: &DenseColumn,
     found: DenseStatistics,
@@ -120,7 +120,7 @@ fn scale_for(
     }
 }
 
-/// Equal values may be others in later rows, which a deviation of 0 would ignore.
+/// If all values of the sample are equal, later rows may still have others, which a deviation of 0 would ignore.
 fn z_score(found: DenseStatistics) -> FeatureScale {
     let std = if found.std > 0.0 { found.std } else { (found.mean.abs() / 10.0).max(1.0) };
     let found = DenseStatistics { std, ..found };
@@ -128,7 +128,7 @@ fn z_score(found: DenseStatistics) -> FeatureScale {
     FeatureScale { transform: Transform::Auto, scale, limit, statistics }
 }
 
-/// Whether logarithms are far from 0 for their spread. Those of 0 and 1 are not, in a model without layers.
+/// Whether logarithms are far from 0 for their spread. In a model without layers the logarithms of 0 and 1 are not.
 fn is_far(logs: &DenseStatistics, linear: bool) -> bool {
     let DenseStatistics { mean, std, min, max, .. } = *logs;
     let is_0_or_1 = min >= 0.0 && max < 1.0;
@@ -144,7 +144,7 @@ fn is_0_or_1(found: &DenseStatistics) -> bool {
     min >= 0.0 && max <= 1.0 && (mean * (1.0 - mean) - std * std).abs() < 1e-9
 }
 
-/// Logs which features get what.
+/// Logs the scales of the features.
 pub(crate) fn log(scales: &FeatureScales) {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;

@@ -1,6 +1,6 @@
-//! The biases that a new model begins with where labels are rare. From 0, which stands for one half, a bias moves by about the learning
-//! rate in each step, and until it arrives, other parameters learn what it lacks: `docs/quality.md` has the measurements. Karpathy, "A
-//! Recipe for Training Neural Networks" (2019), advises the same.
+//! The biases that a new model begins with where labels are rare. A bias that begins at 0, which predicts one half, moves by about the
+//! learning rate in each step. Until it arrives, other parameters learn the difference: `docs/quality.md` has the measurements. Karpathy,
+//! "A Recipe for Training Neural Networks" (2019), advises the same.
 
 use std::iter::Sum;
 

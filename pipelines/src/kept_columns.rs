@@ -5,7 +5,7 @@ use forebay_actors::Fault;
 /// The names of the columns to keep.
 ///
 /// # Errors
-/// A user fault if one is kept twice, or is that of a result.
+/// A user fault if a column is kept twice, or has the name of a result.
 pub(crate) fn check_kept(keep: &[&str], results: &[String]) -> Result<Vec<String>, Fault> {
     for (at, name) in keep.iter().enumerate() {
         if results.iter().any(|result| result == name) {

@@ -6,11 +6,11 @@
 //!          rows 0 ─→ train ─→ push: step here ─┴─→ rows 1 ─→ train ─→ ...
 //!                                   └─ the gradients travel to the shards; applied: ticket 0 is free
 //! ```
-//! The rows that batches under way change are in a [`RowCache`]: rows of batch `n` are complete when the gradients of batch `n - 1`
-//! have been stepped there, without a round trip. This file keeps the order of the batches: rows are asked for, stepped and pushed
-//! in the order in which batches arrive at `lookup`, whichever replica has them. A batch's ticket has its number there.
+//! The rows that batches under way change are in a [`RowCache`]: rows of batch `n` are complete when the gradients of batch `n - 1` have
+//! been stepped there, without a round trip. This file keeps the order of the batches. Rows are asked for, stepped and pushed in the order
+//! in which batches arrive at `lookup`, in any replica. The ticket of a batch has the number of its arrival.
 //!
-//! At a barrier no batch is under way, so a checkpoint has nothing of this.
+//! At a barrier no batch is under way, so a checkpoint stores nothing of look-ahead.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +37,8 @@ struct State {
     cached: HashMap<u64, CachedBatch>,
 }
 
-/// The order in which batches are asked for, read, stepped and pushed: that of their numbers, whichever replica has them. A state machine
-/// without clock and IO.
+/// The order in which batches are asked for, read, stepped and pushed: by their numbers, in any replica. A state machine without clock and
+/// IO.
 #[derive(Debug, Default)]
 pub(crate) struct AheadOrder {
     asked: InOrder,
@@ -57,7 +57,7 @@ impl AheadOrder {
         self.asked.add(number);
     }
 
-    /// Whether the rows of this batch may be read, and its gradients stepped: those of all batches before it were.
+    /// Whether the rows of this batch may be read, and its gradients stepped: the gradients of all batches before it were stepped.
     pub(crate) fn may_read(&self, number: u64) -> bool {
         self.stepped.before() == number
     }
@@ -105,7 +105,7 @@ impl LookAhead {
     /// # Errors
     /// External: a ps does not answer.
     pub(crate) async fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
-        // The report also shows the round trip: it says how much of a look-up is distance.
+        // The report also shows the round trip, which is the part of a look-up that is distance.
         let round_trip = table.round_trip().await?;
         let k = job.look_ahead(round_trip);
         if job.may_look_ahead() && job.train.look_ahead.is_auto() {
@@ -125,8 +125,8 @@ impl LookAhead {
         &self.tickets
     }
 
-    /// Pulls what is missing for the batch of this ticket, then waits for the gradients of the batch before it, and puts the rows of
-    /// `keys` into `rows`.
+    /// Pulls the missing rows of the batch of this ticket, then waits for the gradients of the batch before it, and puts the rows of `keys`
+    /// into `rows`.
     ///
     /// # Errors
     /// As [`TableClient::pull`].

@@ -22,7 +22,7 @@ pub struct Model {
     pub optimizer: Option<Vec<NamedTensor>>,
     /// The client of the shards.
     pub table: TableClient,
-    /// What its training did; `None` if that is not known.
+    /// The summary of its training; `None` if that is not known.
     pub training: Option<TrainingSummary>,
     /// The version of the exact model, if rounded deltas were applied: see [`ModelVersions`](crate::ModelVersions).
     pub approximates: Option<ModelVersion>,

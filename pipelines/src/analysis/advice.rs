@@ -38,7 +38,7 @@ const LOOK_AHEAD_CPU: f64 = 1.4;
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
 
-/// A change of the job, before it is known what the machines, the readers and the pauses of the run leave of its gain.
+/// A change of the job with its gain, before the machines, the readers and the pauses of the run limit the gain.
 struct Draft {
     field: String,
     value: String,
@@ -85,7 +85,8 @@ pub(super) fn advise(
     if certainty == Certainty::Unclear || (limit.skew.is_some() && !farther) {
         return None;
     }
-    // A job may pin fewer than the machine has. The job of one process of several names its share of them, which its work may exceed.
+    // A job may pin fewer cores than the machine has. In a run of several processes `pipeline.cores` is the share of one process, which its
+    // work may exceed.
     let pinned = if job.placement.is_one_process() { job.pipeline.cores.or(usize::MAX) } else { usize::MAX };
     let cores = cores_of(limit, machines, processes).min(pinned);
     let draft = match limit.kind {
@@ -122,7 +123,7 @@ fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
 
 /// A row takes as much CPU time as before, or with look-ahead more, so no change is faster than the cores.
 fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
-    // The first has the least free cores.
+    // The first machine has the least free cores.
     let Some(MachineUse { share, cpu_quota, .. }) = machines.first() else { return change };
     let (free, cores) =
         (1.0 / share.max(1e-3), if cpu_quota.is_some() { "the CPU quota" } else { "the machine's cores" });
@@ -237,10 +238,11 @@ fn knob<'a>(
     }
 }
 
-/// The bytes per second of the store that a stage waits for, if a larger `data.read_ahead` would hardly help: it holds more than the store
-/// gives in a second, and few stores take that long for a request, or all that was read.
+/// The bytes per second of the store that a stage waits for, if a larger `data.read_ahead` would hardly help. That is so if
+/// `data.read_ahead` holds all bytes that were read, or more than the store gives in a second: few stores take a second for a request.
 ///
-/// It is what the store gave, and not what the run needed: bytes that are fetched again, because a lease was lost, count again.
+/// The rate counts the bytes that the store gave, not the bytes that the run needed: bytes that are fetched again, because a lease was
+/// lost, count again.
 pub(super) fn store_rate(limit: &Limit, processes: &[&ProcessReport], job: &Job) -> Option<f64> {
     limit.waits_for.as_ref().filter(|what| *what == "store")?;
     let of_limit = |process: &&&ProcessReport| limit.process.as_ref().is_none_or(|name| *name == process.process);
@@ -294,7 +296,7 @@ fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<Draft> {
 }
 
 impl Change {
-    /// Says it in words. `of` is the limit that it moves.
+    /// Writes the change as text. `of` is the limit that it moves.
     pub(super) fn say(&self, of: &Limit, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, gain, then } = self;
         let about = if field == THREADS { "at most" } else { "about" };
@@ -306,7 +308,7 @@ impl Change {
             false => write!(f, "{field} = {value} would move the limit to {then}, {about} {gain:.1} times as fast")?,
         }
         match field.as_str() {
-            // The only advice that changes what is learned.
+            // The only advice that changes the trained model.
             STALENESS => f.write_str("; the model is then another: compare the AUC"),
             _ => Ok(()),
         }

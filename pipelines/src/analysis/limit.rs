@@ -10,7 +10,7 @@ use super::load::{COMPUTE, Load, MachineUse, SHARDS, loads};
 use super::others;
 use crate::process_report::{LOST_READERS, ProcessReport};
 
-/// How sure it is that this limit is the bottleneck of the run.
+/// How certain the analysis is that this limit is the bottleneck of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
@@ -35,7 +35,7 @@ pub enum LimitKind {
     Shard,
     /// Look-up, compute and push take turns, because `train.staleness` lets no more batches be under way.
     Staleness,
-    /// The line from readers to trainers, or a link whose capacity is too small for how unevenly batches come.
+    /// The network from readers to trainers, or a link whose capacity is too small for batches that arrive unevenly.
     Link,
     /// Readers have no lease: all windows are given out, or the coordinator is slow to give more. Or a reader was lost with a lease that
     /// has not run out (`lost leases`).
@@ -49,7 +49,7 @@ pub enum LimitKind {
 /// What limits a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// What kind of thing it is.
+    /// The kind of the limit.
     pub kind: LimitKind,
     /// The stage, the shard, the link (`ship to receive`), `staleness`, `evaluation`, or the host.
     pub name: String,
@@ -199,7 +199,7 @@ fn of_shards(load: &Load) -> Limit {
 
 fn of_machine(machine: &MachineUse, all: &[&ProcessReport]) -> Limit {
     let MachineUse { host, cores, cpu_quota, share, processes } = machine;
-    // The first process says it, and means its own host by "this machine".
+    // The first process prints the verdict: "this machine" means its host.
     let elsewhere = all.first().is_some_and(|first| first.report.machine.host != *host);
     let process = processes.first().filter(|_| elsewhere).cloned();
     Limit { cpu_quota: *cpu_quota, process, ..between(LimitKind::Cores, host, *share, *cores) }
@@ -233,7 +233,7 @@ pub(super) fn awaited(processes: &[&ProcessReport]) -> f64 {
     mean(processes, "receive", |stage| stage.wait_share("readers"))
 }
 
-/// The limit, if evaluations take more of the time than any stage is occupied, and than look-up, compute and push take in turn.
+/// The limit, if evaluations take more time than any stage is occupied, and more than look-up, compute and push together.
 fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit> {
     let share = mean(processes, "lookup", |stage| stage.wait_share(EVALUATION));
     let in_turn = mean(processes, "lookup", |stage| stage.wait_share("ticket") + stage.occupied_share());
@@ -250,7 +250,7 @@ fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Lim
     if all.iter().any(|load| load.stage == SHARDS && load.share >= IDLE) {
         return None;
     }
-    // A trainer whose replies come last on the line of a slow ps begins its step last, too.
+    // A trainer that gets the replies of a slow ps last also begins its step last.
     if others::slow_ps(processes).is_some_and(|(_, waited)| waited >= LATE) {
         return None;
     }
@@ -261,7 +261,7 @@ fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Lim
     Some((Limit { process: Some(trainer.process.clone()), skew: Some(skew), ..limit }, waited))
 }
 
-/// What holds look-ups up for longer, evaluations or checkpoints, and the share of the run that both take.
+/// The name of the longer pause of the look-ups, evaluations or checkpoints, and the share of the run that both take.
 pub(super) fn pauses(processes: &[&ProcessReport]) -> (&'static str, f64) {
     let shares = PAUSES.map(|pause| mean(processes, "lookup", |stage| stage.wait_share(pause)));
     let longer = if shares[0] > shares[1] { PAUSES[0] } else { PAUSES[1] };
@@ -299,9 +299,9 @@ fn of_readers(processes: &[&ProcessReport], job: &Job) -> Option<Limit> {
         return Some(between(LimitKind::Lease, LOST_LEASES, awaited, readers(processes)));
     }
     let process = processes.iter().find(|process| Some(&process.process) == reader.as_ref());
-    // A reader that stood still may have been blocked by its link just then, and counts all the time as that.
+    // If a reader stood still while its link blocked it, its meter counts all this time as blocked.
     let stood_still = process.is_some_and(|process| others::is_seldom_awaited(processes, process));
-    // The links of other readers are full because their batches come after those of this one.
+    // The links of other readers are full, because their batches come after the batches of this reader.
     let held_up = match process.and_then(|process| process.stage("ship")) {
         Some(ship) => ship.wait_share("trainer"),
         None => mean(processes, "ship", |stage| stage.wait_share("trainer")),
@@ -339,7 +339,7 @@ fn of_leases(processes: &[&ProcessReport]) -> Option<Limit> {
     (lease >= 0.3).then(|| between(LimitKind::Lease, "leases", lease, readers(processes)))
 }
 
-/// A link whose capacity is too small for how unevenly batches come.
+/// A link whose capacity is too small for batches that arrive unevenly.
 fn of_links(processes: &[&ProcessReport]) -> Option<Limit> {
     let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
     let uneven = links.map(|(link, ends)| (link, without_room(&ends[0]).min(ends[1].starved_share())));

@@ -1,10 +1,11 @@
-//! What limits a run, how sure that is, what the dense compute loses by it, and the one change that is most likely to help.
+//! The analysis of a run: its limit, how certain that is, how long the dense compute stands still, and the one change that is most likely
+//! to help.
 //!
-//! All of it follows from the meters ([`StageReport`]) of all processes. A stage is *occupied* while it is busy or waits for
-//! something of its own, such as a store or a reply; then its input is there and there is room below. The stage whose
-//! occupied share of the run's wall time is near 1 is the limit. Rows per occupied second are its true rate, and so
-//! 1 / share is how many times faster the rest could run without it (Kalavri et al., "Three steps is all you need: fast,
-//! accurate, automatic scaling decisions for distributed streaming dataflows", OSDI 2018).
+//! All of it follows from the meters ([`StageReport`]) of all processes. A stage is *occupied* while it is busy or waits for something of
+//! its own, such as a store or a reply; then its input is there and there is room below. The stage whose occupied share of the run's wall
+//! time is near 1 is the limit. The true rate of a stage is its rows per occupied second. So without this stage the rest could run 1 /
+//! share times as fast (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for distributed streaming
+//! dataflows", OSDI 2018).
 //!
 //! Read in this order: `load.rs` (how occupied every stage is), `limit.rs` (which of them limits), `others.rs` (which
 //! other process a stage waits for), `advice.rs` (what to change).
@@ -32,10 +33,10 @@ use crate::process_report::ProcessReport;
 /// A run is starting for this long: its meters say nothing yet.
 const STARTING: Duration = Duration::from_secs(1);
 
-/// What the meters of a run say.
+/// The conclusions from the meters of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Analysis {
-    /// The run is under way for less than a second: nothing is known yet.
+    /// Whether the run is under way for less than a second, so that nothing is known yet.
     pub starting: bool,
     /// What limits the run.
     #[serde(default)]
@@ -99,7 +100,7 @@ impl Analysis {
     }
 }
 
-/// The shares of the run in which the dense compute stood still, and of those without a batch.
+/// The share of the run in which the dense compute stood still, and the part of it without a batch.
 fn stalls(processes: &[&ProcessReport], device: Option<Duration>, wall: Duration) -> (Option<f64>, Option<f64>) {
     let stages: Vec<&StageReport> =
         processes.iter().flat_map(|process| &process.report.stages).filter(|stage| stage.name == COMPUTE).collect();

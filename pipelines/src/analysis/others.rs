@@ -1,4 +1,4 @@
-//! For which other process a stage waits: the ps whose replies come last, the reader whose batches do, the trainer whose pushes do.
+//! Which other process a stage waits for: the ps whose replies, the reader whose batches or the trainer whose pushes come last.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::process_report::ProcessReport;
 /// Fewer waits than this say little.
 const FEW: u64 = 20;
 
-/// A ps is slow if its replies take this many times as long as those of the others.
+/// A ps is slow if its replies take this many times as long as the replies of the others.
 const SLOW: f64 = 2.0;
 
 /// Replies that differ by less than this, in seconds, differ by chance.
@@ -40,8 +40,8 @@ fn slowest(waits: &BTreeMap<String, ProcessWait>) -> Option<(&String, &ProcessWa
     waits.iter().filter(|(_, wait)| wait.count >= FEW).max_by_key(|(_, wait)| wait.mean())
 }
 
-/// Says which ps is slow, if its replies take much longer than those of the others, and for which share of the trainers' time look-ups wait
-/// because of that.
+/// The ps whose replies take much longer than the replies of the others, and the share of the trainers' time in which look-ups wait because
+/// of that.
 pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<(String, f64)> {
     let waits = merged(processes, "lookup").by_process;
     let (name, slow) = slowest(&waits)?;
@@ -57,7 +57,7 @@ pub(super) fn slow_ps(processes: &[&ProcessReport]) -> Option<(String, f64)> {
     })
 }
 
-/// Whether look-ups wait for the distance to the ps: their replies take about as long as those of small requests. `None` if it is
+/// Whether look-ups wait for the distance to the ps: their replies take about as long as the replies to small requests. `None` if that is
 /// not known.
 pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
     let waits = merged(processes, "lookup").by_process;
@@ -66,8 +66,8 @@ pub(super) fn ps_are_far(processes: &[&ProcessReport]) -> Option<bool> {
 }
 
 /// With `train.sync`, the trainer that the steps of all trainers wait for, how slow it is, and the share of the run that the others wait.
-/// It is the one whose pushes wait least: the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do
-/// not wait for much longer than look-ups and than a round trip.
+/// Its pushes wait least, because the ps answer when the pushes of all trainers are there. `None` if no trainer is slow, or pushes do not
+/// wait for much longer than look-ups and than a round trip.
 pub(super) fn slow_trainer<'a>(processes: &[&'a ProcessReport]) -> Option<(&'a ProcessReport, String, f64)> {
     let push = |process: &'a ProcessReport| Some((process, process.stage("push")?));
     let pushes = processes.iter().filter_map(|&process| push(process));
@@ -101,7 +101,8 @@ fn own_rate(process: &ProcessReport, push: &StageReport) -> f64 {
     push.rows_in as f64 / own.max(1e-3)
 }
 
-/// If trainers wait for less than one in this many batches of a reader, it stands still now and then: a full line delays most batches.
+/// If trainers wait for less than one in this many batches of a reader, the reader stands still from time to time: a network at its limit
+/// would delay most batches.
 const SELDOM: u64 = 10;
 
 /// Whether trainers seldom wait for a batch of this reader.

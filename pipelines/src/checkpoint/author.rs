@@ -15,8 +15,8 @@ pub(crate) struct Author {
 }
 
 impl Author {
-    /// Whether the next checkpoint may follow `newest`: this start wrote it, it was there before this start, or the earlier start was still
-    /// writing it when this one took its place.
+    /// Whether the next checkpoint may follow `newest`: this start wrote `newest`, `newest` was there before this start, or the earlier
+    /// start was still writing it when this start took its place.
     pub(super) fn may_follow(&self, newest: &CheckpointManifest) -> bool {
         let (number, start) = self.before;
         newest.number <= number || newest.start == self.start || newest.start == start

@@ -62,7 +62,7 @@ impl BatchLog {
         }
     }
 
-    /// The batches that are done in windows which are not known to be done.
+    /// The batches that are done in windows that the coordinator may not count as done.
     pub(crate) fn windows(&self) -> Vec<WindowLog> {
         self.windows.values().cloned().collect()
     }

@@ -1,7 +1,7 @@
-//! The thread of a trainer that makes checkpoints: at the time of each it asks for a barrier, then writes what was cut.
+//! The thread of a trainer that makes checkpoints: when one is due it asks for a barrier, then writes the cut.
 //!
-//! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next
-//! checkpoint, with all changes since the last one that succeeded. `drain.rs` says what becomes of the last one of a run that is drained.
+//! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next checkpoint, with
+//! all changes since the last one that succeeded. `drain.rs` has the rules for the last checkpoint of a run that is drained.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -71,8 +71,8 @@ impl Checkpoints {
         }
     }
 
-    /// Makes checkpoints of the run that `control` controls. `without_checkpoint` is called if the run is drained and its last checkpoint
-    /// cannot be written: the run is then to end as one without checkpoints.
+    /// Makes checkpoints of the run that `control` controls. Calls `without_checkpoint` if the run is drained and its last checkpoint
+    /// cannot be written: the run must then end as one without checkpoints.
     pub(crate) fn start(mut self, control: Control, without_checkpoint: DrainWithout) -> Checkpointer {
         let (newest, (alive, ended)) = (Arc::<Newest>::default(), channel());
         let drain = Drain::new(&self.job, self.folder.folder.to_string(), without_checkpoint, control.clone());
@@ -101,7 +101,7 @@ impl Checkpoints {
 pub(crate) struct EndRun(Arc<Drain>);
 
 impl EndRun {
-    /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
+    /// Makes a checkpoint and ends the run with it. Returns at once; the run ends with a fault of the kind
     /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). If the checkpoint fails, the run is drained without it and saves its
     /// model; a run that saves no model when it is drained ends with that fault.
     pub(crate) fn end_run_with_checkpoint(&self) {
@@ -114,8 +114,8 @@ impl Checkpointer {
         EndRun(Arc::clone(&self.drain))
     }
 
-    /// Ends the thread, after the checkpoint that it is writing. The wait is limited, because the store may not answer and the model is
-    /// still to be saved. It is short if the last checkpoint of a drained run was waited for.
+    /// Ends the thread, after the checkpoint that it is writing. The wait is limited, because the store may not answer and the model must
+    /// still be saved. It is short if the run has waited for its last checkpoint before.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn end(mut self) -> EndedCheckpoints {
         let mut ended = EndedCheckpoints::default();
@@ -218,7 +218,7 @@ impl Worker {
                     let over = ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
                     match self.control.killed() {
                         true => tracing::debug!("the run has ended before its checkpoint: {fault}"),
-                        // It was written when the drain was asked for, and the store hangs.
+                        // This checkpoint was being written when the drain was asked for, and the store hangs.
                         false if self.drain.has_given_up() => tracing::debug!("a checkpoint was given up: {fault}"),
                         false if over => tracing::warn!("a checkpoint failed, and the run has ended: {fault}"),
                         false => tracing::warn!("a checkpoint failed, and the run goes on: {fault}"),

@@ -1,7 +1,7 @@
 //! Makes one full checkpoint of a checkpoint and the layers below it. Everything here blocks on the store.
 //!
-//! The layers are read from the newest to the oldest, page by page. A key that a newer layer has is passed over in an older one: the
-//! keys of all layers but the oldest, the full one, are in memory, and no rows but a page.
+//! The layers are read from the newest to the oldest, page by page. A key of a newer layer replaces the same key of an older one. So the
+//! keys of all layers but the oldest, the full one, are in memory, and only one page of rows.
 
 use std::collections::HashSet;
 use std::io::{Read, Write};
@@ -38,10 +38,10 @@ pub struct Compaction<'a> {
 
 impl CheckpointFolder {
     /// Merges the layers of the newest checkpoint that is whole, or of checkpoint `number`, into a checkpoint whose tables have one layer.
-    /// This one gets the next number. With `to` it goes to another folder under the number of the merged one, with all its files; that
-    /// folder must not have a checkpoint of this number. Returns the manifest, or `None` if the checkpoint already has one layer.
+    /// The new checkpoint gets the next number. With `to` it goes to another folder, under the number of the merged checkpoint and with all
+    /// files; `to` must not have a checkpoint of this number. Returns the manifest, or `None` if the checkpoint already has one layer.
     ///
-    /// The checkpoint appears whole, or not at all: what is there stays. A run may write into the folder meanwhile: if it makes a
+    /// The checkpoint appears whole, or not at all; older checkpoints stay. A run may write into the folder meanwhile: if it makes a
     /// checkpoint before this one is whole, this one is given up.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl CheckpointFolder {
         Ok(Some(Compaction { from: self, into, old, newest, number, try_id: forebay_base::random_seed() }))
     }
 
-    /// Fails if `to` is this folder, or is not one for checkpoints.
+    /// Fails if `to` is this folder, or not a folder for checkpoints.
     fn check_other(&self, to: &Self) -> Result<(), Fault> {
         let (here, there) = (self.folder.to_string(), to.folder.to_string());
         if is_in(&here, &there) && is_in(&there, &here) {
@@ -93,8 +93,8 @@ impl CheckpointFolder {
         to.check_place()
     }
 
-    /// The fault of a compaction: if the folder has a newer checkpoint than `newest`, the run may have removed what was read, and another
-    /// try may succeed.
+    /// The fault of a compaction: if the folder has a newer checkpoint than `newest`, the run may have removed files that were being read,
+    /// and another try may succeed.
     fn outrun(&self, newest: Option<u64>, fault: Fault) -> Fault {
         match self.numbers() {
             Ok(now) if fault.kind != FaultKind::Drained && now.last().copied() > newest => {
@@ -128,10 +128,10 @@ impl Compaction<'_> {
     pub fn write(self) -> Result<CheckpointManifest, Fault> {
         let outrun = |fault| self.from.outrun(self.newest, fault);
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));
-        // Those that are still empty at the end are removed.
+        // The folders that are still empty at the end are removed.
         let _missing = into.missing_folders();
         let manifest = self.write_files().inspect_err(|_| self.discard()).map_err(outrun)?;
-        // After a fault the manifest may exist all the same, so its files stay.
+        // After a fault the manifest may still exist, so its files stay.
         if into.put_new(&name, manifest.to_json()?).map_err(outrun)? {
             if let Err(e) = self.into.discard_others(self.number) {
                 tracing::warn!("files of compactions that were killed may stay in {into}: {e}");
@@ -259,8 +259,8 @@ impl<'a> Merge<'a> {
         })
     }
 
-    /// Takes the counts of a file whose keys no newer layer has, and remembers those that were removed. A key may be in a file twice:
-    /// first as removed, later with the count that began anew.
+    /// Takes the counts of a file whose keys no newer layer has, and remembers the removed keys. A key may be in a file twice: first as
+    /// removed, later with the count that began anew.
     fn absent_of(&mut self, file: &FileEntry, last: bool) -> Result<(), Fault> {
         let (known, writer) = (&mut self.known, &mut self.absent);
         let mut removed = Vec::new();

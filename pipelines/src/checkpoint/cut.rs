@@ -5,7 +5,7 @@
 //! and none of later ones, it takes the position and begins a snapshot of every shard. So the cut is consistent, and training goes on while
 //! the snapshots are written.
 //!
-//! With several trainers no barrier is used: see [`SharedCut`].
+//! Several trainers use no barrier: see [`SharedCut`].
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -37,7 +37,7 @@ pub(crate) enum Shards {
     InPs(PsSnapshots),
 }
 
-/// What one cut took.
+/// The state of a trainer at one cut.
 pub(crate) struct Cut {
     pub(crate) plan: CutPlan,
     pub(crate) position: TrainPosition,
@@ -62,7 +62,7 @@ pub(crate) enum Kept {
 /// What the stages of one trainer record for its checkpoints.
 pub(crate) struct CutPoint {
     order: BatchOrder,
-    /// What was trained on before this process began.
+    /// The batches that were trained on before this process began.
     before: TrainedBatches,
     steps_before: u64,
     rows_before: u64,
@@ -80,7 +80,7 @@ pub(crate) struct CutPoint {
 #[derive(Default)]
 struct State {
     position: TrainPosition,
-    /// At the last look, of several trainers: the rows that this one has trained on, and an estimate of those of all.
+    /// With several trainers, at the last call: the rows that this trainer has trained on, and an estimate of the rows of all trainers.
     rows_here: u64,
     rows_of_all: u64,
     /// The state of the model at the barriers that are not yet at `push`. The barrier of an evaluation may be among them.
@@ -90,13 +90,13 @@ struct State {
     plan: Option<CutPlan>,
     /// The last barrier that was handled.
     last: Option<BarrierNumber>,
-    /// The thread to unpark, and the rows at which.
+    /// The thread to unpark, and the number of rows at which to do so.
     wake: Option<(Thread, u64)>,
 }
 
 impl CutPoint {
-    /// For a trainer that goes on from `position` and counts its steps in `progress`. `trainers`: set if there may be others. The returned
-    /// receiver gets the cuts of a single trainer.
+    /// The cut point of a trainer that goes on from `position` and counts its steps in `progress`. `trainers`: set if there may be others.
+    /// The returned receiver gets the cuts of a single trainer.
     pub(crate) fn new(
         position: TrainPosition,
         order: BatchOrder,
@@ -156,8 +156,8 @@ impl CutPoint {
         self.rows_before
     }
 
-    /// Rows trained on, those of earlier processes included. With several trainers an estimate: as if each had trained on as
-    /// many as this one since the last call.
+    /// Rows trained on, by this process and earlier ones. With several trainers an estimate: as if each had trained on as many rows as this
+    /// one since the last call.
     pub(crate) fn rows(&self) -> u64 {
         let here = self.shared.as_ref().map_or(0, |shared| shared.log().rows());
         let mut state = self.state();
@@ -183,7 +183,7 @@ impl CutPoint {
     /// Stores which data the run reads.
     ///
     /// # Errors
-    /// A user fault if it is not the data that was read before this process began.
+    /// A user fault if earlier processes of the run read other data.
     pub(crate) fn reads(&self, data: &DataPlan) -> Result<(), Fault> {
         let mut state = self.state();
         check_rows(state.position.data.get_or_insert_with(|| data.clone()), data)
@@ -199,7 +199,7 @@ impl CutPoint {
         self.order == BatchOrder::Data || self.state().position.data.is_some()
     }
 
-    /// What was trained on before this process began.
+    /// The batches that were trained on before this process began.
     pub(crate) fn before(&self) -> &TrainedBatches {
         &self.before
     }
@@ -215,7 +215,8 @@ impl CutPoint {
         self.before.contains(id)
     }
 
-    /// The gradients of a batch of `rows` rows are applied or, with exact staleness, kept; or it had no rows. `step` is 0 without a step.
+    /// The gradients of a batch of `rows` rows are applied or, with exact staleness, kept; or the batch had no rows. `step` is 0 without a
+    /// step.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
         if let Some(shared) = &self.shared {
             return shared.log().batch_done(id, rows);

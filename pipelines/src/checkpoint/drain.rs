@@ -1,5 +1,5 @@
-//! The drain of a run with checkpoints, which ends with one more checkpoint. If this one cannot be written, or the store takes nothing of
-//! it any more, the run is drained as one without checkpoints: its model takes the place of the checkpoint.
+//! The drain of a run with checkpoints, which ends with one more checkpoint. If this checkpoint cannot be written, or the store stops
+//! taking it, the run is drained as one without checkpoints: it saves its model instead of the checkpoint.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use forebay_actors::{Control, Fault, FaultKind};
 use forebay_job::{Job, RunEnd};
 
-/// How often the thread looks whether the store takes something.
+/// How often the thread checks whether the store takes bytes.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The shortest and the longest time in which a store takes nothing of a last checkpoint, before the run ends without it. Between them it
-/// is `output.retry_for`.
+/// If the store takes nothing of the last checkpoint for `output.retry_for`, limited to this range, the run ends without it.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(60));
 
 /// Drains a run as one without checkpoints. Returns at once.
@@ -31,15 +30,15 @@ pub(super) struct Drain {
     asked: AtomicBool,
     /// Set while the thread of the checkpoints waits for the store.
     waits_for_store: AtomicBool,
-    /// Grows while the store takes something, from this process or from the ps.
+    /// Grows while the store takes bytes, from this process or from the ps.
     written: Arc<AtomicU64>,
     /// Why the run ends without its last checkpoint.
     given_up: Mutex<Option<Fault>>,
 }
 
 impl Drain {
-    /// Of a run of `job` that `control` controls, with checkpoints in `folder`. `without_checkpoint` is called if the run is to save its
-    /// model instead of its last checkpoint.
+    /// The drain of a run of `job` that `control` controls, with checkpoints in `folder`. Calls `without_checkpoint` if the run must save
+    /// its model instead of its last checkpoint.
     pub(super) fn new(job: &Job, folder: String, without_checkpoint: DrainWithout, control: Control) -> Self {
         Self {
             control,
@@ -54,18 +53,18 @@ impl Drain {
         }
     }
 
-    /// What grows while the store takes something.
+    /// A number that grows while the store takes bytes.
     pub(super) fn written(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.written)
     }
 
-    /// Whether the run is to end after one more checkpoint.
+    /// Whether the run must end after one more checkpoint.
     pub(super) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// The run is to end after one more checkpoint. Returns at once. The thread of the checkpoints sees this only between two of them, so
-    /// another one watches whether the store still takes something.
+    /// Tells the run to end after one more checkpoint. Returns at once. The thread of the checkpoints sees this only between two
+    /// checkpoints, so another thread watches whether the store still takes bytes.
     pub(super) fn ask(self: &Arc<Self>) {
         if self.asked.swap(true, Ordering::SeqCst) {
             return;
@@ -77,7 +76,7 @@ impl Drain {
         }
     }
 
-    /// Calls what waits for the store.
+    /// Makes a `call` that waits for the store.
     pub(super) fn at_store<T>(&self, call: impl FnOnce() -> T) -> T {
         self.written.fetch_add(1, Ordering::SeqCst);
         self.waits_for_store.store(true, Ordering::SeqCst);
@@ -103,14 +102,14 @@ impl Drain {
 
     /// The run ends without its last checkpoint, because of `fault`.
     pub(super) fn give_up(&self, fault: Fault) {
-        // In a cluster the run may have begun a new attempt, which ends with what its checkpoint has.
+        // In a cluster the run may have begun a new attempt, which ends with the checkpoint that it goes on from.
         if self.control.killed() {
             return tracing::debug!("the run has ended before its last checkpoint: {fault}");
         }
         if !self.saves_model {
             let lost = "the last checkpoint failed, and the job saves no model of a drained run: what was trained on since the checkpoint \
                         before is lost, and --resume goes on from that one or begins anew";
-            // The run was to end: to start it again would not help.
+            // The run was told to end, so nothing must start it again.
             return self.control.kill(Fault::external(lost).because(fault).kind(FaultKind::Unsaved));
         }
         let mut given_up = self.given_up();

@@ -12,9 +12,9 @@ pub struct DrainedTo {
     pub checkpoint: u64,
     /// Its folder.
     pub folder: String,
-    /// Rows of all epochs of the run that it has: a row counts once in each epoch.
+    /// The rows of the run that the checkpoint has: a row counts once in each epoch.
     pub rows: u64,
-    /// Those of them that were trained on since the run was started or resumed.
+    /// The part of `rows` that was trained on since the run was started or resumed.
     pub rows_of_this_part: u64,
 }
 

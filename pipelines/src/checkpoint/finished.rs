@@ -1,6 +1,6 @@
-//! `finished.json`: the run of a folder of checkpoints has trained on all its rows, and its model is saved. The last thing that a run of
-//! several processes writes. A process of it that is killed after that, and started again, ends at once: the others have ended, and would
-//! be waited for in vain. Everything here blocks on the store.
+//! `finished.json`: the run of a folder of checkpoints has trained on all its rows, and its model is saved. A run of several processes
+//! writes this file last. If a process is killed after that and started again, it finds the file and ends at once, instead of waiting for
+//! the others, which have ended. Everything here blocks on the store.
 
 use std::fmt;
 
@@ -70,7 +70,7 @@ impl CheckpointFolder {
         }
     }
 
-    /// What is written of the end of a run, if it is the run of the newest checkpoint.
+    /// The content of `finished.json`, if it is of the run of the newest checkpoint.
     fn finished(&self) -> Result<Option<FinishedRun>, Fault> {
         if !self.folder.has(NAME)? {
             return Ok(None);
@@ -85,7 +85,7 @@ impl CheckpointFolder {
 
 /// The run in the folder of the job's checkpoints, if it was a run of this job, has ended not longer than `placement.timeout_seconds` ago,
 /// and its model is still there. A process that comes later does not belong to that run: the whole job was started again, perhaps because
-/// its rows have changed. `digest`: that of the job.
+/// its rows have changed. `digest`: the digest of the job.
 ///
 /// # Errors
 /// A file is damaged, or the store fails.

@@ -6,9 +6,9 @@
 //!   000012-9f3a51c2-embedding-0000.arrow    rows of one shard
 //!   000012-9f3a51c2-dense.safetensors       dense parameters and the state of their optimizer
 //! ```
-//! Files of a checkpoint are never written again: their names carry the number of the checkpoint and a random number of the try.
-//! A try that fails removes its files. A file that no manifest names is of a process that died, and is removed with the next
-//! checkpoint of the run, or the next compaction to a checkpoint of its number.
+//! Files of a checkpoint are never written again: their names carry the number of the checkpoint and a random number of the try. A try that
+//! fails removes its files. A file that no manifest names comes from a process that died. The next checkpoint of the run removes it, or the
+//! next compaction to a checkpoint of its number.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use super::origin::{DamagedCheckpoints, OriginCheckpoint, not_used};
 use crate::context::Context;
 use crate::model_folder::{MANIFEST, checked};
 
-/// How often something is read again after a fault of the disk or the store.
+/// How often a read is repeated if the disk or the store fails.
 const TRIES: usize = 4;
 
 /// The wait before the second try. Unit tests have stores that fail a thousand times.
@@ -47,8 +47,7 @@ impl CheckpointFolder {
         Ok(Self { folder })
     }
 
-    /// No file of rows is written there after `stop` is set: it fails with a fault of the kind
-    /// [`FaultKind::Drained`].
+    /// After `stop` is set, writing a file of rows fails with a fault of the kind [`FaultKind::Drained`].
     #[must_use]
     pub fn stopped_by(self, stop: Arc<AtomicBool>) -> Self {
         Self { folder: self.folder.stopped_by(stop) }
@@ -126,12 +125,12 @@ impl CheckpointFolder {
         manifest.files().try_for_each(|entry| checked::verify(&self.folder, entry))
     }
 
-    /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
+    /// The newest checkpoint that is whole: reads all its files. Logs damaged checkpoints and passes over them.
     ///
     /// # Errors
     /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if
-    /// another version of the program wrote the newest: a run that goes on from an older one would repeat the work of the newest and
-    /// replace it.
+    /// another version of the program wrote the newest. (A run that goes on from an older one would repeat the work of the newest and
+    /// replace it.)
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         loop {
@@ -166,7 +165,7 @@ impl CheckpointFolder {
                     not_used(number, &fault);
                     because.get_or_insert(fault);
                 }
-                // The checkpoint may be whole: a run from an older one would replace it, and the next checkpoints would remove it.
+                // This checkpoint may be whole. A run from an older one would replace it, and later checkpoints would remove it.
                 Err(fault) => return Err(fault),
             }
         }
@@ -260,8 +259,8 @@ impl CheckpointFolder {
     }
 
     /// The fault of a try to write checkpoint `number` of `run`. A compaction to a checkpoint of this number removes the files of all other
-    /// tries, also those that HDFS has under their hidden names: then the fault is external, because the next try succeeds. So it is if
-    /// another process of this run made the checkpoint: [`next_number`](Self::next_number) tells them apart.
+    /// tries, also those that HDFS has under their hidden names: then the fault is external, because the next try succeeds. The fault is
+    /// also external if another process of this run made the checkpoint: [`next_number`](Self::next_number) tells the two cases apart.
     pub(super) fn overtaken(&self, number: u64, run: u64, fault: Fault) -> Fault {
         // External faults are tried again as they are. The fault of a file that is gone has lost its kind if it comes from a ps.
         if fault.domain != Domain::User {

@@ -1,4 +1,4 @@
-//! The checkpoint of a whole run, made when its model could not be saved: the run that goes on from it has only to save.
+//! The checkpoint of a whole run, made when its model could not be saved. A run that goes on from it only has to save the model.
 
 use std::collections::BTreeMap;
 
@@ -20,8 +20,8 @@ pub(crate) struct LastCheckpoint {
 }
 
 impl LastCheckpoint {
-    /// Makes the checkpoint. Nothing changes any more, so there is nothing to wait for. `status`: in a cluster, the status of the run.
-    /// Returns the number and the folder of the checkpoint. Blocks on the store.
+    /// Makes the checkpoint. All stages have ended, so it waits for none of them. `status`: in a cluster, the status of the run. Returns
+    /// the number and the folder of the checkpoint. Blocks on the store.
     pub(crate) fn make(&mut self, status: Option<&RunStatus>) -> Result<(u64, String), Fault> {
         let plan = self.writer.plan(&self.checkpoints)?;
         let cut = match (&self.checkpoints.leader, status) {

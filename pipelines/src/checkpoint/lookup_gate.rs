@@ -46,7 +46,7 @@ impl LookupGate {
         self.state.notify();
     }
 
-    /// This batch is not looked up: the later ones do not wait for it.
+    /// This batch is not looked up, so later batches do not wait for it.
     pub(crate) fn skip(&self, arrival: u64) {
         self.state.change(|state| state.pass(arrival));
     }
@@ -63,7 +63,7 @@ impl LookupGate {
         state.entered
     }
 
-    /// Lets batches in until so many have entered in all.
+    /// Lets batches in until `most` have entered in all.
     pub(crate) fn close_after(&self, most: u64) {
         self.state.change(|state| state.most = Some(most));
     }

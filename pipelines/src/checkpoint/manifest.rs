@@ -69,7 +69,7 @@ pub struct CheckpointManifest {
 pub(crate) struct TrainPosition {
     /// The batches that are trained on.
     pub(crate) batches: TrainedBatches,
-    /// Steps taken, those of the model at `train.from` included.
+    /// Steps taken, including the steps of the model at `train.from`.
     pub(crate) steps: u64,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
@@ -77,7 +77,7 @@ pub(crate) struct TrainPosition {
     pub(crate) rows: u64,
     /// A random number of the run, which all its processes and attempts keep. 0: the run has none yet.
     pub(crate) run: u64,
-    /// The data that is read; `None` for custom sources, which do not say it.
+    /// The data that the run reads; `None` for custom sources, which do not describe it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,
     /// The evaluations while it trained.
@@ -94,7 +94,7 @@ impl TrainPosition {
 
     /// The epochs whose windows are all done. If the source does not know its windows, the last epoch is not known to be done.
     pub(crate) fn whole_epochs(&self) -> u64 {
-        // A process alone does not know its windows before it has read them: it says that all are done when the next epoch begins.
+        // Without windows in the plan, a process reports all windows of an epoch as done when the next epoch begins.
         let known = self.data.as_ref().filter(|data| data.has_windows());
         let windows = known.map_or(u64::MAX, |data| data.windows);
         let is_done =
@@ -109,7 +109,7 @@ impl TrainPosition {
 pub struct TableLayers {
     /// Name, parts, optimizers, seed.
     pub config: TableConfig,
-    /// In this order; a row of a later layer replaces that of an earlier one.
+    /// The oldest first. A row of a later layer replaces the row of an earlier one.
     pub layers: Vec<TableLayer>,
 }
 
@@ -119,8 +119,8 @@ pub struct TableLayers {
 pub struct TableLayer {
     /// The number of the checkpoint that wrote it.
     pub checkpoint: u64,
-    /// One file of each shard, and in a table with a lifetime one of its keys without a row. The number of shards may differ when
-    /// they are read.
+    /// One file of rows for each shard, and in a table with a lifetime one file of keys without a row. The number of shards may differ when
+    /// the files are read.
     pub files: Vec<FileEntry>,
 }
 
@@ -192,7 +192,8 @@ impl CheckpointManifest {
 
     /// # Errors
     /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest; of the kind
-    /// [`FaultKind::OtherVersion`] if its checksum is right and it has something that this program does not know: another version wrote it.
+    /// [`FaultKind::OtherVersion`] if its checksum is right and it has something that this program does not know, because another version
+    /// wrote it.
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES).map_err(missing_is_damage)?, folder.name(&file));
@@ -241,7 +242,7 @@ impl CheckpointManifest {
         )))
     }
 
-    /// A run of fewer `epochs` would have rows of later ones in its model.
+    /// A run of fewer `epochs` would have rows of later epochs in its model.
     fn check_epochs(&self, epochs: u64) -> Result<(), Fault> {
         let begun = self.position.batches.epochs_begun();
         if begun <= epochs {
@@ -254,12 +255,12 @@ impl CheckpointManifest {
         )))
     }
 
-    /// Drops the evaluations if their values are not those that `job` compares: they are of another label, or have no value of its metric.
-    /// Points do not say what they were measured with, so only the job of the checkpoint can tell. Returns why.
+    /// Drops the evaluations if `job` cannot compare their values: they are of another label, or have no value of its metric. A point does
+    /// not say what it was measured with, so the job of the checkpoint decides. Returns why.
     pub(crate) fn drop_other_evaluations(&mut self, job: &Job) -> Option<String> {
         let points = &mut self.position.evaluations;
         if self.job.evaluation.group != job.evaluation.group {
-            // It is the GAUC of other groups.
+            // The stored GAUC is of other groups.
             points.iter_mut().for_each(|point| point.gauc = None);
         }
         let metric = job.evaluation.metric;
@@ -277,7 +278,7 @@ impl CheckpointManifest {
         Some(why)
     }
 
-    /// How the rows for evaluations in the job differ from those of the run so far, if both evaluate during training.
+    /// How the job's rows for evaluations differ from the rows of the evaluations so far, if both jobs evaluate during training.
     pub(crate) fn other_evaluation_rows(&self, job: &Job) -> Option<String> {
         let differences = self.job.differences(job, |name| name.starts_with("data.eval"));
         let evaluates = job.evaluation.every.is_some() && !self.position.evaluations.is_empty();
@@ -285,7 +286,7 @@ impl CheckpointManifest {
     }
 }
 
-/// Fails if the rows that are found `now` are not those of the checkpoint. More or fewer epochs of the same rows are fine.
+/// Fails if the rows `now` differ from the rows of the checkpoint. More or fewer epochs of the same rows are fine.
 ///
 /// # Errors
 /// A user fault that says how they differ.
@@ -313,7 +314,7 @@ fn not_known(text: &[u8], name: &str, fault: Fault) -> Fault {
     }
 }
 
-/// The time, as the files of a checkpoint folder have it.
+/// The current time, as the files of a checkpoint folder store it.
 pub(super) fn seconds_since_1970() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
 }

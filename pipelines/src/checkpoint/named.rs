@@ -36,7 +36,7 @@ impl NamedCheckpoint {
     /// Its manifest. The files that it names are not read.
     ///
     /// # Errors
-    /// A user fault if there is no such checkpoint; it lists those that are there.
+    /// A user fault if there is no such checkpoint; it lists the checkpoints of the folder.
     pub(crate) fn manifest(&self) -> Result<CheckpointManifest, Fault> {
         let numbers = self.folder.numbers_with(self.number)?;
         self.folder.manifest(self.number.or(numbers.last().copied()).unwrap_or_default())
@@ -45,7 +45,7 @@ impl NamedCheckpoint {
     /// Its manifest: the newest that is not among `damaged`, or the one of the number that was named.
     ///
     /// # Errors
-    /// As [`manifest`](Self::manifest). The one that was named is among `damaged`, or all are.
+    /// As [`manifest`](Self::manifest). The named checkpoint is among `damaged`, or all are.
     pub(crate) fn not_among(&self, damaged: &DamagedCheckpoints) -> Result<CheckpointManifest, Fault> {
         let numbers = self.folder.numbers_with(self.number)?;
         match (self.number, damaged.fault()) {

@@ -1,4 +1,4 @@
-//! The checkpoint that a run goes on from, and those that it cannot go on from.
+//! The checkpoint that a run goes on from, and the damaged checkpoints that it passes over.
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub(crate) struct OriginCheckpoint {
     pub(crate) number: u64,
-    /// It is in the folder of `checkpoint.from`, not in that of `checkpoint.to`.
+    /// Whether it is in the folder `checkpoint.from`, and not in `checkpoint.to`.
     pub(crate) elsewhere: bool,
 }
 

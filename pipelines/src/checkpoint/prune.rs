@@ -12,7 +12,7 @@ use super::manifest::CheckpointManifest;
 pub(super) struct Pruning {
     /// The number of the newest.
     newest: u64,
-    /// The numbers of those that are removed.
+    /// The numbers of the checkpoints to remove.
     old: Vec<u64>,
     kept: Kept,
 }
@@ -22,7 +22,7 @@ pub(super) struct Pruning {
 struct Kept {
     /// For each whole checkpoint, from the newest on: the files of the full checkpoint that it builds on.
     bases: Vec<Vec<String>>,
-    /// All files that they name, and those that damaged checkpoints between them name.
+    /// All files that these checkpoints name, and the files that damaged checkpoints between them name.
     files: HashSet<String>,
     /// Numbers of checkpoints whose manifest is damaged: they stay until enough newer ones are whole.
     unknown: Vec<u64>,
@@ -36,10 +36,10 @@ impl Kept {
 }
 
 impl CheckpointFolder {
-    /// Removes all checkpoints but the newest `keep` that are whole, as far as manifests and lengths of files say, and the files that no
-    /// remaining one names. If all these build on one full checkpoint, and `keep` is more than 1, the newest that builds on another stays,
-    /// too: else one damaged file could make all of them useless. Files of later numbers stay. If a run makes a checkpoint meanwhile, all
-    /// files but old manifests stay until the next call.
+    /// Removes all checkpoints but the newest `keep` that are whole, as far as manifests and lengths of files say. Also removes the files
+    /// that no remaining checkpoint names. If all remaining checkpoints build on one full checkpoint, and `keep` is more than 1, the newest
+    /// checkpoint above another full one stays, too: else one damaged file could make all of them useless. Files of later numbers stay. If
+    /// a run makes a checkpoint meanwhile, all files but old manifests stay until the next call.
     ///
     /// # Errors
     /// The store fails, or another version of the program wrote one of them. Then all stay.
@@ -96,7 +96,7 @@ impl CheckpointFolder {
         }
         let files = self.folder.files()?;
         if files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some_and(|number| number > *newest)) {
-            // It may need files of the old ones.
+            // The newer checkpoint may need files of the old ones.
             return Ok(());
         }
         for (name, _) in files {

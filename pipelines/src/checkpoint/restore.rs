@@ -101,7 +101,7 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The checkpoint that the coordinator has chosen. Its manifest is read, unless it is `known`, as JSON.
+    /// The checkpoint that the coordinator has chosen. `known`: its manifest as JSON, which is then not read again.
     pub(crate) fn open(job: &Job, at: OriginCheckpoint, known: Option<&str>, context: &Context) -> Result<Self, Fault> {
         let (to, from) = (&job.checkpoint.to, &job.checkpoint.from);
         let folder = match (at.elsewhere, to, from) {
@@ -126,9 +126,9 @@ impl Found {
     }
 }
 
-/// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`.
-/// `None`: the job has no checkpoints. Its files are not read; if one is damaged, the caller adds the checkpoint to `damaged`, drops what
-/// was read, and finds another.
+/// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`. `None`: the
+/// job has no checkpoints. Does not read the files of the checkpoint. If the caller finds one damaged, it adds the checkpoint to `damaged`,
+/// drops what it has read, and calls this again.
 ///
 /// # Errors
 /// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged.
@@ -190,7 +190,7 @@ pub(crate) fn load_rows(
             manifest.tables.len()
         )));
     };
-    // The lifetimes are those of the same job, but ages in steps depend on the number of trainers that share a step.
+    // The job is the same, but lifetimes count steps, whose rows depend on the number of trainers.
     if layers.config.clone().with_lifetimes_of(table.config()) != *table.config() {
         return Err(Fault::user(format!(
             "checkpoint {} has a table {:?}, expected {:?}",

@@ -97,11 +97,11 @@ pub(super) fn stream<'a>(
     RowStream::begin(folder, entry, schema(config), entry.rows)
 }
 
-/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. The file's checksum is
-/// compared when all rows are read: if that fails, the table is of no use.
+/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. Compares the checksum of the file
+/// when all rows are read. If this function fails, the table must be dropped.
 ///
 /// # Errors
-/// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, or its rows are not those of such a table.
+/// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, or its rows do not fit the table.
 fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
     if entry.absent.is_some() {
         return absent_file::read(folder, entry, table);
@@ -172,9 +172,9 @@ pub(crate) fn write_shards(
     Ok(written?.concat())
 }
 
-/// Puts the rows of all layers into the shards of `table` that this process holds. Files without a key of these shards are not read.
-/// Files of a layer are read at the same time, those of the keys without a row before those of rows: a row that was removed may
-/// have come again.
+/// Puts the rows of all layers into the shards of `table` that this process holds. Files without a key of these shards are not read. Reads
+/// the files of a layer at the same time: first the files of keys without a row, then the files of rows, because a removed key may have got
+/// a row again.
 ///
 /// # Errors
 /// As [`read`].
@@ -206,8 +206,8 @@ fn cells(file: &FileEntry) -> Option<Range<usize>> {
     file.cells.map(|(first, end)| first as usize..end as usize)
 }
 
-/// About how many rows of these cells are in files: keys are spread evenly over the cells of a file. At most as many as the bytes of the
-/// files can hold.
+/// An estimate of the rows of these cells in the files: keys are spread evenly over the cells of a file. At most as many as the bytes of
+/// the files can hold.
 fn rows_in(files: &[FileEntry], of: Range<usize>, table: &TableClient) -> usize {
     let row = 8 + 4 * (table.row_dim() + table.state_dim()) as u64;
     let rows = |file: &FileEntry| {

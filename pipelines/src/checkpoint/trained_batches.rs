@@ -1,5 +1,5 @@
-//! Which batches are trained on: a state machine over started and done batches, without a clock and without IO. It is the
-//! position that a checkpoint stores, and after a restart it tells which batches to skip.
+//! Which batches are trained on: a state machine over started and done batches, without a clock and without IO. A checkpoint stores it as
+//! its position, and after a restart it says which batches to skip.
 //!
 //! Windows that are done are kept as ranges, so the position does not grow with the data.
 
@@ -15,7 +15,7 @@ use super::batch_log::WindowLog;
 /// How batches are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BatchOrder {
-    /// In the order of the data: when a batch is done, all windows before its window are.
+    /// In the order of the data: when a batch is done, all windows before its window are done.
     Data,
     /// In any order. The last batch of each window carries its [`WindowEnd`].
     Any,
@@ -71,7 +71,7 @@ impl TrainedBatches {
         Self { windows, open: BTreeMap::new(), counts }
     }
 
-    /// Checks what was read from a file: ranges ascend, and numbers add up.
+    /// Checks a value that was read from a file: ranges ascend, and numbers add up.
     ///
     /// # Errors
     /// What is wrong.
@@ -101,7 +101,7 @@ impl TrainedBatches {
         Ok(())
     }
 
-    /// Adds what `other` has of windows that are not done here. Nothing of these windows may be here yet.
+    /// Adds the batches of `other` in windows that are not done here. These windows must have no batches here yet.
     pub(crate) fn add_open_windows(&mut self, other: &Self) {
         for (&at, open) in &other.open {
             if !self.has_window(at.0, at.1) {
@@ -123,7 +123,7 @@ impl TrainedBatches {
         }
     }
 
-    /// Rows and batches that are done, also those of open windows.
+    /// Rows and batches that are done, including batches of open windows.
     pub(crate) fn totals(&self) -> RowCounts {
         let mut totals = self.counts;
         for open in self.open.values() {
@@ -154,7 +154,8 @@ impl TrainedBatches {
         self.windows.get(&epoch).map_or(&[], Vec::as_slice)
     }
 
-    /// Rows of the windows that are done, rejected ones included, of data that has windows. The last one of an epoch counts as the others.
+    /// Rows of the windows that are done, including rejected rows, of data that has windows. The last window of an epoch counts like the
+    /// others.
     pub(crate) fn rows_of_windows(&self, data: &DataPlan) -> u64 {
         let windows =
             self.windows.values().flatten().map(|done| done.end.min(data.windows) - done.start.min(data.windows));
@@ -199,7 +200,7 @@ impl TrainedBatches {
         self.open.entry((epoch, window)).or_insert_with(new)
     }
 
-    /// All windows before that of `id` are done.
+    /// All windows before the window of `id` are done.
     fn close_before(&mut self, id: BatchId) {
         if self.window(id).is_some() {
             return;

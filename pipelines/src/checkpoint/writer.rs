@@ -1,5 +1,5 @@
-//! Writes the checkpoints of one process, one after the other: all rows, or those that changed since the one before. Everything here
-//! blocks on the store.
+//! Writes the checkpoints of one process, one after the other: all rows, or the rows that changed since the checkpoint before. Everything
+//! here blocks on the store.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -36,7 +36,7 @@ pub(crate) struct Checkpoints {
     pub(crate) types: RunTypes,
 }
 
-/// What this process wrote before, and the next checkpoint depends on.
+/// The state between two checkpoints: the layers that the next one builds on.
 #[derive(Default)]
 pub(super) struct CheckpointWriter {
     /// The layers of the newest checkpoint, which the next incremental one builds on.
@@ -55,11 +55,11 @@ struct Files {
 }
 
 impl CheckpointWriter {
-    /// What the next checkpoint is. Removes what the last failed try has written: a ps may have gone on writing after it had failed.
+    /// Plans the next checkpoint. Removes the files of the last failed try, because a ps may have gone on writing after the failure.
     pub(super) fn plan(&mut self, to: &Checkpoints) -> Result<CutPlan, Fault> {
         let number = to.folder.next_number(&to.author)?;
         self.discard_failed(to);
-        // Someone may have removed the files of the layers below, or compacted them.
+        // A user or a compaction may have removed the files of the layers below.
         let full = self.layers.is_empty()
             || self.layers_since_full + 1 >= to.job.checkpoint.full_every
             || !to.folder.has_layers(&self.layers)?;
@@ -73,7 +73,7 @@ impl CheckpointWriter {
         newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes))
     }
 
-    /// Removes what the last failed try has written, so that tries that fail do not fill the disk.
+    /// Removes the files of the last failed try, so that failed tries do not fill the disk.
     fn discard_failed(&self, to: &Checkpoints) {
         let Some(plan) = self.failed else { return };
         if let Err(fault) = to.folder.discard(plan.number, plan.try_id) {
@@ -105,10 +105,10 @@ impl CheckpointWriter {
         Ok(Files { tables: files, dense, kept, metrics })
     }
 
-    /// Makes a checkpoint of what was cut.
+    /// Makes a checkpoint of a cut.
     ///
     /// # Errors
-    /// The store fails, or another run writes here. What was written is removed.
+    /// The store fails, or another run writes here. The files of this try are removed.
     pub(super) fn write(&mut self, to: &Checkpoints, mut cut: Cut) -> Result<CheckpointManifest, Fault> {
         self.failed = Some(cut.plan);
         let (number, run) = (cut.plan.number, cut.position.run);

@@ -1,5 +1,4 @@
-//! What differs between two versions of a model: the rows that changed or are new, the keys that have no row any more, and all
-//! dense parameters.
+//! A delta is the difference of two versions of a model: the rows that changed or are new, the removed keys, and all dense parameters.
 //!
 //! ```text
 //! delta/
@@ -8,11 +7,11 @@
 //!   removed.parquet       key
 //!   dense.safetensors     the dense parameters of the new version
 //! ```
-//! It appears whole or not at all, and applies to one version alone. A model with a delta applied has the version that the delta
-//! names, or the delta is refused: the version is a hash of all rows.
+//! It appears whole or not at all, and applies to one version alone. If the model with the delta applied does not have the version that the
+//! delta names, the delta is refused: the version is a hash of all rows.
 //!
 //! A rounded delta has the parts of several values, such as embeddings, in f16 or int8. It gives a model that approximates the new version
-//! ([`ModelVersions`]), from which the next delta leads on. Such a row is always the exact one, rounded once, so errors do not add up.
+//! ([`ModelVersions`]), from which the next delta leads on. A rounded row is always the exact row, rounded once, so errors do not add up.
 
 mod make;
 mod merge;
@@ -59,7 +58,7 @@ pub struct DeltaManifest {
     /// For a rounded delta: the version that it makes of the model `from`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gives: Option<ModelVersion>,
-    /// The transforms and scales of dense features of the new version, if those of the old one differ.
+    /// The transforms and scales of dense features of the new version, if the old version has others.
     #[serde(default, skip_serializing_if = "FeatureScales::is_empty")]
     pub scales: FeatureScales,
     /// Rows of the new version.
@@ -68,7 +67,7 @@ pub struct DeltaManifest {
     pub table: TableConfig,
     /// The rows that changed or are new.
     pub changed: FileEntry,
-    /// The keys that have no row any more.
+    /// The keys of rows that the new version does not have.
     pub removed: FileEntry,
     /// The dense parameters.
     pub dense: FileEntry,
@@ -197,7 +196,7 @@ impl Delta {
     }
 
     /// # Errors
-    /// A user fault if its rows have other parts than those of `table`, or would be rounded again there.
+    /// A user fault if its rows have other parts than `table`, or would be rounded again there.
     pub(crate) fn check_table(&self, table: &TableConfig) -> Result<(), Fault> {
         let widths = |table: &TableConfig| -> Vec<String> {
             table.part_widths().into_iter().map(|(name, dim)| format!("{name} {dim}")).collect()

@@ -1,4 +1,4 @@
-//! The versions of a model that deltas were applied to: that of its content, and that of the exact model that it approximates.
+//! The versions of a model after deltas were applied: the version of its content, and the version of the exact model that it approximates.
 
 use std::fmt;
 

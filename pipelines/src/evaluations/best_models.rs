@@ -48,7 +48,7 @@ impl BestModels {
     }
 
     /// Looks beside `output.model`, and there, for models that earlier processes of the run of `job` have kept or saved. Returns the
-    /// indices of those of `points` whose models are there. Warns of a model beside `output.model` whose manifest is damaged.
+    /// indices of the `points` whose models are there. Warns of a model beside `output.model` whose manifest is damaged.
     ///
     /// # Errors
     /// A fault of the disk or the store.
@@ -96,8 +96,8 @@ impl BestModels {
         self.needed = self.place_of(at).is_some().then_some(at);
     }
 
-    /// Where the model of evaluation `at` goes, which is the best so far: the place that the newest checkpoint does not need, else
-    /// the one that does not have the best so far.
+    /// The place for the next best model: the place that the newest checkpoint does not need, else the place that does not have the best
+    /// model so far.
     fn next_place(&self) -> usize {
         let spared = self.needed.or(self.places.iter().filter_map(|place| place.holds).max());
         usize::from(spared.is_some() && self.places[0].holds == spared)
@@ -153,7 +153,7 @@ impl BestModels {
         place.files.iter().try_for_each(|entry| checked::verify(&from, entry))
     }
 
-    /// The model of evaluation `at` is damaged. Whether another place has it, too: from now on it is used.
+    /// The model of evaluation `at` is damaged. Returns whether another place has it, too, which is then used.
     pub(super) fn has_copy(&mut self, at: usize) -> bool {
         let mut holders = self.places.iter_mut().chain([&mut self.output]).filter(|place| place.holds == Some(at));
         let (damaged, copy) = (holders.next(), holders.next().is_some());
@@ -189,7 +189,7 @@ impl BestModels {
         Ok(manifest)
     }
 
-    /// Removes the kept models, also those of processes that were killed.
+    /// Removes the kept models, also models that killed processes left.
     pub(super) fn remove(&mut self) -> Result<(), Fault> {
         for place in &mut self.places {
             place.holds = None;

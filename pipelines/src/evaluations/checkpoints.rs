@@ -1,5 +1,5 @@
-//! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes does not evaluate while
-//! it trains, and here nothing waits for an evaluation. Everything here blocks on the store.
+//! Evaluates the checkpoints of a run as they appear, in a process beside the run. A run of several processes cannot evaluate while it
+//! trains, and it does not wait for these evaluations. Everything here blocks on the store.
 
 use std::time::Instant;
 
@@ -67,9 +67,9 @@ pub struct EvaluatedCheckpoint {
     pub number: u64,
     /// How far the run was, and how good the model.
     pub point: EvaluationPoint,
-    /// All that was measured.
+    /// All metrics.
     pub evaluation: Evaluation,
-    /// What makes one evaluation better than another: `evaluation.metric` of the job.
+    /// The metric that compares evaluations: `evaluation.metric` of the job.
     pub metric: EvaluationMetric,
     /// Whether no earlier evaluation was better or equal.
     pub is_best: bool,
@@ -164,7 +164,7 @@ impl CheckpointEvaluations {
         self.add_types(&mut model)?;
         adapt(&mut model.job)?;
         match self.look_at_best(&model, &adapt, &stopped) {
-            // What was seen before still counts.
+            // Earlier evaluations still count.
             Err(fault) if !self.points.is_empty() && fault.kind != FaultKind::Stopped => tracing::warn!("{fault}"),
             looked => looked?,
         }
@@ -190,7 +190,7 @@ impl CheckpointEvaluations {
     fn keep(&mut self, model: Model, point: EvaluationPoint) -> Result<(), Fault> {
         self.best_so_far = Some(BestSoFar { point, files: Vec::new() });
         let waits = retries::waits();
-        // It also takes the place of an earlier one that could not be saved.
+        // The model also replaces an earlier one that could not be saved.
         self.unsaved = self.best.is_some().then(|| Unsaved { model, waits, at: Instant::now() });
         self.save_best()
     }
@@ -229,8 +229,8 @@ impl CheckpointEvaluations {
         Ok((EvaluationPoint::new(rows, steps, u32::try_from(epochs).unwrap_or(u32::MAX), &evaluation), evaluation))
     }
 
-    /// Looks whether the best model so far is still at its place. Evaluates one of the same run that another process has put there, before
-    /// this one or meanwhile: only a better one may replace it. `newest`: a model of the run.
+    /// Looks whether the best model so far is still at its place. If another process has put a model of the same run there, before this
+    /// process or meanwhile, evaluates that model: only a better one may replace it. `newest`: a model of the run.
     fn look_at_best(
         &mut self,
         newest: &Model,
@@ -262,15 +262,15 @@ impl CheckpointEvaluations {
         let (point, _) = self.evaluated(&kept, stopped)?;
         tracing::info!("the best model of this run so far is at {place}: {point}");
         self.best_so_far = Some(BestSoFar { point, files: there.files().cloned().collect() });
-        // The patience counts from this evaluation on. Those of models that came meanwhile are not of this process.
+        // The patience counts from this evaluation on. It does not count models that another process put there later.
         if self.points.is_empty() {
             self.points.push(point);
         }
         Ok(())
     }
 
-    /// Adds the types of the columns in training, so that the rows are read alike, to the model of a checkpoint that does not have them:
-    /// an earlier program wrote it, or no process could tell. They are those of the files that the run reads.
+    /// Adds the types of the columns in training to the model of a checkpoint that lacks them, because an earlier program wrote it or no
+    /// process knew the types. The types come from the files that the run reads, so the rows to score are read like them.
     fn add_types(&mut self, model: &mut Model) -> Result<(), Fault> {
         if model.training.as_ref().is_none_or(|training| !training.types.is_empty()) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What the stages, the thread that evaluates and the end of a run share.
+//! The state that the stages, the thread that evaluates and the end of a run share.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -117,7 +117,8 @@ impl EvaluationState {
         self.told_to_end.load(Ordering::SeqCst)
     }
 
-    /// Adds an evaluation. Returns its index, and whether it is the best so far; if best models are kept, of those that are.
+    /// Adds an evaluation. Returns its index, and whether it is the best so far. If best models are kept, it is compared only with
+    /// evaluations whose models are kept.
     pub(super) fn add(&self, point: EvaluationPoint, evaluation: Evaluation) -> (usize, bool) {
         let (mut state, keeps) = (self.lock(), self.job.keeps_best());
         let at = state.points.len();
@@ -142,7 +143,7 @@ impl EvaluationState {
         reductions.map_or(Ok(()), |reductions| block_on(table.reduce_lr(&reductions)))
     }
 
-    /// The evaluation that was due after so many rows and whole epochs is missed. The next one is not tried again.
+    /// The evaluation that was due after `rows` rows and `epochs` whole epochs is missed. The next one gets only one try.
     pub(super) fn miss(&self, rows: u64, epochs: u32) {
         self.lock().missed = Some((rows, epochs));
     }
@@ -201,8 +202,8 @@ impl Evaluations {
         Some(Arc::new(Self { every, requests, received: Mutex::new(Some(received)), shared }))
     }
 
-    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, with the learning rates that they have left to the
-    /// rows of `table`. Blocks on the store of the model.
+    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, and gives the shards of `table` the learning rates
+    /// that these evaluations have reduced. Blocks on the store of the model.
     ///
     /// # Errors
     /// The store fails, or a shard died.
@@ -259,7 +260,7 @@ impl Evaluations {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From here on no evaluation is asked for, so the thread that evaluates ends.
+    /// No more evaluations are asked for, so the thread that evaluates ends.
     pub(super) fn ask_no_more(&self) {
         *self.requests() = None;
     }

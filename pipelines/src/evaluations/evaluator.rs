@@ -1,7 +1,7 @@
 //! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
 //!
-//! A fault of a disk or a store prevents an evaluation, or that the best model is kept, and costs no training: what it has prevented is
-//! tried again for `output.retry_for`, and then left out.
+//! A fault of a disk or a store costs no training: the thread tries the evaluation, or keeping the best model, again for
+//! `output.retry_for`, and then goes on without it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ struct Worker {
     progress: Progress,
     cut_point: Option<Arc<CutPoint>>,
     types: RunTypes,
-    /// The summary that a kept model is saved with. Rows, steps and epochs are replaced by those of the evaluation.
+    /// The summary that a kept model is saved with, once the evaluation has set its rows, steps and epochs.
     summary: TrainingSummary,
     /// Whether the run ends, so that nothing is tried again.
     gives_up: Box<dyn Fn() -> bool + Send>,
@@ -95,8 +95,8 @@ fn of_data_eval(fault: Fault) -> Fault {
     if fault.kind == FaultKind::Stopped { fault } else { fault.context("the rows of data.eval cannot be scored") }
 }
 
-/// Whether the fault of an evaluation may pass. `scored_before`: the rows of `data.eval` were scored before, so that a fault of theirs is
-/// of what has become of them since.
+/// Whether the fault of an evaluation may pass. `scored_before`: an earlier evaluation scored the rows of `data.eval`, so a fault of the
+/// rows means that the files have changed since.
 fn may_pass(fault: &Fault, scored_before: bool) -> bool {
     if matches!(fault.kind, FaultKind::Stopped | FaultKind::Device) {
         return false;
@@ -111,8 +111,8 @@ fn may_pass(fault: &Fault, scored_before: bool) -> bool {
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
-            // The look-up adds the batch that it holds meanwhile. No evaluation is about its rows; a fault of the rows of data.eval has
-            // their place already.
+            // The look-up would add the lineage of the batch that it holds. No evaluation is about the rows of that batch, and a fault of
+            // the rows of data.eval has their place already.
             let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(epochs)))
                 .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
             let evaluated = evaluated.map_err(|fault| match fault.lineage.is_some() {
@@ -124,7 +124,8 @@ impl Worker {
         }
     }
 
-    /// Evaluates the model as it is, and keeps it if it is the best so far. Leaves out what a fault prevents that may pass.
+    /// Evaluates the model as it is, and keeps it if it is the best so far. Goes on without the evaluation, or the best model, if a fault
+    /// that may pass prevents it.
     fn evaluate(&self, epochs: u32) -> Result<(), Fault> {
         let model = self.model_now(epochs)?;
         let scored_before = !self.shared.lock().points.is_empty();
@@ -152,7 +153,7 @@ impl Worker {
             self.shared.reduce_lr(&self.table)?;
         }
         let is_kept = is_best && self.is_kept(at, &model)?;
-        // The model is kept first: a checkpoint made from now on names it.
+        // The model is kept before the point is recorded: checkpoints after that name the model.
         if let Some(cut_point) = &self.cut_point {
             cut_point.evaluated(point);
         }
@@ -177,12 +178,12 @@ impl Worker {
         Ok(())
     }
 
-    /// Scores `data.eval` with the model after so many rows.
+    /// Scores `data.eval` with the model after `rows` rows.
     fn scored(&self, model: &Model, rows: u64, scored_before: bool) -> Result<Evaluation, Fault> {
         let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
         let not_yet = format!("the evaluation after {} is not made yet", counted(rows, "row"));
         let passes = |fault: &Fault| may_pass(fault, scored_before);
-        // While it is tried again, nothing is trained: a fault that lasts costs this time once.
+        // No batch is trained on while the evaluation is tried again, so a fault that lasts costs this time only once.
         let retries = self.retries(&not_yet, self.shared.has_missed(), &passes);
         retries.run(|| {
             model.evaluate_unless(paths.clone(), &self.shared.warned, || self.control.ended()).map_err(of_data_eval)
@@ -208,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Tries for `output.retry_for`, until the run is told to end. `once`: it has failed so long before, and is tried once.
+    /// Tries for `output.retry_for`, until the run is told to end. `once`: tries once, because the last action has failed for that long.
     fn retries<'a>(&'a self, not_yet: &'a str, once: bool, passes: &'a dyn Fn(&Fault) -> bool) -> Retries<'a> {
         let timeout = if once { Duration::ZERO } else { self.job.output.retry_for.0 };
         Retries { not_yet, timeout, passes, gives_up: &*self.gives_up }
@@ -248,7 +249,7 @@ impl Worker {
     }
 }
 
-/// The AUC and the logloss of the labels beside the one that an evaluation goes by.
+/// The AUC and the logloss of the labels other than `evaluation.label`.
 fn others(evaluation: &Evaluation) -> String {
     let others = evaluation.labels.iter().filter(|other| other.label != evaluation.label);
     others.fold(String::new(), |line, other| {

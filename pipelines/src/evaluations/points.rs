@@ -28,13 +28,13 @@ pub struct EvaluationPoint {
 /// The evaluations of a run while it trained.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EvaluationHistory {
-    /// What makes one evaluation better than another.
+    /// The metric that compares evaluations.
     pub metric: EvaluationMetric,
     /// In their order.
     pub points: Vec<EvaluationPoint>,
     /// The index of the best one; of equal ones, the first.
     pub best: Option<usize>,
-    /// The index of the one whose model is kept for `output.model`, or saved there: with `evaluation.keep = "best"` that of the best one,
+    /// The index of the evaluation whose model is kept for `output.model`, or saved there: with `evaluation.keep = "best"` the best one,
     /// unless its model is gone. `None`: the model after the last row is saved.
     pub kept: Option<usize>,
     /// Whether the training stopped before its last row because the metric did not improve.

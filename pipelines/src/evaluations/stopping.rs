@@ -61,7 +61,7 @@ pub(super) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint
 }
 
 /// Whether the learning rates are reduced after the last of these evaluations: as many in a row as the job says brought no improvement,
-/// since the last one that did or the last reduction. Nothing but `options` and the metrics counts.
+/// since the last one that did or the last reduction. Depends only on `options` and the metrics.
 pub(super) fn reduces_lr_after<'a>(
     options: &'a EvaluationOptions,
     points: impl IntoIterator<Item = &'a EvaluationPoint>,

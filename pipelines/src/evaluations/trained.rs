@@ -21,8 +21,8 @@ impl Trained {
         self.model.job.keeps_best()
     }
 
-    /// Whether [`save`](Self::save) has saved another model than that of the best evaluation, although the job keeps the best one: the
-    /// model was gone, or could not be kept.
+    /// Whether the job keeps the best model, but [`save`](Self::save) has saved another one, because the best was gone or could not be
+    /// kept.
     pub fn lost_best(&self) -> bool {
         let Some(evaluations) = self.evaluations.as_ref().filter(|_| self.keeps_best()) else { return false };
         let saved = self.best_before_last();
@@ -58,7 +58,7 @@ impl Trained {
         }
         let evaluation = evaluate()?;
         if done {
-            // An earlier process made the evaluation, and its checkpoint has no more than the point.
+            // An earlier process made the evaluation, and its checkpoint has only the point.
             let mut state = evaluations.shared.lock();
             state.at_last = state.last().map(|at| (at, evaluation.clone()));
         } else {
@@ -139,7 +139,7 @@ impl Trained {
     pub fn give_best_up(&self) -> bool {
         let (Some(_), Some(evaluations)) = (self.best_before_last(), &self.evaluations) else { return false };
         let mut state = evaluations.shared.lock();
-        // What is kept stays: it may be readable later.
+        // The kept models stay, because they may be readable later.
         state.taken = true;
         state.there.clear();
         true
@@ -161,7 +161,7 @@ impl Trained {
         "The model after the last row is saved".to_owned()
     }
 
-    /// Removes the best models that were kept beside `output.model`, unless they are those of another program, or a checkpoint needs them.
+    /// Removes the best models that were kept beside `output.model`, unless another program put them there, or a checkpoint needs them.
     fn forget_unneeded(&self) {
         let taken = self.evaluations.as_ref().is_some_and(|evaluations| evaluations.shared.lock().taken);
         let goes_on = self.training.ended == RunEnd::Drained && self.model.job.checkpoint.to.is_some();

@@ -149,7 +149,7 @@ impl Model {
             });
         }
         let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
-        // The columns as in training, whatever the types of other rows, with boundaries instead of quantiles.
+        // The columns as in training, with boundaries instead of quantiles.
         let columns = self.job_as_trained().columns;
         let resolved = |slot: &Slot| {
             let boundaries = slot.quantiles.map(|_| columns.boundaries_of(slot).to_vec());

@@ -104,8 +104,8 @@ impl<'a> CheckedReader<'a> {
         &self.name
     }
 
-    /// Reads the file to its end, and compares its length and its checksum with those of the entry. If this succeeds, the bytes that were
-    /// read are right.
+    /// Reads the file to its end, and compares its length and its checksum with the entry. If this succeeds, the bytes that were read are
+    /// right.
     ///
     /// # Errors
     /// A user fault of the kind [`FaultKind::Damaged`] that names the file; an external one if it cannot be read.
