@@ -1,4 +1,5 @@
-//! The version of a model: a hash of all that its scores depend on, whatever the number of shards and the order of rows.
+//! The version of a model: a hash of everything that its scores depend on. It depends neither on the number of shards nor on the order of
+//! rows.
 //!
 //! The hash of the rows is the sum of the hashes of each row, so that a delta changes it by the rows that it changes.
 
@@ -75,8 +76,8 @@ impl ModelVersion {
     }
 }
 
-/// The fields of `[model]` that scores depend on (not dropout, which only training uses), as they were first hashed. A later field stands
-/// at the end, and only if it differs from its default, so that models of earlier programs keep their versions.
+/// The fields of `[model]` that scores depend on (not dropout, which only training uses), as they were first hashed. A field that was added
+/// later stands at the end, and is hashed only if it differs from its default, so that models of earlier programs keep their versions.
 #[derive(Serialize)]
 struct Structure<'a> {
     kind: ModelKind,

@@ -1,4 +1,4 @@
-//! Whether a process trains alone or as a member of a cluster, and what the stages do differently as a member.
+//! Whether a process trains alone or as a member of a cluster, and how the stages of a member differ.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ pub(crate) struct Participation {
 /// Whether a batch is trained on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// It is.
+    /// The batch is trained on.
     Train,
-    /// It has no rows, and no round of several trainers waits for it.
+    /// The batch has no rows, and no round of several trainers waits for it.
     Empty,
-    /// It was trained on before the run was resumed.
+    /// The batch was trained on before the run was resumed.
     TrainedBefore,
 }
 
@@ -50,8 +50,8 @@ pub(crate) struct Membership {
 
 /// Records which batches of a trainer are done.
 pub(crate) trait BatchRecord: Send + Sync {
-    /// Called before the first rows of a window become batches. Returns false if they must not, because this process does not hold the
-    /// window, or begins no more windows.
+    /// Called before the first rows of a window become batches. Returns false if the rows must not become batches, because this process
+    /// does not hold the window, or begins no more windows.
     fn window_begins(&self, _epoch: u32, _mark: &WindowMark) -> bool {
         true
     }
@@ -92,8 +92,8 @@ impl Participation {
         self.membership.as_ref().is_none_or(|membership| membership.batches.window_begins(epoch, mark))
     }
 
-    /// Records that a batch reached its look-up. Returns `Train` if it is to be trained on now. Batches that are `TrainedBefore` or `Empty`
-    /// count as done.
+    /// Records that a batch reached its look-up. Returns `Train` if the caller must train on it. Batches that are `TrainedBefore` or
+    /// `Empty` count as done.
     pub(crate) fn start(&self, batch: &TrainBatch) -> Start {
         let id = BatchId::of(batch);
         if let Some(membership) = &self.membership {
@@ -149,8 +149,8 @@ impl Participation {
         self.cut_point.as_ref()?.shared()
     }
 
-    /// The current dense parameters, `[P]`; as they are when the round of the step `after` is applied, if it is given. `None`: they are
-    /// in the trainer's own model. Cancel safe.
+    /// The current dense parameters, `[P]`; with `after`, the parameters as the round of this step leaves them. `None`: they are in the
+    /// trainer's own model. Cancel safe.
     pub(crate) async fn pull_dense(&self, after: Option<u64>) -> Result<Option<Arc<Vec<f32>>>, Fault> {
         match self.dense() {
             Some(dense) => dense.pull(after).await.map(Some),

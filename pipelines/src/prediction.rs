@@ -113,7 +113,7 @@ impl<'m> Predictions<'m> {
         })
     }
 
-    /// The batches come from the readers of `run`.
+    /// The predictions of batches that come from the readers of `run`.
     pub(crate) fn of_run(mut self, run: PredictionRun) -> Self {
         run.kill_when_failed(self.control.clone());
         (self.readers, self.run) = (run.readers(), Some(run));
@@ -128,9 +128,8 @@ type Ending = Pin<Box<dyn Future<Output = (Outcome, u64)> + Send>>;
 /// `score`, a 32-bit float: the probability of label 1. A model of several labels gives a column for each ([`ScoreColumns`]). The rows
 /// are read, looked up and computed meanwhile, at most a few batches ahead.
 ///
-/// If the job's `data.on_bad_row` is not `fail`, a row that cannot be parsed keeps its place, and its score is null. A line of
-/// text that is no row at all, and a row that a stage of the program drops, are missing in the result;
-/// [`report`](Self::report) counts them.
+/// If the job's `data.on_bad_row` is not `fail`, a row that cannot be parsed keeps its place, and its score is null. A line of text that is
+/// not a row, and a row that a stage of the program drops, are missing in the result; [`report`](Self::report) counts them.
 ///
 /// It is an iterator, whose `next` blocks, and ends after the first fault. Async code calls [`next_batch`](Self::next_batch).
 /// Dropping it stops the run.
@@ -188,7 +187,7 @@ impl Predictions<'_> {
         Ok(None)
     }
 
-    /// What tells the readers in other processes that the run has ended, if there are any that do not know it.
+    /// Returns a function that tells the readers in other processes that the run has ended, if any do not know it yet.
     fn told_readers(&mut self) -> Option<Box<dyn FnOnce() + Send>> {
         if let Some(run) = self.run.take() {
             return Some(Box::new(move || run.give_up()));
@@ -207,8 +206,8 @@ impl Predictions<'_> {
         self.control.ended()
     }
 
-    /// A reader has died after the run has [`ended`](Self::ended), and is not started again: [`next_batch`](Self::next_batch) does not wait
-    /// for seconds until it knows of the end.
+    /// A reader has died after the run has [`ended`](Self::ended), and is not started again: then [`next_batch`](Self::next_batch) does not
+    /// wait until this reader knows of the end.
     pub fn reader_has_ended(&self, rank: u32) {
         if let Some(readers) = &self.readers {
             readers.has_ended(rank);

@@ -12,13 +12,13 @@ use crate::model_folder::{check_place, probe_place};
 use crate::run_types::{FileTypes, not_evaluated};
 use crate::sources;
 
-/// Writes and removes a small file where the model, the checkpoints and bad rows will be, and opens the rows of `data.eval`, whose columns
-/// must be those of the job. Blocks on the stores.
+/// Writes and removes a small file where the model, the checkpoints and bad rows will be, and opens the rows of `data.eval`, which must
+/// have the columns of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model, of the checkpoints or of bad rows cannot be written or lies among the rows, if the place of the
-/// model holds something else, or if the rows of `data.eval` are not there, lack a column, have a column of another type or one by which
-/// they cannot be grouped. An external fault of a disk or a store.
+/// A user fault about a place: the place of the model, of the checkpoints or of bad rows cannot be written or lies among the rows, or the
+/// place of the model holds something else. A user fault about `data.eval`: the rows are not there, lack a column, or have a column of
+/// another type or one by which they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check_outputs(job, context, false)?;
     check_eval(job, context).map(drop)
@@ -45,8 +45,8 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context, goes_on: bool) 
     sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
 }
 
-/// Refuses a name that is too long for what may be beside the model: the model of a run that was told to end, and one that cannot be saved
-/// where the job says.
+/// Refuses a name that is too long for the folders that may be beside the model: the model of a drained run, and a model that cannot be
+/// saved at `output.model`.
 fn check_name(model: &str, context: &Context) -> Result<(), Fault> {
     /// Most file systems have names of up to 255 bytes.
     const LONG: usize = 150;
@@ -60,8 +60,8 @@ fn check_name(model: &str, context: &Context) -> Result<(), Fault> {
     }
 }
 
-/// The part of [`preflight`] about the places of all that the run writes. `goes_on`: the run may have trained before, so a
-/// disk that is full now, or a store that is away, does not end it. Blocks on the stores.
+/// The part of [`preflight`] about the places of all that the run writes. `goes_on`: the run may have trained before, so a full disk, or a
+/// store that is away, does not end it. Blocks on the stores.
 pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Result<(), Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
@@ -87,7 +87,7 @@ pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Resu
         // The readers write bad rows.
         return Ok(());
     }
-    // A disk that is full may have room when there is a bad row.
+    // A full disk may have room again when a bad row comes.
     job.data.on_bad_row.probe().or_else(|fault| if fault.domain == Domain::User { Err(fault) } else { Ok(()) })
 }
 
@@ -97,8 +97,8 @@ fn check_probed(probed: Result<(), Fault>, may_wait: bool, why: &str) -> Result<
     checked.map_err(|fault| fault.context(format!("nothing is trained, because {why}")))
 }
 
-/// Returns the fault of a probe. `may_wait`: if the disk is full or the store is away, this is only a warning, which says `what` cannot be
-/// done now, because it may change before something is written.
+/// Returns the fault of a probe. `may_wait`: a full disk, or a store that is away, is only a warning, because it may have changed before
+/// the run writes something. The warning says `what` cannot be done.
 ///
 /// # Errors
 /// The fault of the probe.

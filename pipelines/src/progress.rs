@@ -1,4 +1,4 @@
-//! The progress of a run: rows, steps, recent logloss and AUC; of several labels those of the first.
+//! The progress of a run: rows, steps, recent logloss and AUC; with several labels, of the first label.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -36,9 +36,9 @@ struct State {
 pub struct Snapshot {
     /// Seconds since the run began.
     pub seconds: f64,
-    /// Steps (batches) trained, those before the run was resumed included.
+    /// Steps (batches) trained, including steps before the run was resumed.
     pub steps: u64,
-    /// Rows trained on, those before the run was resumed included.
+    /// Rows trained on, including rows before the run was resumed.
     pub rows: u64,
     /// The part of `rows` from before the run was resumed or rolled back, and so not of these `seconds`.
     pub rows_before: u64,
@@ -90,7 +90,7 @@ impl Progress {
         state.metrics = metrics;
     }
 
-    /// From now on keeps the metrics at each barrier, until [`take_at`](Self::take_at) is called for it.
+    /// Starts to keep the metrics at each barrier, until [`take_at`](Self::take_at) is called for it.
     pub(crate) fn keep_at_barriers(&self) {
         self.state().at_barriers.get_or_insert_default();
     }
@@ -103,7 +103,7 @@ impl Progress {
         }
     }
 
-    /// The metrics of all batches before this barrier. Those at earlier ones are dropped.
+    /// Takes the metrics of all batches before this barrier. Drops the metrics at earlier barriers.
     pub(crate) fn take_at(&self, barrier: BarrierNumber) -> Option<RunningMetrics> {
         let mut state = self.state();
         let at_barriers = state.at_barriers.as_mut()?;
@@ -132,7 +132,7 @@ impl Progress {
         }
     }
 
-    /// From now on counts the slots of each batch.
+    /// Starts to count the slots of each batch.
     pub(crate) fn count_slots(&self, slots: SlotsSeen) {
         self.state().slots = Some(slots);
     }
@@ -142,12 +142,12 @@ impl Progress {
         self.state().slots.clone()
     }
 
-    /// The metrics now.
+    /// The current metrics.
     pub(crate) fn metrics(&self) -> RunningMetrics {
         self.state().metrics.clone()
     }
 
-    /// Records a step over a batch. Of several labels it counts the first.
+    /// Records a step over a batch. With several labels it counts the first.
     pub(crate) fn step(&self, output: &StepOutput, batch: &TrainBatch) {
         let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
         if let Some(slots) = self.slots() {

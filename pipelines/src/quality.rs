@@ -1,4 +1,4 @@
-//! The quality of a model's scores on some rows: what an evaluation finds.
+//! The quality of a model's scores on some rows: the result of an evaluation.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct Evaluation {
     /// The quality on the rows of each value of the columns `evaluation.slices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
-    /// Rows that were read and not scored, by reason: bad rows, and those that custom stages dropped.
+    /// Rows that were read and not scored, by reason: bad rows, and rows that custom stages dropped.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rejected: BTreeMap<String, u64>,
     /// With several labels: the quality of each, in their order, including this one. They have no `rejected`.
@@ -127,7 +127,7 @@ impl Evaluation {
         !self.positive_rate.is_nan()
     }
 
-    /// With several labels the quality of each, else only this one: what to show, one after the other.
+    /// With several labels the quality of each label, else only this one.
     pub fn of_labels(&self) -> &[Evaluation] {
         if self.labels.is_empty() { std::slice::from_ref(self) } else { &self.labels }
     }

@@ -31,7 +31,7 @@ pub struct Registry {
     models: BTreeMap<String, MakeModel>,
 }
 
-/// What a custom source is asked to read.
+/// The request to a custom source: what to read, and how.
 #[derive(Clone)]
 pub struct SourceRequest {
     /// `data.train`, or the paths to evaluate; none if the job names none.

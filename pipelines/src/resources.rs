@@ -1,4 +1,4 @@
-//! What the stages of a training run share, and what outlives its pipeline.
+//! The resources of a training run: the stages share them, and some outlive the pipeline.
 
 use std::sync::Arc;
 
@@ -67,9 +67,9 @@ pub(crate) struct Resources {
     pub(crate) initial_bias: Option<InitialBias>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
-    /// What all trainers had trained on before this process began.
+    /// The rows and steps of all trainers before this process began.
     trained_before: AllTrainers,
-    /// The whole epochs of the checkpoint that the run goes on from. If it is told to end before it reads a row, it has no more.
+    /// The whole epochs of the checkpoint that the run goes on from. A run that is told to end before it reads a row has only these.
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
@@ -90,7 +90,7 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// For training in one process, with a new table.
+    /// The resources of a training in one process, with a new table.
     pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
         Self::new(job, context, |host, job, config| {
             start_table(host, config.clone(), job.shards())
@@ -98,7 +98,7 @@ impl Resources {
         })
     }
 
-    /// For training over the table that `table` starts or connects to.
+    /// The resources of a training over the table that `table` starts or connects to.
     pub(crate) fn new(
         job: Job,
         context: Context,
@@ -142,7 +142,7 @@ impl Resources {
         })
     }
 
-    /// Gives dense features the scales that were decided for them. Called before the rest of the run is told of the job.
+    /// Gives dense features the scales that were decided for them. Must be called before other parts of the run copy the job.
     ///
     /// # Errors
     /// A user fault if the job does not fit together with them.
@@ -230,7 +230,7 @@ impl Resources {
         if let Some(entry) = &metrics {
             self.progress.goes_on_from(read_metrics(from.as_ref().unwrap_or(&folder), entry)?);
         }
-        // With several trainers, each counts its own rows and steps, but the position has those of all.
+        // With several trainers, each counts its own rows and steps, but the position counts the rows and steps of all.
         if !several || metrics.is_none() {
             self.progress.goes_on_after(position.rows, position.steps);
         }
@@ -264,8 +264,8 @@ impl Resources {
         DenseMemory::of(&self.job, spec).check(&self.job, spec, limit, rows)
     }
 
-    /// The checks of a run in one process before it loads a model or a checkpoint, which may take minutes: those that need no more than
-    /// the job. Blocks on the stores.
+    /// The checks of a run in one process that need only the job. The run makes them before it loads a model or a checkpoint, which may
+    /// take minutes. Blocks on the stores.
     pub(crate) fn check_before_loading(&self) -> Result<(), Fault> {
         self.check_memory()?;
         preflight::check_before_loading(&self.job, &self.context, false)
@@ -319,8 +319,9 @@ impl Resources {
         RunReport { all_trainers: self.all_trainers(&progress, &run), trained_before: self.trained_before, ..run }
     }
 
-    /// What all trainers have trained on. One trainer counts its own steps. While a run goes on, those of the others are known by their meters
-    /// alone, which count a batch twice that is computed again after the loss of a reader. In the end the coordinator knows.
+    /// The rows and steps of all trainers. A single trainer counts its own steps. While a run goes on, only the meters tell the steps of
+    /// the other trainers, and they count a batch twice that is computed again after the loss of a reader. At the end the coordinator has
+    /// the exact counts.
     fn all_trainers(&self, progress: &Snapshot, run: &RunReport) -> AllTrainers {
         if self.job.placement.trainers <= 1 {
             return AllTrainers { rows: progress.rows, steps: progress.steps };
@@ -354,8 +355,8 @@ impl Resources {
         summary
     }
 
-    /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it: those of the
-    /// shared store if there is one, else `tensors` and `optimizer`, which the trainer's own model holds.
+    /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it. They come from the shared
+    /// store if there is one, else from `tensors` and `optimizer` of the trainer's own model.
     pub(crate) fn latest(
         &self,
         mut tensors: Vec<NamedTensor>,

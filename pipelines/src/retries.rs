@@ -8,7 +8,7 @@ use forebay_base::Backoff;
 /// The time between the first two tries, and the longest time between later ones.
 const WAITS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// How often a wait asks whether it is to end.
+/// How often a wait asks whether it must end.
 const TICK: Duration = Duration::from_millis(100);
 
 /// The waits between tries to write or read something large, such as a model.
@@ -18,22 +18,22 @@ pub(crate) fn waits() -> Backoff {
 
 /// How something is tried again after a fault that may pass.
 pub struct Retries<'a> {
-    /// What is not done yet, as the warning before each further try says it: "the model is not saved yet".
+    /// The text of the warning before each further try: "the model is not saved yet".
     pub not_yet: &'a str,
     /// After this time no further try begins. Zero: one try.
     pub timeout: Duration,
     /// Whether a fault may pass.
     pub passes: &'a dyn Fn(&Fault) -> bool,
-    /// Whether to try no more, asked several times a second.
+    /// Whether to stop trying. Called several times a second.
     pub gives_up: &'a dyn Fn() -> bool,
 }
 
 impl Retries<'_> {
-    /// Calls `attempt`, and again after each fault that may pass, with longer and longer waits. Warns before each wait; a fault that is the
-    /// same as before is not told again. Blocks.
+    /// Calls `attempt`, and again after each fault that may pass, with longer and longer waits. Warns before each wait, but not again about
+    /// the same fault. Blocks.
     ///
     /// # Errors
-    /// The first fault that does not pass; the last one, if the time is over or it is to try no more.
+    /// The first fault that does not pass; the last fault, if the time is over or `gives_up` returns true.
     pub fn run<T>(&self, mut attempt: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
         let (begun, mut waits, mut before) = (Instant::now(), waits(), String::new());
         loop {

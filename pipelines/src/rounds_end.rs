@@ -12,7 +12,7 @@ use crate::cluster::RunStatus;
 /// How long a push waits for the others of its round when they may never come. Trainers that have their batches push at once.
 const LAST_SHARES: Duration = Duration::from_secs(5);
 
-/// When the rounds of one trainer are over although it has batches left. Clones share it.
+/// Decides when the rounds of one trainer are over although it has batches left. Clones share the state.
 #[derive(Clone)]
 pub(crate) struct RoundsEnd {
     status: watch::Receiver<RunStatus>,
@@ -21,17 +21,17 @@ pub(crate) struct RoundsEnd {
 }
 
 impl RoundsEnd {
-    /// For a trainer that receives these statuses.
+    /// The end of the rounds of a trainer that receives these statuses.
     pub(crate) fn new(status: watch::Receiver<RunStatus>) -> Self {
         Self { status, over: Arc::default(), timeout: LAST_SHARES }
     }
 
-    /// Whether a push was given up: the later ones have no round, either.
+    /// Whether a push was given up: then later pushes have no round, either.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Waits until a push that waits from now on is to be given up. Cancel safe: the time begins anew.
+    /// Waits until a push that began to wait at this call must be given up. Cancel safe: the time begins anew.
     pub(crate) async fn give_up(&self) {
         let mut status = self.status.clone();
         if status.wait_for(RunStatus::lacks_rows_in_the_end).await.is_err() {

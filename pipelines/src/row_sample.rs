@@ -19,11 +19,11 @@ use crate::sampled_settings::SampledSettings;
 use crate::sources;
 use crate::statistics::{reading, values_there};
 
-/// Rows that decide.
+/// The rows of the sample.
 const ROWS: usize = 65_536;
 
-/// What a run in one process begins with: see [`decide`]. Rows that make a user fault decide nothing, because the run reads them,
-/// too, and says what is wrong.
+/// As [`decide`], for a run in one process. If the rows make a user fault, they decide nothing: the run reads them, too, and reports the
+/// fault.
 ///
 /// # Errors
 /// An external fault of the store.
@@ -37,8 +37,8 @@ pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<SampledSettin
     }
 }
 
-/// What a sample of the rows decides of that which the job leaves open. Nothing, if a custom source or a stage of `pipeline.after_read`
-/// makes the rows: these can be read once only. Logs what was decided. Blocks on the store.
+/// The settings that the job leaves open and a sample of the rows decides. The sample decides nothing if a custom source or a stage of
+/// `pipeline.after_read` makes the rows, because such rows can be read only once. Logs the settings. Blocks on the store.
 ///
 /// # Errors
 /// A user fault if the rows cannot be read as the job says; an external fault of the store.
@@ -88,7 +88,7 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
     Ok((feature_scales::by_moments(job, features, moments, &types.unwrap_or_default())?, labels))
 }
 
-/// The rows without those that are bad.
+/// The rows of the batch that are not bad.
 fn without(batch: &RecordBatch, bad: &[(usize, String)]) -> Result<RecordBatch, Fault> {
     let mut good = vec![true; batch.num_rows()];
     bad.iter().for_each(|(row, _)| good[*row] = false);

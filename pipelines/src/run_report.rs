@@ -12,8 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::analysis::Analysis;
 use crate::process_report::ProcessReport;
 
-/// The report of a run. In JSON: the fields of [`Report`] (in a cluster those of all processes together), `analysis`, and
-/// `processes`.
+/// The report of a run. In JSON: the fields of [`Report`] (in a cluster, of all processes together), `analysis`, and `processes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunReport {
     /// The stages of all processes, from the source to the sink.
@@ -23,7 +22,7 @@ pub struct RunReport {
     pub analysis: Analysis,
     /// The reports of the processes; empty if there is one.
     pub processes: Vec<ProcessReport>,
-    /// What all trainers have trained on.
+    /// The rows and steps of all trainers.
     #[serde(default)]
     pub all_trainers: AllTrainers,
     /// The part of `all_trainers` from before the run was resumed or rolled back, and so not of this report's time.
@@ -31,7 +30,7 @@ pub struct RunReport {
     pub trained_before: AllTrainers,
 }
 
-/// What the trainers of a run have trained on together, that before the run was resumed included.
+/// The rows and steps of all trainers of a run together, also from before the run was resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllTrainers {
     /// Rows of all epochs together: a row counts once in each epoch.
@@ -41,8 +40,8 @@ pub struct AllTrainers {
 }
 
 impl RunReport {
-    /// The report of a process that trains, together with those of the `others`. `device` is the time that its device computed,
-    /// by its own clock, if it is known.
+    /// The report of a process that trains, together with the reports of the `others`. `device` is the time that its device computed, by
+    /// its own clock, if it is known.
     pub fn new(own: ProcessReport, others: Vec<ProcessReport>, job: &Job, device: Option<Duration>) -> Self {
         let mut processes = vec![own];
         processes.extend(others);
@@ -58,13 +57,13 @@ impl RunReport {
         Self::of(merged(&processes, job), analysis, processes)
     }
 
-    /// Without what the trainers have trained on.
+    /// A report without the rows and steps of the trainers.
     fn of(report: Report, analysis: Analysis, processes: Vec<ProcessReport>) -> Self {
         let (all_trainers, trained_before) = Default::default();
         Self { report, analysis, processes, all_trainers, trained_before }
     }
 
-    /// Rows and batches that the trainers have trained on, by their meters: those since the run was started or resumed.
+    /// Rows and batches that the trainers have trained on since the run was started or resumed, by their meters.
     pub(crate) fn trained(&self) -> (u64, u64) {
         self.report.stage("train").map_or((0, 0), |train| (train.rows_out, train.items_out))
     }
@@ -74,7 +73,7 @@ impl RunReport {
         self.processes.iter().skip(1).map(|process| &process.report.machine)
     }
 
-    /// Rows that this process trained on. After `--resume` without those of the earlier process.
+    /// Rows that this process trained on. After `--resume` without the rows of the earlier process.
     pub fn own_rows(&self) -> u64 {
         self.processes.first().map_or(&self.report, |own| &own.report).ledger.delivered
     }
@@ -97,7 +96,7 @@ fn over_the_run(mut process: ProcessReport, wall: Duration) -> ProcessReport {
     process
 }
 
-/// The stages of readers, then those of trainers, then all services.
+/// The stages of readers, then the stages of trainers, then all services.
 fn merged(processes: &[ProcessReport], job: &Job) -> Report {
     let first = &processes[0].report;
     let (mut stages, mut links): (Vec<StageReport>, Vec<LinkReport>) = Default::default();
@@ -132,8 +131,7 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
             ledger.delivered += report.ledger.delivered;
         }
     }
-    // Not what the readers say that they read: another reader reads the rows of a lost one again, and a reader that was started again
-    // begins to count at 0.
+    // The ledgers of the readers would be wrong: another reader reads the rows of a lost one again, and a restarted reader counts from 0.
     ledger.read = ledger.delivered + ledger.rejected_total();
     let cpu = processes.iter().map(|process| process.report.machine.cpu).sum();
     let mut threads = BTreeMap::new();
@@ -155,7 +153,7 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
     }
 }
 
-/// What the tuners of all processes did, in the order of time.
+/// The changes of the tuners of all processes, in the order of time.
 fn adjustments(processes: &[ProcessReport]) -> Vec<Adjustment> {
     let of = |process: &ProcessReport| {
         let at = process.process.clone();

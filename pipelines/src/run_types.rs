@@ -1,5 +1,5 @@
-//! The types of the feature columns of a run: told by its first rows, kept for its model and its checkpoints, and compared with what must
-//! be alike.
+//! The types of the feature columns of a run. Its first rows determine them, its model and its checkpoints store them, and later rows must
+//! have the same types.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -66,7 +66,7 @@ impl RowTypes {
         Self { types: TrainedTypes::of(training), lists }
     }
 
-    /// Makes columns that have nothing but nulls be read as in these rows.
+    /// Makes columns that have only nulls be read as in these rows.
     pub(crate) fn tell_lists(&self, columns: &mut Columns) {
         self.types.tell_lists(&self.lists, columns);
     }
@@ -83,11 +83,11 @@ impl RunTypes {
         let _ = self.0.eval.set(eval);
     }
 
-    /// Rows of the run, of `job`, have these types: rows that it reads, or those before the checkpoint that it goes on from.
+    /// Rows of the run of `job` have these types: rows that it reads, or rows before the checkpoint that it goes on from.
     ///
     /// # Errors
-    /// A user fault that names a column if they differ from those of earlier rows or of the model that the run goes on from, if the
-    /// statistics of the job are of another transform, or if the rows of `data.eval` cannot be read like them.
+    /// A user fault that names a column: its type differs from earlier rows or from the model that the run goes on from, the statistics of
+    /// the job are of another transform, or the rows of `data.eval` cannot be read like these rows.
     pub(crate) fn add(&self, job: &Job, rows: RowTypes) -> Result<(), Fault> {
         let columns = &job.columns;
         rows.types.check_statistics(columns)?;

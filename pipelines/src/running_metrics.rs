@@ -1,18 +1,18 @@
-//! The running logloss and AUC of one trainer, with the rows and steps that it has counted: what a checkpoint keeps of its progress.
+//! The running logloss and AUC of one trainer, with the rows and steps that it has counted. A checkpoint stores them.
 
 use forebay_models::RunningAuc;
 
 /// Rows over which the running logloss decays.
 const WINDOW_ROWS: f64 = 100_000.0;
 
-/// What the steps of a trainer add up to.
+/// The running metrics of a trainer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunningMetrics {
     /// Rows trained on.
     pub(crate) rows: u64,
     /// Steps taken.
     pub(crate) steps: u64,
-    /// The sum of the losses of recent rows, and that of their weights.
+    /// The sum of the losses of recent rows, and the sum of their weights.
     pub(crate) loss: f64,
     pub(crate) weight: f64,
     pub(crate) auc: RunningAuc,

@@ -1,4 +1,4 @@
-//! A model from what a run left: a model folder, or the newest checkpoint.
+//! Loads a model from a model folder, or from the newest checkpoint of a run.
 
 use forebay_actors::{Domain, Fault, FaultKind, Host};
 use forebay_connectors::staged::Folder;
@@ -44,7 +44,7 @@ impl Model {
     }
 
     /// Loads the newest checkpoint that is whole and newer than `last`, or of another run, and puts it into `last`. `None` if there is
-    /// none. Adds damaged checkpoints to `damaged`, and passes over those that the run removes meanwhile.
+    /// none. Adds damaged checkpoints to `damaged`, and passes over checkpoints that the run removes meanwhile.
     ///
     /// # Errors
     /// As [`Model::load`]. The fault has the kind [`FaultKind::Damaged`] if there are checkpoints and none is whole. It is also an error if

@@ -1,4 +1,4 @@
-//! What a prediction gives for each row: the score of one label, or a score for each of several.
+//! The columns that a prediction gives for each row: the score of one label, or a score for each of several.
 
 use forebay_job::{Job, ModelKind};
 use forebay_models::{sigmoid, sigmoid_ratio};

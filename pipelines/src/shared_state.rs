@@ -33,10 +33,10 @@ impl<T> SharedState<T> {
         result
     }
 
-    /// Calls `find` now and after each change, until it finds something. Cancel safe.
+    /// Calls `find` at once and after each change, until it finds something. Cancel safe.
     pub(crate) async fn when<R>(&self, mut find: impl FnMut(&mut T) -> Option<R>) -> R {
         loop {
-            // Before the look at the state: no change between the two is missed.
+            // Taken before the look at the state, so that no change between the two is missed.
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();

@@ -19,7 +19,7 @@ pub(crate) fn to_json(object: &impl Serialize) -> Result<Vec<u8>, Fault> {
 /// Whether `text`, the file `name`, ends with its checksum. Files of earlier programs have none.
 ///
 /// # Errors
-/// A user fault of the kind [`FaultKind::Damaged`] if the checksum is not that of the bytes before it.
+/// A user fault of the kind [`FaultKind::Damaged`] if the checksum does not match the bytes before it.
 pub(crate) fn has_checksum(text: &[u8], name: &str) -> Result<bool, Fault> {
     let at = text.windows(CHECKSUM.len()).rposition(|part| part == CHECKSUM.as_bytes());
     let Some(at) = at else { return Ok(false) };

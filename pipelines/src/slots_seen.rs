@@ -1,4 +1,4 @@
-//! What the slots of a run had: values, rows without any, and about how many keys. The trainers count it batch by batch.
+//! The counts of the slots of a run: values, rows without any, and an estimate of the keys. The trainers count batch by batch.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -71,8 +71,8 @@ pub(crate) struct SentSlots {
 }
 
 impl SentSlots {
-    /// The sum of what several processes sent. It has the slots of the first, leaves out a process with other slots, and is as large as the
-    /// message of one process may be. `None`: `all` is empty.
+    /// The sum of the counts that several processes sent. It has the slots of the first process, leaves out processes with other slots, and
+    /// is at most as large as the message of one process. `None`: `all` is empty.
     pub(crate) fn together<'a>(all: impl IntoIterator<Item = &'a Self>) -> Option<Self> {
         let mut all = all.into_iter().peekable();
         let first = all.peek()?;
@@ -145,19 +145,19 @@ impl SlotsSeen {
         }
         let mut from = 0;
         for (sample, end) in samples.iter_mut().zip(ends) {
-            // The end may be wrong: the batch came from another process, or a custom stage changed the keys.
+            // The end may be wrong, if the batch came from another process or a custom stage changed the keys.
             let to = end.clamp(from, batch.unique.len());
             sample.add(&batch.unique[from..to]);
             from = to;
         }
     }
 
-    /// Adds what another process sent; nothing if it is of other slots.
+    /// Adds the counts of another process. Does nothing if they are of other slots.
     pub(crate) fn merge(&self, other: &SentSlots) {
         self.state().merge(other);
     }
 
-    /// What this process sends.
+    /// The counts that this process sends.
     pub(crate) fn sent(&self) -> SentSlots {
         self.state().sent()
     }

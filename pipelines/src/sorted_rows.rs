@@ -52,7 +52,7 @@ impl SortedRows {
         })
     }
 
-    /// The rows of one group of a table with groups, as wide as the group's: a row begins with them.
+    /// The rows of one group of a table with groups, cut to the width of the group: the weights of a row come first, then padding.
     pub(crate) fn of_group(&self, group: usize, row_dim: usize) -> Self {
         let from = self.keys.partition_point(|key| group_of(*key) < group);
         let to = self.keys.partition_point(|key| group_of(*key) <= group);

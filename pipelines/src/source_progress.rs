@@ -16,7 +16,7 @@ pub(crate) struct SourceProgress(Arc<Inner>);
 struct Inner {
     epoch: AtomicU32,
     reached_end: AtomicBool,
-    /// Rows of all epochs, known or estimated; 0 if there is no telling.
+    /// Rows of all epochs, known or estimated; 0 if neither.
     total_rows: AtomicU64,
 }
 
@@ -37,7 +37,7 @@ impl SourceProgress {
     }
 }
 
-/// A source that notes how far it has read.
+/// A source that records how far it has read.
 pub(crate) struct Watched<S> {
     pub(crate) source: S,
     pub(crate) progress: SourceProgress,

@@ -49,8 +49,8 @@ pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Lease
 }
 
 /// Reads the job's training rows that were not trained on before this process began. If the windows are not known before they are read
-/// (text, a custom source), reads all rows, and the look-up skips the batches that were trained on. Even then, text files must be those of
-/// the checkpoint.
+/// (text, a custom source), reads all rows, and the look-up skips the batches that were trained on. Even then, the text files must be the
+/// same as in the checkpoint.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     to_train(job, context, cut_point.map_or(Windows::All, Windows::Remaining))
 }
@@ -87,7 +87,7 @@ enum Windows {
 }
 
 impl Windows {
-    /// What the source is told to read. `numbered`: the source knows its windows before it reads them.
+    /// The windows that the source must read. `numbered`: the source knows its windows before it reads them.
     ///
     /// # Errors
     /// A user fault if the run goes on from a checkpoint of other windows.
@@ -107,10 +107,10 @@ impl Windows {
     }
 }
 
-/// What a source is told to read.
+/// The windows that a source must read.
 enum Granted {
     All,
-    /// All rows, if this check finds that they are those that were read before.
+    /// All rows, if this check finds that the data is the same as before.
     AllOf(PlanCheck),
     Leases(Arc<dyn Leases>),
 }
@@ -232,7 +232,7 @@ const LOOKED_AT: u64 = 16 << 20;
 /// Bytes of a split of text that is looked at: 8,192 short rows.
 const SMALL_SPLIT: u64 = 64 << 10;
 
-/// Fails if there are no files at `paths`, or if they are of several formats. Blocks on the store.
+/// Fails if there are no files at `paths`, or if the files are of several formats. Blocks on the store.
 pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
     if job.data.source.is_some() {
         return Ok(());
@@ -240,7 +240,7 @@ pub(crate) fn check_found(job: &Job, context: &Context, paths: &Paths) -> Result
     let (input, _) = input(job, context, paths)?;
     match job.data.format {
         Some(_) => on_own_thread("opening files", || block_on(input.list())).map(drop),
-        // They were listed for their format.
+        // The files were listed to find their format.
         None => Ok(()),
     }
 }
@@ -271,7 +271,7 @@ pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
     rows.ok()?
 }
 
-/// The columns of the job, and those that its evaluation groups rows by.
+/// The columns of the job, and the columns that its evaluation groups rows by.
 fn with_groups(job: &Job) -> Vec<String> {
     let mut names = job.columns.names();
     let more: Vec<String> = job.evaluation.columns().into_iter().filter(|column| !names.contains(column)).collect();
@@ -363,8 +363,8 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
     Ok((input, FileFormat { format, csv: job.data.csv.clone(), on_bad_row: job.data.on_bad_row.clone() }))
 }
 
-/// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
-/// Hexadecimal digits that are shown stay text, and so do integers that would wrap. Integers that are written again do not wrap, and such
+/// The columns `names` of files. Columns that the job does not have are text in CSV and JSON; the other formats have their own types.
+/// Hexadecimal digits in a result stay text, and so do integers that would wrap. Integers that a result writes again do not wrap, and such
 /// numbers are not rounded. Integers that are also a dense feature with the transform `auto` are told apart, because this transform is none
 /// for numbers of text.
 fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>) -> Result<Vec<FileColumn>, Fault> {

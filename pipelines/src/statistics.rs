@@ -17,7 +17,7 @@ use crate::expected_types::ExpectedTypes;
 use crate::run_types::RunTypes;
 use crate::sources;
 
-/// What the columns of a job's training rows hold.
+/// The statistics of the columns of a job's training rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ColumnStatistics {
     /// The statistics of each dense feature, by column.
@@ -33,8 +33,8 @@ pub struct ColumnStatistics {
 /// need statistics or quantiles need not have them yet. Blocks until it is done.
 ///
 /// # Errors
-/// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, or
-/// no rows, or if a column has no value at all; the first fault of the run.
+/// A user fault if a run would refuse the job with the statistics, if the job has neither dense features nor slots with quantiles, if there
+/// are no rows, or if a column has no values; the first fault of the run.
 pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistics, Fault> {
     let (features, cut) = (features(&job.columns), cut_slots(&job.columns));
     if features.is_empty() && cut.is_empty() {
@@ -68,7 +68,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let Measure { moments, samples, rows } =
         measured.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
     let types = types.get().unwrap_or_default().types;
-    // What `auto` meant in these rows: it may mean something else in others.
+    // The transform that `auto` means in these rows. It may mean another one in other rows.
     let resolved = |feature: &DenseColumn| DenseColumn { transform: types.transform_of(feature), ..feature.clone() };
     let dense = features.into_iter().zip(moments);
     let quantiles = cut.into_iter().zip(samples);
@@ -89,7 +89,7 @@ fn cut_slots(columns: &Columns) -> Vec<&Slot> {
     columns.slots.iter().filter(|slot| slot.quantiles.is_some() && seen.insert(&slot.column)).collect()
 }
 
-/// The dense features, one for each column: that with a scale if there are several.
+/// The dense features, one for each column: if a column has several, the one with a scale.
 fn features(columns: &Columns) -> Vec<&DenseColumn> {
     let mut features: Vec<&DenseColumn> = Vec::new();
     let mut places: HashMap<&String, usize> = HashMap::new();

@@ -66,7 +66,7 @@ impl StepOrder {
         self.state.change(|state| state.applied += 1);
     }
 
-    /// Waits until the round of the push that was handed over is applied: that long, a look-up waits for the other trainers. Cancel safe.
+    /// Waits until the round of the push that was handed over is applied. Until then a look-up waits for the other trainers. Cancel safe.
     pub(crate) async fn until_applied(&self) {
         self.state.until(|state| state.applied == state.pushed).await;
     }

@@ -1,8 +1,8 @@
-//! What the feature columns of a model were in training, and whether other rows can be read alike.
+//! The types of the feature columns of a model in training, and whether other rows can be read in the same way.
 //!
-//! A dense feature without a transform and a slot without a kind are read by the type of their column: `log1p` and integers, for
-//! instance. A model has the types of its training, so rows of other types are read like the rows of the training, or refused:
-//! otherwise their scores would be wrong, and nothing would say so.
+//! A dense feature without a transform and a slot without a kind are read by the type of their column: `log1p` and integers, for instance.
+//! A model has the types of its training, so rows of other types are read like the rows of the training, or refused. Otherwise their scores
+//! would be wrong without an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ impl TrainedTypes {
         Self(training.map(|training| training.types.clone()).unwrap_or_default())
     }
 
-    /// Makes columns that have nothing but nulls be read as in training, where `lists` had lists and the others of these types had none.
+    /// Makes columns that have only nulls be read as in training, where `lists` had lists and the other columns of these types had none.
     pub(crate) fn tell_lists(&self, lists: &BTreeSet<String>, columns: &mut Columns) {
         columns.single = self.0.keys().filter(|name| !lists.contains(*name)).cloned().collect();
         columns.lists = lists.iter().cloned().collect();
@@ -56,8 +56,7 @@ impl TrainedTypes {
         Ok(Self(found.into_iter().map(|column| (column.name, kind(column.kind))).collect()))
     }
 
-    /// The job with columns that are read as in training, whatever their types in the file: a transform or a kind stands where the
-    /// job has `auto`.
+    /// The job with columns that are read as in training, for any types in the file: it has a transform or a kind where `job` has `auto`.
     pub(crate) fn pinned(&self, job: &Job) -> Job {
         let mut job = job.clone();
         for dense in &mut job.columns.dense {

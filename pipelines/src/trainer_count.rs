@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of trainers that take steps now, at least 1. Clones share it.
+/// The number of trainers that take steps, at least 1. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct TrainerCount(Arc<AtomicU64>);
 

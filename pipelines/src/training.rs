@@ -135,7 +135,7 @@ pub struct RunningTraining {
     evaluator: Option<Evaluator>,
     /// With several trainers and checkpoints: stops this one while a checkpoint is cut.
     cuts: Option<AbortOnDropHandle<()>>,
-    /// In a cluster, sends the meters of this process and receives those of the others.
+    /// In a cluster, sends the meters of this process and receives the meters of the others.
     meters: Option<MeterSender>,
     /// Changes the replicas of stages.
     tuning: Option<TuningThread>,
@@ -145,9 +145,9 @@ pub struct RunningTraining {
 /// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunPosition {
-    /// The part of all rows of all epochs that was trained on or left out, 0 to 1, if the source knows how many there are. Of text files it
-    /// is an estimate. `None`, too, while a resumed run with `data.negatives` reads text again: its checkpoint does not say how many rows
-    /// were left out.
+    /// The part of all rows of all epochs that was trained on or left out, 0 to 1, if the source knows how many there are. For text files
+    /// it is an estimate. `None`, too, while a resumed run with `data.negatives` reads text again: its checkpoint does not say how many
+    /// rows were left out.
     pub share: Option<f64>,
     /// The epoch that is read, from 1.
     pub epoch: u32,
@@ -173,7 +173,7 @@ pub struct Trained {
     pub staleness_observed: u64,
     /// What look-ahead has done; `None` in a job without.
     pub look_ahead: Option<LookAheadReport>,
-    /// The counts of the slots; `None` in a cluster, if those of another trainer did not come.
+    /// The counts of the slots; `None` in a cluster, if the counts of another trainer did not come.
     pub(crate) slots: Option<SlotsSeen>,
     /// Set if the run was drained, and its last checkpoint could not be written: why. The model has rows that no checkpoint has. A run that
     /// goes on from an earlier checkpoint trains on them again.
@@ -205,12 +205,12 @@ impl Trained {
         last.as_mut().map(|last| last.make(status))
     }
 
-    /// Leaves a note beside the checkpoints that the run has ended and its model is saved: a process of the run that is killed from here
-    /// on, and started again, ends at once. Does nothing if the run makes no checkpoints, or was drained. Call it when nothing is left to
-    /// do but to end. Blocks on the store.
+    /// Leaves a note beside the checkpoints that the run has ended and its model is saved: a process of the run that is killed after that,
+    /// and started again, ends at once. Does nothing if the run makes no checkpoints, or was drained. Call it when nothing is left to do
+    /// but to end. Blocks on the store.
     ///
     /// # Errors
-    /// The store fails. The run has ended all the same.
+    /// The store fails. The run has ended nevertheless.
     pub fn note_finished(&self) -> Result<(), Fault> {
         let (job, ended) = (&self.model.job, self.training.ended);
         let last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,7 +292,7 @@ impl RunningTraining {
     fn rows_done(&self) -> Option<u64> {
         let (now, ledger) = (self.progress(), self.running.ledger());
         match self.resources.participation.cut_point().and_then(|cut_point| cut_point.rows_not_read_again()) {
-            // The rows of other windows are read again. Those that were trained on before count as rejected.
+            // The rows of other windows are read again. Rows that were trained on before count as rejected.
             Some(not_read_again) => Some(not_read_again + (now.rows - now.rows_before) + ledger.rejected_total()),
             None => rows_done_of_all(&now, &ledger, self.resources.job.data.negatives < 1.0),
         }
@@ -374,7 +374,7 @@ impl RunningTraining {
         if outcome.result.is_ok()
             && let Some(early) = EarlyLeave::of(&mut resources)
         {
-            // Until it has left, it stops for cuts like the others.
+            // Until this trainer has left, it stops for cuts like the others.
             return Err(early.leave(resources, outcome, &control, meters));
         }
         let dense = outcome.results.take("train");
@@ -387,7 +387,7 @@ impl RunningTraining {
             Some(dense) => resources.latest(dense, optimizer),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
-        // Taken when the last meters of the others have come.
+        // Taken after the last meters of the others have come.
         let timeline = control.timeline();
         let own_slots = resources.progress.slots();
         let LastMeters { others, offset, slots } = match (meters, &result) {
@@ -395,7 +395,7 @@ impl RunningTraining {
                 meters.finish(outcome.report.clone(), &timeline, own_slots.as_ref().map(SlotsSeen::sent))
             }
             (Some(meters), Err(fault)) if fault.kind == FaultKind::Drained => meters.known(outcome.report.clone()),
-            // The others may be lost: nothing is asked.
+            // The other processes may be lost, so none is asked.
             (Some(meters), Err(_)) => LastMeters { others: meters.others(), ..LastMeters::default() },
             (None, _) => LastMeters::default(),
         };
@@ -473,13 +473,14 @@ impl RunningTraining {
     }
 }
 
-/// Rows that are not trained on. Those trained on before the run was resumed are in the counts of its progress.
+/// Rows that are not trained on. The progress of the run counts the rows that were trained on before it was resumed.
 fn left_out(ledger: &LedgerReport) -> u64 {
     ledger.rejected_total() - ledger.rejected.get(TRAINED_BEFORE).copied().unwrap_or(0)
 }
 
-/// As [`RunningTraining::rows_done`], of a run that reads all rows again if it is resumed. Its progress has the rows that were trained on
-/// before. Those that `data.negatives` left out before are known when they are read again. `samples`: it leaves rows out.
+/// As [`RunningTraining::rows_done`], for a run that reads all rows again if it is resumed. Its progress has the rows that were trained on
+/// before. The rows that `data.negatives` left out before are known only when they are read again. `samples`: `data.negatives` leaves rows
+/// out.
 fn rows_done_of_all(now: &Snapshot, ledger: &LedgerReport, samples: bool) -> Option<u64> {
     let reads_again = now.rows_before > 0 && now.rows == now.rows_before;
     (!(samples && reads_again)).then(|| now.rows + left_out(ledger))

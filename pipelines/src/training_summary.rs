@@ -1,4 +1,4 @@
-//! What a run trained, and how it ended: the manifest of a model has it.
+//! The rows, steps and epochs that a run trained on, and how it ended. The manifest of a model has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +12,13 @@ use crate::cluster::RunStatus;
 use crate::progress::Snapshot;
 use crate::source_progress::SourceProgress;
 
-/// What a run trained.
+/// The summary of a training.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainingSummary {
     /// Rows trained on in all epochs together: a row counts once in each epoch.
     pub rows: u64,
-    /// Steps of the dense optimizer, those of the model at `train.from` included if it has the state of its optimizers. A step
-    /// that several trainers take together counts once.
+    /// Steps of the dense optimizer, including the steps of the model at `train.from` if it has the state of its optimizers. A step that
+    /// several trainers take together counts once.
     pub steps: u64,
     /// Epochs completed.
     pub epochs: u64,
@@ -69,7 +69,7 @@ impl TrainingSummary {
         Self { run: Some(position.run).filter(|run| *run != 0), types, lists, ..summary }
     }
 
-    /// A summary without what only the source knows.
+    /// A summary without the fields that only the source knows.
     fn new(rows: u64, steps: u64, epochs: u64, ended: RunEnd) -> Self {
         Self { rows, steps, epochs, ended, run: None, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The version of this program.
 const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 
-/// The value of `text`, of this `version` or an older one. `name` is that of the file.
+/// The value of `text`, of this `version` or an older one. `name` is the name of the file.
 ///
 /// # Errors
 /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is not JSON, of another format or version, or lacks a field.
@@ -29,7 +29,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, 
             _ => damaged(message),
         });
     }
-    // Not from `what`: serde's code for a type is compiled for each kind of text that it is read from (docs/adr/0006).
+    // Not read from `what`, because serde's code for a type is compiled for each kind of input (docs/adr/0006).
     serde_json::from_slice(text).map_err(|e| damaged(format!("{name} is damaged")).because(e))
 }
 

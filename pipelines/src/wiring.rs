@@ -175,8 +175,8 @@ pub(crate) fn prediction_of_received(
     })
 }
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to
-/// `vectors`, with the columns `keep`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`. `job` has the columns of one tower only. The vectors of each batch go to `vectors`,
+/// with the columns `keep`.
 pub(crate) fn embedding(
     model: &Model,
     job: &Job,
@@ -195,8 +195,8 @@ fn trained_model(model: &Model) -> ModelMaker {
     Box::new(model.model.with_parameters(model.dense.clone()))
 }
 
-/// Makes what scores rows with a trained model, and warns of slots whose values it does not know, unless they are in `warned`. To be called
-/// on the thread that scores.
+/// Returns a function that makes the scorer of a trained model, on the thread that scores. The scorer warns of slots whose values the model
+/// does not know, unless they are in `warned`.
 fn scorer(model: &Model, warned: WarnedSlots) -> impl FnOnce() -> Scorer + Send + use<> {
     let (maker, correction) = (trained_model(model), model.job.data.logit_correction());
     let unknown = UnknownValues::of(&model.job, warned);
@@ -226,11 +226,11 @@ fn forward_plan(job: &Job) -> BatchPlan {
 
 /// What batches are made for.
 enum Purpose {
-    /// The rows tell the types of the run, and which positive labels there are.
+    /// Training: the rows determine the types of the run, and their labels are counted.
     Training(RunTypes, LabelsSeen),
-    /// These columns travel with the rows, of a model trained on these types.
+    /// Evaluation of a model that was trained on these types. These columns travel with the rows.
     Evaluation(Vec<String>, TrainedTypes),
-    /// Every row travels, with these columns and without a label.
+    /// Prediction of a model that was trained on these types. Every row travels, with these columns and without a label.
     Prediction(Vec<String>, TrainedTypes),
 }
 

@@ -32,8 +32,8 @@ pub(crate) fn write(tensors: &[NamedTensor], mut writer: CheckedWriter, path: &s
     writer.finish(path, None)
 }
 
-/// What a safetensors file of these tensors has before their bytes: the length of the names, types, shapes and places as JSON, and this
-/// JSON, with spaces up to a multiple of eight bytes.
+/// The header of a safetensors file of these tensors: the length of the JSON, then the names, types, shapes and places as JSON, with spaces
+/// up to a multiple of eight bytes.
 fn header(tensors: &BTreeMap<&str, &NamedTensor>) -> Result<Vec<u8>, SafeTensorError> {
     let mut end = 0;
     let info = |(&name, tensor): (&&str, &&NamedTensor)| {

@@ -39,7 +39,7 @@ pub struct Manifest {
     pub spec: Option<ModelSpec>,
     /// The job that trained the model. Evaluation reads its columns and hashes keys with its seed.
     pub job: Job,
-    /// What the training did. `None` in a manifest of an older program.
+    /// The summary of the training. `None` in a manifest of an older program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingSummary>,
     /// The version of the exact model, if rounded deltas were applied.
@@ -61,7 +61,7 @@ pub struct TableEntry {
     pub config: TableConfig,
     /// Rows in all files.
     pub rows: u64,
-    /// One file per shard at the time of writing. The number of shards may differ when it is read.
+    /// One file per shard at the time of writing. The number of shards may differ when the table is read.
     pub files: Vec<FileEntry>,
     /// The keys that wait for their admission; only in a folder with the state of optimizers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -102,7 +102,7 @@ pub(crate) fn may_hold(folder: &OpenFolder, format: &str) -> Result<bool, Fault>
 }
 
 impl TableEntry {
-    /// The files of rows, then those of the keys that wait.
+    /// The files of rows, then the files of the keys that wait.
     pub(super) fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
         self.files.iter().chain(&self.absent)
     }
@@ -192,10 +192,10 @@ impl Manifest {
     /// The manifest as it lies in the folder.
     ///
     /// # Errors
-    /// A user fault that says what a model folder has, if there is no manifest; that of the disk or the store, if it cannot be read.
+    /// A user fault that says what a model folder has, if there is no manifest; the fault of the disk or the store, if it cannot be read.
     pub(crate) fn bytes(folder: &OpenFolder) -> Result<Vec<u8>, Fault> {
         folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| {
-            // Nothing is in a file, and stores say so in several ways.
+            // If `folder` is a file, the manifest cannot be in it; stores report that in several ways.
             let in_file = || fault.domain == Domain::User && matches!(folder.is_file(), Ok(true));
             match fault.kind == FaultKind::NotFound || in_file() {
                 true => not_a_model(folder).because(fault),

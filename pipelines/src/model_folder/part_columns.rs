@@ -6,7 +6,7 @@
 //!   int8    PART: a fixed-size binary with a byte for each value, in two's complement
 //!           PART.scale: f32, a power of two; a value is its byte times the scale
 //! ```
-//! A part of one value, such as the linear weight, is f32 always.
+//! A part of one value, such as the linear weight, is always f32.
 
 use std::borrow::Cow;
 use std::sync::Arc;

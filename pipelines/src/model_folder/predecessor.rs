@@ -27,8 +27,8 @@ pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
     Predecessor::open(job, context).map(drop)
 }
 
-/// The job for a process that reads rows and loads no model: columns that have nothing but nulls are read as in the training of the model at
-/// `train.from`. Such a process need not reach the model, so it goes on if it cannot be read.
+/// The job for a process that reads rows and loads no model: columns that have nothing but nulls are read as in the training of the model
+/// at `train.from`. Such a process need not reach the model, so it goes on if the model cannot be read.
 pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
     let mut job = job.clone();
     match Predecessor::open(&job, context) {
@@ -60,11 +60,11 @@ impl Predecessor {
         Self::read_with(job, context, Ok)
     }
 
-    /// What `read` makes of the model that `job` goes on from; `None` if it begins with a new one. If another model takes the place of the
-    /// folder meanwhile, `read` is called again, with the new one.
+    /// The result of `read` for the model that `job` goes on from; `None` if it begins with a new one. If another model replaces the folder
+    /// meanwhile, calls `read` again, with the new one.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and those of `read`; an external fault if the folder was replaced again and again.
+    /// The faults of [`open`](Self::open) and of `read`; an external fault if the folder was replaced again and again.
     pub(crate) fn read_with<T>(
         job: &Job,
         context: &Context,
@@ -135,8 +135,7 @@ impl Predecessor {
     /// Puts its rows into the shards of `table` that this process holds.
     ///
     /// # Errors
-    /// A user fault that names a file that is missing or damaged; an external one if that is because another model took the place of the
-    /// folder.
+    /// A user fault that names a missing or damaged file; an external one if another model has replaced the folder.
     pub(crate) fn load_rows(&self, table: &TableClient) -> Result<(), Fault> {
         self.rows_into(table).map_err(|fault| self.identity.explain(&self.folder, fault))
     }

@@ -8,8 +8,8 @@ use super::manifest::Manifest;
 /// How often a folder is read that is replaced again and again.
 const TRIES: usize = 10;
 
-/// Reads the files of one model. If another one takes its place meanwhile, and what was read is not whole for that reason, it reads
-/// anew. Blocks on the store.
+/// Reads the files of one model. If another model replaces it meanwhile, so that the files do not belong together, reads anew. Blocks on
+/// the store.
 ///
 /// # Errors
 /// Returns the error of `read`. Returns an external fault if the store cannot be read, or if the folder was replaced at every try.
@@ -18,11 +18,11 @@ pub(crate) fn read_one<T>(
     mut read: impl FnMut(&OpenFolder) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     for _ in 0..TRIES {
-        // Held first: the inode of a folder that is not open goes to the next one that is made.
+        // The folder is held first, because the system may give the inode of a removed folder that is not open to the next one.
         let held = folder.clone().held();
         let before = identity(&held)?;
         let model = read(&held);
-        // A local folder stays the same one, whatever takes its name: only its files may be removed.
+        // A local folder that is held stays the same one, also if another one gets its name: only its files may be removed.
         if model.is_ok() && held.is_held() || before == identity(&folder)? {
             return model;
         }
@@ -31,7 +31,7 @@ pub(crate) fn read_one<T>(
     Err(Fault::external(format!("{folder} was replaced {TRIES} times while it was read")))
 }
 
-/// What tells a model from another one that takes the place of its folder.
+/// Distinguishes a model from another one that replaces its folder.
 pub(crate) struct ModelIdentity(Identity);
 
 impl ModelIdentity {
@@ -43,8 +43,8 @@ impl ModelIdentity {
         identity(folder).map(Self)
     }
 
-    /// The fault of a file that could not be read: an external one, which says so, if another model has the place of this one now, because
-    /// then no file is damaged.
+    /// The fault of a file that could not be read. If another model has replaced this one, no file is damaged: then the fault is external
+    /// and says so.
     pub(crate) fn explain(&self, folder: &OpenFolder, fault: Fault) -> Fault {
         match identity(&folder.by_name()) {
             Ok(now) if now != self.0 => {
@@ -58,7 +58,8 @@ impl ModelIdentity {
 /// The inode of a local folder, the manifest of one in a store.
 type Identity = (Option<(u64, u64)>, Option<Vec<u8>>);
 
-/// What tells a folder from another one that takes its name. A store that cannot be read fails here: it has tried long enough.
+/// Distinguishes a folder from another one that gets its name. Fails if the store cannot be read, because the store has tried for long
+/// enough.
 fn identity(folder: &OpenFolder) -> Result<Identity, Fault> {
     let inode = folder.inode();
     if inode.is_some() {

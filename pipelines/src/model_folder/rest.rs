@@ -1,5 +1,5 @@
-//! What is left of a model folder if a process is killed while it replaces or removes the folder in a store without renames: files of a
-//! model without a manifest. A later model may take its place.
+//! The rest of a model folder: files of a model without a manifest, which a process leaves that is killed while it replaces or removes the
+//! folder in a store without renames. A later model may replace the rest.
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
@@ -12,7 +12,7 @@ const TABLES: &str = "tables";
 /// store.
 ///
 /// # Errors
-/// That of the disk or the store.
+/// The fault of the disk or the store.
 pub(super) fn is_rest(folder: &OpenFolder, own: &[&str], context: &Context) -> Result<bool, Fault> {
     let (files, folders) = (folder.files()?, folder.folders()?.unwrap_or_default());
     let are_of_model = files.iter().all(|(name, _)| own.contains(&name.as_str()));

@@ -1,8 +1,8 @@
-//! Record batches in a file of their own, as an Arrow IPC stream with columns that the reader knows. What is allocated is bounded by
-//! the bytes of the file, whatever these say. Everything here blocks on the store.
+//! Record batches in a file of their own, as an Arrow IPC stream with columns that the reader knows. The length of the file bounds the
+//! memory that is allocated, not the numbers in it. Everything here blocks on the store.
 //!
-//! The body of a message is read into a buffer of its own, which the columns of the batch then lie in: no byte is copied. When a batch is
-//! dropped, its buffer takes the next body.
+//! The body of a message is read into its own buffer, and the columns of the batch are slices of this buffer: no byte is copied. When a
+//! batch is dropped, its buffer takes the next body.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read};
@@ -100,7 +100,7 @@ impl<'a> RowStream<'a> {
         Ok(Self { file: Some(file), name, schema, decoder, bytes, body: 0, lent: VecDeque::new(), rows: 0, expected })
     }
 
-    /// Calls `take` with the rows of the file, batch by batch. They are right if this succeeds.
+    /// Calls `take` with the rows of the file, batch by batch. The rows are right if this function succeeds.
     ///
     /// # Errors
     /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, has other columns, or another number of rows

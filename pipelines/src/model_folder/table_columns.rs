@@ -1,5 +1,5 @@
-//! The columns of a file of table rows: `key`, those of each row part, and, with the state of the optimizers, `optimizer.state` and what a
-//! table with a lifetime remembers of a row.
+//! The columns of a file of table rows: `key`, the columns of each row part, and, with the state of the optimizers, `optimizer.state` and,
+//! in a table with a lifetime, the usage of each row.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ const STATE: &str = "optimizer.state";
 const SEEN: &str = "lifetime.seen";
 const SCORE: &str = "lifetime.score";
 
-/// What the columns of a file are.
+/// The columns of a file.
 #[derive(Clone, Copy)]
 pub(crate) struct TableColumns<'a> {
-    /// The table whose rows the file has; with groups, rows as wide as those of the widest.
+    /// The table whose rows the file has; with groups, all rows are as wide as in the widest group.
     pub(super) config: &'a TableConfig,
-    /// How the parts of several values are stored, whatever the table does in memory.
+    /// How the file stores the parts of several values. The table may store them in another way.
     values: Storage,
     /// Whether the file has the state of the optimizers, and usages.
     state: bool,

@@ -92,7 +92,7 @@ fn resized(rows: &[f32], from: usize, to: usize) -> Vec<f32> {
     all
 }
 
-/// Writes rows by ascending key, without state. In a table with groups, all rows are as wide as those of the widest group.
+/// Writes rows by ascending key, without state. In a table with groups, all rows are as wide as in the widest group.
 ///
 /// # Errors
 /// As [`TableColumns::rounded`].
@@ -145,13 +145,13 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
     })
 }
 
-/// Calls `take` with the rows of a file, page by page: keys, `[keys × row dim]` weights, and of a file with state the state of their
-/// optimizers, `[keys × state dim]`, and their usages, if the table has a lifetime. The rows of a group come padded to the width of the
+/// Calls `take` with the rows of a file, page by page: keys and weights, `[keys × row dim]`. From a file with state also the state of the
+/// optimizers, `[keys × state dim]`, and the usages, if the table has a lifetime. The rows of a group come padded to the width of the
 /// table.
 ///
 /// # Errors
-/// A user fault that names the file if its rows are not those of such a table, or of another group; what `take` returns, with the name
-/// of the file.
+/// A user fault that names the file if its rows do not fit the table, or are of another group; the fault of `take`, with the name of the
+/// file.
 pub(crate) fn read_pages(
     folder: &OpenFolder,
     entry: &FileEntry,
@@ -192,7 +192,7 @@ pub(crate) fn read_pages(
     read_file(folder, entry, columns, take)
 }
 
-/// As [`read_pages`], of a file whose rows are those of a table without groups.
+/// As [`read_pages`], for a table without groups.
 fn read_file(
     folder: &OpenFolder,
     entry: &FileEntry,

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Something that a plan takes to hold.
+/// An assumption of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Assumption {
     /// What is assumed, with its value.

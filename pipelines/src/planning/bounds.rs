@@ -35,9 +35,9 @@ pub(super) struct Costs {
     pub(super) dense: f64,
     /// Seconds of a batch in which look-up, compute and push of it ran at once.
     pub(super) overlap: f64,
-    /// The part of the bounds of cores and compute that a run reaches.
+    /// The share of the bounds of cores and compute that a run reaches.
     pub(super) attained: f64,
-    /// Whether the measured run had readers and ps of their own: then their CPU seconds have those of the network.
+    /// Whether the measured run had reader and ps processes: then their CPU seconds include the network.
     pub(super) measured: (bool, bool),
     /// Cores of the measured process.
     pub(super) cores: f64,
@@ -109,7 +109,7 @@ impl Costs {
         Traffic { batches: there(readers, batches), to_ps: there(ps, to_ps), from_ps: there(ps, from_ps) }
     }
 
-    /// CPU seconds per row of a reader, a ps and a trainer. A role without machines is done by the trainer.
+    /// CPU seconds per row of a reader, a ps and a trainer. The trainer does the work of a role without machines.
     pub(super) fn cpu(&self, job: &Job) -> [f64; 3] {
         let Traffic { batches, to_ps, from_ps } = self.traffic(job);
         let Demand { read_cpu, shard_cpu, train_cpu, .. } = self.demand;
@@ -212,8 +212,9 @@ impl Costs {
         self.call_seconds(job, self.demand.push, to_ps)
     }
 
-    /// Seconds of a call to all shards about one batch: `work` seconds per row at the trainer, half of what the shards do for a row, and
-    /// `bytes` per row over the slower of the two ends, all ps at once; a round trip; with the dense parameters in the ps, another.
+    /// Seconds of a call to all shards about one batch. It is the sum of `work` seconds per row at the trainer, half of the shards' work
+    /// for a row, `bytes` per row over the slower of the two ends (all ps at once), and a round trip. With the dense parameters in the ps
+    /// it has a second round trip.
     fn call_seconds(&self, job: &Job, work: f64, bytes: f64) -> f64 {
         let (rows, ps) = (job.train.batch_rows as f64, job.placement.ps);
         let machines = Machines { readers: job.placement.readers, ps, trainers: job.placement.trainers };

@@ -1,4 +1,4 @@
-//! What a row costs: CPU seconds of each role, seconds of each stage, keys and bytes. All of it is measured.
+//! The measured costs of a row: CPU seconds of each role, seconds of each stage, keys and bytes.
 
 use std::collections::BTreeMap;
 
@@ -67,7 +67,8 @@ struct RoleCpu {
 }
 
 impl RoleCpu {
-    /// Threads whose names say what they do count for the role that this work belongs to; all else counts for the role of the process.
+    /// If the name of a thread tells its work, its CPU time counts for the role of this work. All other CPU time counts for the role of the
+    /// process.
     fn add(&mut self, process: &str, report: &Report) {
         let (machine, mut parts) = (&report.machine, BTreeMap::new());
         for (thread, cpu) in &machine.threads {

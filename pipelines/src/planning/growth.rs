@@ -12,8 +12,8 @@ pub(super) struct PowerLaw {
 const FEW: usize = 5;
 
 impl PowerLaw {
-    /// The least squares in logarithms through (rows, keys), over the last decade of rows: the first keys come faster. It passes
-    /// through the last point. `None` with fewer than five points there.
+    /// The least squares in logarithms through (rows, keys), over the last nine tenths of the rows, because the first keys come faster. It
+    /// passes through the last point. `None` with fewer than five points there.
     pub(super) fn through(points: &[(f64, f64)]) -> Option<Self> {
         let &(last_rows, last_keys) = points.last()?;
         let logs: Vec<(f64, f64)> = points

@@ -1,11 +1,11 @@
 //! How many machines a run needs, from the report of a smaller one.
 //!
-//! Operational analysis (Denning and Buzen, "The operational analysis of queueing network models", ACM Computing Surveys 1978; Lazowska
-//! et al., "Quantitative System Performance", 1984, chapter 5): the report gives the demand of a row at each resource: CPU seconds,
-//! bytes, or seconds of a stage. A resource is busy for demand / capacity per row, so the run is not faster than capacity / demand rows
-//! per second at any resource: these are its asymptotic bounds. Batches under way are the customers of a closed network: at most `n`
-//! batches pass in the sum of their service times and round trips, if `n` are under way. All functions depend on their arguments alone:
-//! no files, no clock, no network.
+//! The method is operational analysis (Denning and Buzen, "The operational analysis of queueing network models", ACM Computing Surveys
+//! 1978; Lazowska et al., "Quantitative System Performance", 1984, chapter 5). The report gives the demand of a row at each resource: CPU
+//! seconds, bytes, or seconds of a stage. A resource is busy for demand / capacity per row, so the run is not faster than capacity / demand
+//! rows per second at any resource: these are its asymptotic bounds. Batches under way are the customers of a closed network: at most `n`
+//! batches pass in the sum of their service times and round trips, if `n` are under way. All functions depend on their arguments alone: no
+//! files, no clock, no network.
 //!
 //! Read in this order: `profile.rs` (what was measured), `demand.rs` (what a row costs), `traffic.rs` (bytes on the links),
 //! `options.rs` (what is assumed), `bounds.rs` (how fast given machines are), `growth.rs` (how many keys there will be), `search.rs` (the

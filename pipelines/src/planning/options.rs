@@ -29,13 +29,13 @@ impl Default for MachineKind {
 pub struct PlanOptions {
     /// Rows to train on, all passes together. `None`: as many as were measured.
     pub rows: Option<f64>,
-    /// Seconds that the run may take. `None`: the machines are those of the job's placement.
+    /// Seconds that the run may take. `None`: the plan has the machines of the job's placement.
     pub deadline: Option<f64>,
     /// Machines of readers, ps and trainers.
     pub machines: [MachineKind; 3],
     /// Keys of the table at the end. `None`: they follow from how the measured table grew.
     pub keys: Option<f64>,
-    /// How many times faster than needed the machines are to be.
+    /// How many times as fast as needed the machines must be.
     pub headroom: f64,
     /// Seconds from one machine to another and back.
     pub round_trip: f64,

@@ -52,7 +52,7 @@ pub(super) struct MeasuredTable {
     pub(super) rows: u64,
 }
 
-/// What look-ahead pulled.
+/// The counts of look-ahead.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Pulled {
     pub(super) keys: u64,
@@ -70,7 +70,8 @@ impl RunProfile {
     /// Reads a report.
     ///
     /// # Errors
-    /// User: it is no report, one of an older program, of a run that failed, or of one that is too short; names the field.
+    /// User: the text is no report, or it is the report of an older program, of a run that failed, or of a run that is too short; names the
+    /// field.
     pub fn from_json(text: &str) -> Result<Self, Fault> {
         let no = |why: String| Err(Fault::user(why));
         let json: serde_json::Value = match serde_json::from_slice(text.as_bytes()) {
@@ -161,7 +162,7 @@ impl RunProfile {
         }
     }
 
-    /// Rows that all trainers trained on, those before the run was resumed included.
+    /// Rows that all trainers trained on, including rows before the run was resumed.
     pub(super) fn rows_since_the_start(&self) -> f64 {
         (self.progress.rows as f64 * self.rows_of_all()).max(self.rows())
     }

@@ -44,9 +44,9 @@ pub struct RunPlan {
     pub links: Vec<PlannedLink>,
     /// The table and its checkpoint.
     pub table: PlannedTable,
-    /// The dense parameters, and the memory of a trainer that they take. `None` for an own model.
+    /// The dense parameters, and the memory that they take in a trainer. `None` for an own model.
     pub dense: Option<DenseMemory>,
-    /// All that was measured once and taken to hold, or not measured at all.
+    /// All assumptions: figures of one measurement, and figures that were not measured.
     pub assumptions: Vec<Assumption>,
 }
 
@@ -233,11 +233,11 @@ fn attained(measured: &Costs, profile: &RunProfile) -> f64 {
     if [CPU, COMPUTE].contains(&limit.name.as_str()) { (rate / limit.rate).min(1.0) } else { 1.0 }
 }
 
-/// The share of a run that `lookup` waits for tickets, from which on these limit it.
+/// Tickets limit a run if `lookup` waits for them for at least this share of it.
 const TICKETS_LIMIT: f64 = 0.5;
 
-/// The machines of the job's placement, or those that meet the deadline and on which the run costs least. Without the prices of all roles,
-/// those that cost least in an hour. `overhead` is the seconds of the run in which it trains on no rows.
+/// The machines of the job's placement or, with a deadline, the machines that meet it and on which the run costs least. Without the prices
+/// of all roles, the machines that cost least in an hour. `overhead` is the seconds of the run in which it trains on no rows.
 fn machines(
     costs: &Costs,
     options: &PlanOptions,
@@ -258,7 +258,7 @@ fn machines(
     let prices = options.machines.map(|machine| machine.price);
     let other = if prices.iter().any(Option::is_some) { 1e-9 } else { 1.0 };
     let (known, prices) = (prices.iter().all(Option::is_some), prices.map(|price| price.unwrap_or(other)));
-    // A search asks for the same machines again.
+    // A search asks for the same machines several times.
     let rates = RefCell::new(HashMap::new());
     let rate = |machines: Machines| *rates.borrow_mut().entry(machines).or_insert_with(|| costs.rate(machines));
     let fast = needed * options.headroom;
@@ -331,7 +331,7 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
     }
 }
 
-/// Rows of all tables after so many rows of data, without a cap.
+/// Rows of all tables after `rows` rows of data, without a cap.
 fn keys(job: &Job, profile: &RunProfile, options: &PlanOptions, rows: f64, assumptions: &mut Vec<Assumption>) -> f64 {
     let mut assume = |what: String| assumptions.push(Assumption { what, change: "--keys".into() });
     let seen = profile.table_rows();

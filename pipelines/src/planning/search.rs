@@ -2,18 +2,18 @@
 
 use super::Machines;
 
-/// How many times as fast the next machines are that a search for the cheapest run looks at.
+/// A search for the cheapest run next looks at machines that are this many times as fast.
 const STEP: f64 = 1.1;
 
-/// A search for the cheapest run ends after so many steps without cheaper machines: at four times the speed of the cheapest so far.
+/// A search for the cheapest run ends after this many steps without cheaper machines: at four times the speed of the cheapest so far.
 const STEPS: usize = 15;
 
 /// More machines are chosen if the run costs at most this part.
 const CHEAPER: f64 = 0.99;
 
-/// Machines with a rate of at least `needed` on which a run costs little, if at a rate it takes this `time`. [`cheapest`] finds those for
-/// `needed` and for higher rates, because more machines may save more time than they cost: a second trainer shares the ps that the first
-/// one needs anyway. `None` if no machines up to `most` are fast enough.
+/// Machines with a rate of at least `needed` on which a run costs little. `time` gives the length of the run at a rate. [`cheapest`] finds
+/// the machines for `needed` and for higher rates, because more machines may save more than they cost: a second trainer shares the ps of
+/// the first one. `None` if no machines up to `most` are fast enough.
 pub(super) fn cheapest_run(
     rate: impl Fn(Machines) -> f64,
     needed: f64,
@@ -40,12 +40,12 @@ fn cost(Machines { readers, ps, trainers }: Machines, prices: [f64; 3]) -> f64 {
     readers as f64 * prices[0] + ps as f64 * prices[1] + trainers as f64 * prices[2]
 }
 
-/// The machines with a rate of at least `needed` whose cost in an hour is lowest: `prices` of a reader, a ps and a trainer. Of those with
-/// the same cost, those with fewest trainers, then fewest ps. `None` if no machines up to `most` are fast enough.
+/// The machines with a rate of at least `needed` whose cost in an hour is lowest: `prices` of a reader, a ps and a trainer. Among machines
+/// of the same cost, takes the fewest trainers, then the fewest ps. `None` if no machines up to `most` are fast enough.
 ///
-/// More machines of a role that is there must not lower the rate; the first reader and the first ps may, since they take work off the
-/// trainers and add a link. So each of the four kinds of placement is searched by itself: for each number of trainers, the fewest ps and
-/// readers follow by bisection. The number of readers does not depend on that of the ps: they share no resource.
+/// The search assumes that more machines of a role do not lower the rate. The first reader and the first ps may lower it, because they take
+/// work from the trainers and add a link. So each of the four kinds of placement is searched by itself: for each number of trainers,
+/// bisection finds the fewest ps and readers. The number of readers does not depend on the number of ps, because they share no resource.
 pub(super) fn cheapest(
     rate: impl Fn(Machines) -> f64,
     needed: f64,

@@ -5,7 +5,7 @@ use forebay_ps::TableConfig;
 use super::assumption::{Assumption, count};
 use super::profile::MeasuredTable;
 
-/// What all tables have together.
+/// The sums over all tables.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TableSums {
     /// Rows.
@@ -18,8 +18,8 @@ pub(super) struct TableSums {
     pub(super) state: f64,
 }
 
-/// The tables of a model when they have so many rows together, or as many as their caps allow. Each has the part of all rows that it had
-/// in the measured run. `given`: the rows were given by the user, and caps change nothing.
+/// The tables of a model when they have `keys` rows together, or as many as their caps allow. Each table has the share of all rows that it
+/// had in the measured run. `given`: the user gave the rows, so caps change nothing.
 pub(super) fn sums(
     config: &TableConfig,
     measured: &[MeasuredTable],

@@ -21,7 +21,7 @@ pub(super) struct Traffic {
     pub(super) from_ps: f64,
 }
 
-/// What a batch is made of.
+/// The sizes of a batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batches {
     /// Rows of a batch.
@@ -49,7 +49,7 @@ impl Traffic {
         };
         let columns = &job.columns;
         let fixed = 4.0 * (columns.dense_inputs() + columns.label.len()) as f64 + 8.0 * keys;
-        // Lists have offsets, too, which stay as wide as they are: with lists this is a little low.
+        // Lists also have offsets, which this formula leaves out: with lists the result is a little low.
         let bytes_of_value = if columns.has_value_weights() { 8.0 } else { 4.0 };
         let places = ((batch_bytes - fixed) / bytes_of_value).max(0.0);
         let narrow = if keys * rows <= NARROW { 2.0 * places } else { 0.0 };

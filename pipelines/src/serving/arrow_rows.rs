@@ -1,4 +1,4 @@
-//! The columns of the model out of a record batch that a client sent.
+//! Selects the columns of the model from a record batch that a client sent.
 
 use std::sync::Arc;
 

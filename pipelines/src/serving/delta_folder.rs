@@ -1,7 +1,7 @@
 //! The folder of deltas, and the versions between which its deltas lead. Blocks on the store.
 //!
-//! A look lists the folder. On a local disk it then reads each manifest. In a store, where each takes requests, it reads those of new
-//! folders, one of the others in turn, and those that could not be read more and more seldom.
+//! A look lists the folder. On a local disk it then reads each manifest. In a store, where reading takes requests, it reads the manifests
+//! of new folders, one of the known manifests in turn, and, less and less often, the manifests that could not be read.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -14,7 +14,7 @@ use crate::context::Context;
 use crate::delta::{DeltaManifest, ModelVersions};
 use crate::model_version::ModelVersion;
 
-/// Known manifests that a look at a store reads again: another delta may have taken the place of one.
+/// Known manifests that a look at a store reads again, because another delta may have replaced one.
 const READ_AGAIN: usize = 1;
 
 /// The folder of deltas, as the last look found it.
@@ -36,7 +36,7 @@ struct KnownDelta {
     read_at: u64,
 }
 
-/// What a manifest says of versions: see [`DeltaManifest`].
+/// The versions in a manifest: see [`DeltaManifest`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeltaVersions {
     pub(super) from: ModelVersion,
@@ -49,10 +49,10 @@ impl DeltaVersions {
         Self { from: manifest.from, to: manifest.to, gives: manifest.gives }
     }
 
-    /// Whether the delta leads from a model of the versions `current` to one that was served before, which are those that it has `passed`,
-    /// so that a circle of deltas would not end.
+    /// Whether the delta leads from a model of the versions `current` back to a version that was served before (`passed`), so that a circle
+    /// of deltas would not end.
     pub(super) fn leads_back(&self, current: ModelVersions, passed: &HashSet<ModelVersion>) -> bool {
-        // An exact delta from the rounded content itself makes the model the exact one.
+        // An exact delta from the rounded content itself makes the model exact.
         let makes_exact = self.from == current.version && self.gives.is_none() && current.approximates == Some(self.to);
         !makes_exact && passed.contains(&self.to)
     }
@@ -72,7 +72,7 @@ impl DeltaFolder {
         self.folder.open()
     }
 
-    /// Looks which deltas there are now.
+    /// Looks which deltas the folder has.
     ///
     /// # Errors
     /// The folder cannot be listed: then nothing is known of its deltas until a later look.
@@ -90,7 +90,7 @@ impl DeltaFolder {
             let known = self.read(&folder, name);
             let is_away = known.manifest.as_ref().is_err_and(|failed| failed.fault.domain == Domain::External);
             if is_away && !folder.is_local() {
-                // Each of the others would wait as long for the store.
+                // Reading each of the other manifests would wait as long for the store.
                 break;
             }
         }
@@ -157,7 +157,7 @@ impl DeltaFolder {
         self.known.iter().filter_map(of).collect()
     }
 
-    /// What the manifest of a delta says now; `None` if it cannot be read. This look reads it only once.
+    /// Reads the versions in the manifest of a delta again; `None` if it cannot be read. This look reads a manifest only once.
     pub(super) fn read_now(&mut self, name: &str) -> Option<DeltaVersions> {
         if self.known.get(name)?.read_at < self.looks {
             let folder = self.open().ok()?;

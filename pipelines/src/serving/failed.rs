@@ -1,5 +1,5 @@
-//! What a follower could not load, and when it tries again: a folder that is copied file by file is whole only at the end, and one that is
-//! damaged is not to be read all the time.
+//! A model or a delta that a follower could not load, and when it tries again. A folder that is copied file by file is whole only at the
+//! end, and a damaged folder need not be read at every look.
 
 use forebay_actors::Fault;
 

@@ -23,7 +23,7 @@ pub struct Follower {
     context: Context,
     /// The manifest that was loaded last.
     seen: Option<SeenManifest>,
-    /// Why the manifest cannot be read now.
+    /// Why the manifest cannot be read.
     outage: Outage,
     /// The newer manifest whose model could not be loaded, and when it is tried again.
     failed: Option<(SeenManifest, Failed)>,
@@ -31,7 +31,7 @@ pub struct Follower {
     passed: HashSet<ModelVersion>,
     /// Deltas from the current version that could not be applied: the version that each leads on from, and when it is tried again.
     broken: HashMap<String, (ModelVersion, Failed)>,
-    /// What is wrong now and was told, so that it is told once, although it is found again.
+    /// The faults that hold and were reported: each is reported once, although every look finds it again.
     told: HashSet<String>,
     /// Deltas that are left out, because they lead back. Each is reported once.
     left_out: HashSet<String>,
@@ -41,7 +41,7 @@ pub struct Follower {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SeenManifest {
     hash: u128,
-    /// Differs even if the folder that takes the place has the same content.
+    /// Differs even if the new folder has the same content.
     stamp: String,
 }
 
@@ -51,7 +51,7 @@ pub enum Followed {
     Nothing,
     /// A newer model.
     Newer(Box<ServingModel>),
-    /// Something that cannot be loaded, which no look has told before: the current model stays.
+    /// A model or a delta that cannot be loaded, and that no look has reported before: the current model stays.
     Broken(Fault),
 }
 
@@ -74,9 +74,9 @@ impl Follower {
         }
     }
 
-    /// Loads the model folder and applies the deltas that lead on from it, up to one that cannot be applied: it may be on its way, and
-    /// later looks try it again. If the deltas cannot be listed, their store is waited for as long as it waits itself, and the model is that
-    /// of the folder until a later look.
+    /// Loads the model folder and applies the deltas that lead on from it, up to the first that cannot be applied: it may be incomplete,
+    /// and later looks try it again. If the deltas cannot be listed, this waits as long as their store tries, and then serves the model of
+    /// the folder until a later look.
     ///
     /// # Errors
     /// As [`ServingModel::load`]; a user fault if there is no store for the URL of the deltas.
@@ -99,8 +99,8 @@ impl Follower {
         Ok(model)
     }
 
-    /// Looks for a version newer than `current`, and loads it. What cannot be loaded is tried again at later looks: a folder that is copied
-    /// file by file is whole only at the end. A store that is away is asked again at each look, and told once.
+    /// Looks for a version newer than `current`, and loads it. If a folder cannot be loaded, later looks try again, because a folder that
+    /// is copied file by file is whole only at the end. Each look asks a store that is away again, but reports it only once.
     pub fn look(&mut self, current: &ServingModel) -> Followed {
         let listed = self.look_for_deltas();
         let of_folder = match self.look_at_folder(current) {
@@ -130,7 +130,7 @@ impl Follower {
         self.deltas.iter().flat_map(|deltas| deltas.wrong())
     }
 
-    /// One of the faults of a look that was not told yet. What is no longer wrong is told again if it comes back.
+    /// One of the faults of a look that was not reported yet. A fault that was gone is reported again if it comes back.
     fn untold(&mut self, wrong: Vec<Fault>) -> Option<Fault> {
         let texts: HashSet<String> = wrong.iter().map(Fault::to_string).collect();
         self.told.retain(|text| texts.contains(text));
@@ -187,7 +187,7 @@ impl Follower {
         }
         let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context);
         if self.manifest()? != manifest {
-            // It was replaced while it was read: the next look finds it.
+            // The folder was replaced while it was read: the next look finds the new one.
             return Ok(None);
         }
         let before = self.failed.take().filter(|(of, _)| *of == manifest);
@@ -212,7 +212,7 @@ impl Follower {
         Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
-    /// A delta that leads on from a model of these versions: its name, the one of them that it names, and its folder.
+    /// A delta that leads on from a model of these versions: its name, the version that it leads on from, and its folder.
     fn next_delta(&mut self, current: ModelVersions) -> Result<Option<(String, ModelVersion, Folder)>, Fault> {
         let Self { deltas: Some(deltas), broken, passed, left_out, .. } = self else { return Ok(None) };
         if !deltas.is_listed() {
@@ -224,7 +224,7 @@ impl Follower {
         there.retain(|(name, _)| broken.get_mut(name).is_none_or(|(_, failed)| failed.is_due()));
         for (name, versions) in there {
             if !current.has(versions.from) {
-                // Another delta may have taken the place of one that could not be applied.
+                // Another delta may have replaced one that could not be applied.
                 broken.remove(&name);
                 continue;
             }
@@ -239,7 +239,7 @@ impl Follower {
                 }
                 continue;
             }
-            // Its manifest may have been read at an earlier look, and be another one now: then the next look sees to it.
+            // An earlier look may have read this manifest, and it may have changed since: then the next look handles it.
             if deltas.read_now(&name) == Some(versions) {
                 return Ok(Some((name, versions.from, folder)));
             }

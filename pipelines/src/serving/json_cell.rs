@@ -20,7 +20,7 @@ pub(super) enum JsonCell<'a> {
     List(Vec<JsonCell<'a>>),
 }
 
-/// Integers that are not between these (-2^63 and 2^64) come as floating-point numbers, which may be rounded to one of the two.
+/// The parser returns integers outside of -2^63 to 2^64 as floating-point numbers, which may be rounded to one of these bounds.
 const BEYOND: (f64, f64) = (i64::MIN as f64, u64::MAX as f64);
 
 /// Floating-point numbers below this (2^53) have all digits of the integer that they were written as.

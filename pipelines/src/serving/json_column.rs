@@ -15,8 +15,8 @@ use forebay_batches::ColumnType;
 use super::json_cell::JsonCell;
 use super::serving_columns::ServingColumn;
 
-/// The array of a column's values: `cells` are those of the rows. If it had lists in training, a single value is a list of one, and null is
-/// no list.
+/// The array of a column's values: `cells` has one for each row. If the column had lists in training, a single value is a list of one, and
+/// null is a missing list.
 ///
 /// # Errors
 /// What is wrong, and in which row.
@@ -116,8 +116,8 @@ fn hex_digits(cells: &[&JsonCell<'_>]) -> Result<ArrayRef, (usize, String)> {
     })?))
 }
 
-/// The type of values whose type in training is not known: that of the first. Integers and numbers do not mix: whether a value of 3
-/// is one or the other decides about its transform, and must not depend on the rows around it.
+/// The type of values whose type in training is not known: the type of the first value. Integers and numbers must not mix: whether 3 is one
+/// or the other decides its transform, which must not depend on the other rows.
 fn found(cells: &[&JsonCell<'_>]) -> Result<ColumnType, (usize, String)> {
     let kind = |cell: &&JsonCell<'_>| match cell {
         JsonCell::Boolean(_) => Some(ColumnType::Boolean),

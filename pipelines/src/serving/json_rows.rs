@@ -58,7 +58,7 @@ fn wrong_body(error: &serde_json::Error) -> Fault {
     })
 }
 
-/// What a body says.
+/// The content of a body.
 struct Request<'a> {
     rows: usize,
     /// By column: the values of the first rows. Later rows do not have the column.

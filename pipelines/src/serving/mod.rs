@@ -8,8 +8,8 @@
 //!
 //! If a thread is idle when another one reaches the dense model, both compute rows of the request ([`split_batch`]).
 //!
-//! A [`ServingModel`] never changes. A delta makes another one, which shares all rows but those that changed. A request is scored
-//! with one model from begin to end, so it sees the old rows or the new ones, never a mix, and never waits for a new model.
+//! A [`ServingModel`] never changes. A delta makes another one, which shares all rows except the changed ones. One model scores all of a
+//! request, so the request sees the old rows or the new ones, never a mix, and never waits for a new model.
 
 mod arrow_rows;
 mod column_order;

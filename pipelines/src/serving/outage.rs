@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use forebay_actors::{Domain, Fault};
 
-/// Why a folder cannot be read now. By default, it can.
+/// Why a folder cannot be read. By default, it can.
 #[derive(Default)]
 pub(super) struct Outage(Option<Fault>);
 
@@ -25,8 +25,8 @@ impl Outage {
     }
 }
 
-/// What to tell of two faults of one thing, one after the other: the second one, unless both say that the disk or the store fails. Their
-/// texts may differ, by the seconds that were waited for instance, and each text is told.
+/// The fault to report of two faults of one folder, one after the other: the second one, unless both say that the disk or the store fails.
+/// Their texts may differ, for instance by the seconds of a wait, and a new text would be reported again.
 pub(super) fn unless_away(before: Option<&Fault>, now: Fault) -> Fault {
     match before {
         Some(before) if before.domain == Domain::External && now.domain == Domain::External => before.clone(),

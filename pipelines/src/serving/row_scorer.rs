@@ -81,7 +81,7 @@ const WORTH_A_THREAD: usize = 10 << 20;
 /// Rows that matrix products compute together.
 const TILE: usize = 6;
 
-/// What one thread needs to score.
+/// The state of one thread that scores.
 pub(super) struct RowScorer {
     model: Arc<ServingModel>,
     parse: Parse,
@@ -123,7 +123,7 @@ impl RowScorer {
         })
     }
 
-    /// Scores with `model` from now on.
+    /// Replaces the model by `model`.
     pub(super) fn adopt(&mut self, model: Arc<ServingModel>) -> Result<(), Fault> {
         if Arc::ptr_eq(&self.model, &model) {
             return Ok(());

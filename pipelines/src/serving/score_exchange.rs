@@ -22,8 +22,8 @@ const SCORE: &str = "score";
 /// Called after each batch of rows with its scores, or with the fault that prevented them, and with the time that it took.
 type Scored = dyn Fn(&Result<Scores, Fault>, Duration) + Send + Sync;
 
-/// The exchange `score`. Each batch is one request: it is scored with one version of the model, which stands in the metadata of the
-/// answer. An exchange has one request under way at a time; a client that wants more opens more.
+/// The exchange `score`. Each batch is one request: one version of the model scores it, and the metadata of the answer names this version.
+/// An exchange has one request under way at a time; a client that wants more opens several exchanges.
 pub struct ScoreExchange {
     /// Empty until the model is loaded.
     scoring: Arc<OnceLock<ScoringThreads>>,
@@ -65,7 +65,7 @@ impl Handler for ScoreExchange {
         true
     }
 
-    /// The columns that a batch of rows should have, in the types of the training; those whose type is not known are nulls here.
+    /// The columns that a batch of rows should have, with their types in training; the type is null if it is not known.
     async fn list(&self) -> Result<Vec<FlightInfo>, Fault> {
         let schema: Schema = self.scoring()?.model().schema();
         Ok(vec![flight_info(&[SCORE], &schema, Bytes::new(), None)?])

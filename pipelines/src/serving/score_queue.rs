@@ -1,4 +1,4 @@
-//! What the scoring threads have to do: requests, and parts of requests that another thread has begun.
+//! The work of the scoring threads: requests, and parts of requests that another thread has begun.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

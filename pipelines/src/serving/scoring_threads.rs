@@ -67,11 +67,11 @@ impl ScoringThreads {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Requests that begin from now on are scored with `model`. Requests under way end with the model that they began with.
+    /// Requests that begin later are scored with `model`. Requests under way end with the model that they began with.
     pub fn replace(&self, model: ServingModel) {
         let old =
             std::mem::replace(&mut *self.current.write().unwrap_or_else(PoisonError::into_inner), Arc::new(model));
-        // Outside of the lock: freeing a large table takes long.
+        // Dropped outside of the lock, because freeing a large table takes long.
         drop(old);
     }
 }
@@ -87,7 +87,7 @@ impl Drop for ScoringThreads {
 
 fn work(queue: &ScoreQueue<Request, Part>, current: &RwLock<Arc<ServingModel>>) {
     let current = || Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
-    // Made before the first request, which would have to wait for it. If this fails, the first request says why.
+    // The scorer is made before the first request, which would have to wait for it. If this fails, the first request says why.
     let mut scorer = RowScorer::new(current()).ok();
     while let Some(next) = queue.take() {
         // After a panic the buffers of the scorer may be half written.

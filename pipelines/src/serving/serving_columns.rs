@@ -71,7 +71,7 @@ impl ServingColumns {
         self.columns.iter().map(|column| column.name.as_str())
     }
 
-    /// The columns with the types of the training, or for a slot of the kind `hex` strings; nulls where no type is known.
+    /// The columns with their types in training, strings for a slot of the kind `hex`, and nulls where no type is known.
     pub(super) fn schema(&self) -> Schema {
         let field = |column: &ServingColumn| {
             let kind = column.told.map_or(DataType::Null, ColumnType::data_type);
@@ -81,7 +81,7 @@ impl ServingColumns {
         Schema::new(self.columns.iter().map(field).collect::<Vec<_>>())
     }
 
-    /// The place of the column of this name, or what to say if there is none.
+    /// The place of the column of this name, or the message if there is none.
     pub(super) fn place(&self, name: &str) -> Result<usize, String> {
         self.by_name.get(name).copied().ok_or_else(|| {
             let near = nearest(name, self.names());

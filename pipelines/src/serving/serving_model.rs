@@ -23,7 +23,7 @@ use crate::trained_types::{TrainedTypes, job_as_trained};
 /// A model that scores rows for requests. It has no state of optimizers, and it never changes.
 pub struct ServingModel {
     pub(super) job: Job,
-    /// The job with columns that are read as in training, whatever their types in a request: as `predict` reads files.
+    /// The job with columns that are read as in training, for any types in a request, as `predict` reads files.
     pub(super) as_trained: Job,
     model: JobModel,
     pub(super) dense: Arc<Vec<NamedTensor>>,
@@ -163,7 +163,7 @@ impl ServingModel {
         self.versions.version
     }
 
-    /// The version, and that of the model that it approximates if rounded deltas were applied.
+    /// The version, and the version of the model that it approximates if rounded deltas were applied.
     pub fn versions(&self) -> ModelVersions {
         self.versions
     }
@@ -193,13 +193,13 @@ impl ServingModel {
         self.columns.names()
     }
 
-    /// The same columns with types that they may have: those of the training, strings for a slot of the kind `hex`, and nulls where no type
+    /// The same columns with types that they may have: the types in training, strings for a slot of the kind `hex`, and nulls where no type
     /// is known.
     pub fn schema(&self) -> Schema {
         self.columns.schema()
     }
 
-    /// Checks that columns of these types can be read as those of the training, by the rules of `predict`.
+    /// Checks that columns of these types can be read as in training, by the rules of `predict`.
     ///
     /// # Errors
     /// A user fault that names a column of another type.

@@ -1,4 +1,4 @@
-//! The rows of a serving model: a table that is never changed, and above it a small one with the rows that deltas changed.
+//! The rows of a serving model: a table that never changes, and above it a small one with the rows that deltas changed.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_actors::Fault;
 use forebay_ps::{Lifetime, Optimizer, Table, TableConfig};
 
-/// If deltas have changed more than one of this many rows, the tables become one.
+/// If deltas have changed more than one in this many rows, the tables are merged.
 const MERGE_AT: usize = 4;
 
 /// Cheap to clone: clones share the tables.
@@ -19,9 +19,9 @@ pub(super) struct ServingRows {
 
 /// The rows that deltas changed.
 struct Changed {
-    /// A removed key has a row of zeros, as it would read without a row.
+    /// A removed key has a row of zeros here, which reads like a key without a row.
     table: Table,
-    /// Keys that have no row any more.
+    /// Keys whose rows deltas removed.
     removed: HashSet<u64>,
 }
 
@@ -60,8 +60,8 @@ impl ServingRows {
         if table.contains(key) { !removed.contains(&key) } else { self.base.contains(key) }
     }
 
-    /// Returns these rows with new weights for `keys`, and without the rows of `gone`. Copies all rows that deltas changed so far. Now and
-    /// then it copies all rows, which takes the memory of all rows again for as long as the old ones are in use.
+    /// Returns these rows with new weights for `keys`, and without the rows of `gone`. Copies all rows that deltas changed so far. When it
+    /// merges the tables, it copies all rows: that takes the memory of all rows again while the old ones are in use.
     pub(super) fn with_changes(&self, keys: &[u64], weights: &[f32], gone: &[u64]) -> Result<Self, Fault> {
         let mut table = Table::new(&self.config)?;
         let mut removed = self.changed.removed.clone();

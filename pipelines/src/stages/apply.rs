@@ -1,5 +1,5 @@
-//! Applies the gradients of a batch: row gradients at the shards, dense gradients at the ps processes that hold the dense
-//! parameters. The `push` stage does so, and with exact staleness the `lookup` stage, too.
+//! Applies the gradients of a batch: row gradients at the shards, dense gradients at the ps processes that hold the dense parameters. The
+//! `push` stage uses it, and with exact staleness the `lookup` stage, too.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ impl Apply {
     /// Applies the gradients that are due in an exact order.
     ///
     /// # Errors
-    /// Those of the push; the fault names the batch whose gradients they are.
+    /// The faults of the push; they name the batch of the gradients.
     pub(super) async fn push_due(&self, due: Due) -> Result<(), Fault> {
         self.begin_due(due).await?.await
     }

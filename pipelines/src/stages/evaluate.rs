@@ -36,7 +36,7 @@ impl Evaluate {
         Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), names, options, groups }
     }
 
-    /// Measures each of several labels, which have these names. None: there is one.
+    /// Measures each of several labels, which have these names. Without names there is one label.
     pub(crate) fn with_labels(self, names: Vec<String>) -> Self {
         Self { names, ..self }
     }
@@ -72,10 +72,11 @@ impl Evaluate {
         Evaluation { gauc: self.gauc(of, None), slices: self.slices(of), ..all }
     }
 
-    /// The quality of each of several labels on the rows that have it, and of the one that the options name, or else the first, on top.
+    /// The quality of the label that the options name, or else of the first. Its `labels` has the quality of each label on the rows that
+    /// have it.
     ///
     /// # Errors
-    /// A user fault if no row of a weight above 0 has that one.
+    /// A user fault if no row of a weight above 0 has the label.
     fn of_labels(&self, weights: Option<&[f32]>) -> Result<Evaluation, Fault> {
         let count = self.names.len();
         let of_label = |(k, name): (usize, &String)| {
@@ -126,8 +127,8 @@ impl Evaluate {
         self.options.slices.iter().flat_map(of_column).collect()
     }
 
-    /// The quality on those of the rows that have the label; `None` if none has it. One slice at a time is measured, so the GAUC of slices
-    /// takes no more memory than that of all rows.
+    /// The quality on the `rows` that have the label; `None` if none has it. Slices are measured one at a time, so their GAUC takes no more
+    /// memory than the GAUC of all rows.
     fn slice(&self, column: &str, value: Option<&str>, mut rows: Vec<u32>, of: &OfLabel<'_>) -> Option<Slice> {
         rows.retain(|&row| !of.labels[row as usize].is_nan());
         if rows.is_empty() {

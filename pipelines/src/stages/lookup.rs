@@ -34,7 +34,7 @@ pub struct Lookup {
     staleness: Option<Staleness>,
     exact: Option<Arc<ExactOrder>>,
     step_order: Option<Arc<StepOrder>>,
-    /// Set if rows are asked for ahead: then `staleness` is that of its tickets.
+    /// Set if rows are asked for ahead. Then `staleness` bounds the tickets of look-ahead.
     look_ahead: Option<Arc<LookAhead>>,
     /// Set if the model is evaluated while it is trained.
     evaluations: Option<Arc<Evaluations>>,
@@ -86,7 +86,7 @@ impl Lookup {
         match (&self.staleness, &self.exact) {
             (Some(_), Some(exact)) => {
                 cx.meter().blocked_on("checkpoint", exact.without_barriers()).await;
-                // While the gate is closed, nothing is pushed, either.
+                // While the gate is closed, the stage makes no pushes, either.
                 gate.await;
                 let pushed = self.apply.push_before_look_up(exact, cx).await?;
                 let after = pushed.as_ref().map(|pushed| pushed.step);
@@ -111,8 +111,8 @@ impl Lookup {
         }
     }
 
-    /// Pulls the rows of a batch, and the dense parameters if they are in the ps. `after`: as they are when the round of this step is
-    /// applied. If that round can never be complete, the batch does not count, and gets them as they are.
+    /// Pulls the rows of a batch, and the dense parameters if they are in the ps. `after`: as the round of this step leaves them. If that
+    /// round can never be complete, the batch does not count, and gets the current values.
     async fn pull(
         &self,
         train: &TrainBatch,
@@ -171,7 +171,7 @@ impl Lookup {
     }
 }
 
-/// What a batch has when it may be looked up.
+/// The permission to look up a batch.
 struct Turn<'a> {
     ticket: Ticket,
     /// The step of the round that its look-up must see.
@@ -234,7 +234,7 @@ impl Stage for Lookup {
             return Ok(());
         }
         if let (Some(staleness), Some(exact)) = (&self.staleness, &self.exact) {
-            // Not before: later look-ups wait for the gradients of every batch that counts here.
+            // Counted only here, because later look-ups wait for the gradients of every counted batch.
             staleness.observe(exact.looks_up());
         }
         if let Some(step_order) = &self.step_order {

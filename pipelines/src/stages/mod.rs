@@ -1,7 +1,7 @@
 //! The stages, one per file, named by a verb.
 //!
-//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`], [`Predict`] or `Embed` replaces the last two when
-//! a model is used. With `train.transfers = "apart"`, [`Upload`] → [`TrainOnDevice`] → [`Download`] replace [`Train`].
+//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`], [`Predict`] or `Embed` replaces the last two in
+//! evaluation and prediction. With `train.transfers = "apart"`, [`Upload`] → [`TrainOnDevice`] → [`Download`] replace [`Train`].
 
 mod apply;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use crate::score_columns::ScoreColumns;
 /// How many rows a prediction wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PredictedRows {
-    /// All rows, those without a score included.
+    /// All rows, including rows without a score.
     pub rows: u64,
     /// Rows whose score is null because they could not be parsed, by reason.
     pub without_score: BTreeMap<String, u64>,

@@ -5,8 +5,8 @@
 //!
 //! A trainer in step with others lets the next look-up follow its push before the answer: see `step_order.rs`.
 //!
-//! With exact staleness the stage only keeps the gradients, the look-up pushes them when they are due, and a batch is done when
-//! they are kept: what is kept is in every checkpoint, and the run does not end before it is applied.
+//! With exact staleness the stage only keeps the gradients, and the look-up pushes them when they are due. A batch is done when its
+//! gradients are kept: every checkpoint has the kept gradients, and the run does not end before they are applied.
 
 use std::sync::Arc;
 

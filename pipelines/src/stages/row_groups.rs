@@ -29,7 +29,7 @@ impl RowGroups {
     /// # Errors
     /// A user fault if values of this type cannot be told apart as text (lists, for instance).
     pub(super) fn add(&mut self, values: &ArrayRef) -> Result<(), Fault> {
-        // The rows of an evaluation have no dictionaries any more, but those of a file that is checked may have them.
+        // The rows of an evaluation have no dictionaries, but the rows of a file that is checked may have them.
         let kind = match values.data_type() {
             DataType::Dictionary(_, values) => values.as_ref(),
             kind => kind,
@@ -37,7 +37,7 @@ impl RowGroups {
         let text = match kind {
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => None,
             kind if kind.is_nested() => None,
-            // In UTC: the text of a time in its zone would need a data base of zones.
+            // In UTC, because the text of a time in its zone would need a database of time zones.
             DataType::Timestamp(unit, Some(_)) => {
                 cast(values, &DataType::Timestamp(*unit, None)).and_then(|utc| cast(&utc, &DataType::Utf8)).ok()
             }

@@ -67,7 +67,7 @@ impl<T: Sendable> Ship<T> {
         let id = BatchId::of(&batch);
         let queue = (id.index % self.trainers) as usize;
         if !self.progress.batch_sent(id, batch.window.term, batch.rows() as u64, batch.closes) {
-            // The lease is lost, or came back and brings this batch again.
+            // The lease is lost, or it came back, and this reader will make the batch again.
             return Ok(());
         }
         let Lineage { split, row, .. } = batch.lineage;

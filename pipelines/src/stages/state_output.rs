@@ -1,5 +1,5 @@
-//! Where the state of a dense model goes: into checkpoints while it trains, and into the run's results at the end; and how far its
-//! learning rate is reduced. The `train` stages with and without transfers apart do the same.
+//! Where the state of a dense model goes: into checkpoints while it trains, and into the run's results at the end. It also reduces the
+//! learning rate. The `train` stages with and without transfers apart share it.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub(crate) struct StateOutput {
 }
 
 impl StateOutput {
-    /// Fails if the run makes checkpoints and the model has no state to save: now, and not at the first checkpoint.
+    /// Fails before the first batch if the run makes checkpoints and the model has no state to save.
     pub(super) fn check(&self, model: Option<&dyn DenseModel>) -> Result<(), Fault> {
         if let (Some(model), Some(_)) = (model, &self.cut_point) {
             model.state().map_err(model_fault)?;

@@ -117,7 +117,6 @@ impl Stage for Train {
         let maker = self.maker.take().expect("a stage is opened once");
         let model = self.model.insert(maker().map_err(model_fault)?);
         self.state_output.reduce_lr(model.as_mut()).map_err(model_fault)?;
-        // A model that has no state to save is refused now, not at the first checkpoint.
         self.state_output.check(self.model.as_deref())
     }
 

@@ -82,7 +82,7 @@ impl Stage for TrainOnDevice {
         _cx: &StageCx,
         _out: &mut Outbox<Self::Out>,
     ) -> Result<(), Fault> {
-        // The device reads the parameters after the steps in its queue, which are those of all batches before the barrier.
+        // The device reads the parameters after the steps in its queue: the steps of all batches before the barrier.
         self.state_output.at_barrier(self.model.as_deref(), barrier)
     }
 

@@ -11,7 +11,7 @@ use forebay_job::Job;
 /// Fewer rows may well have new values only.
 const LEAST_ROWS: u64 = 100;
 
-/// What the values of each slot have been so far.
+/// What is known of the values of each slot so far.
 #[derive(Default)]
 pub(crate) struct UnknownValues {
     slots: Vec<Slot>,
@@ -41,7 +41,7 @@ enum Seen {
 }
 
 impl UnknownValues {
-    /// Of the slots and crosses of a job. The slots in `warned` are not named again.
+    /// For the slots and crosses of a job. Does not name the slots in `warned` again.
     pub(crate) fn of(job: &Job, warned: WarnedSlots) -> Self {
         let names = job.columns.slot_names().into_iter().zip(missing_keys(&job.columns, job.seed));
         let slots = names.map(|(name, missing)| Slot { name, missing, seen: Seen::Nothing }).collect();

@@ -1,6 +1,6 @@
 //! The replicas that make a run fastest within its cores, from the true rates of its stages.
 
-/// What limits a run, as far as the meters say.
+/// The limits of a run, by its meters.
 #[derive(Clone, Debug)]
 pub(super) struct Rates {
     /// For each scalable stage, seconds of a replica per row of the run: one over its true rate.
@@ -26,7 +26,7 @@ pub(super) struct Memory {
     pub(super) free: f64,
 }
 
-/// Replicas take at most this share of the free memory: what they need is an estimate.
+/// Replicas take at most this share of the free memory, because their need is an estimate.
 const TAKEN: f64 = 0.8;
 
 impl Memory {
@@ -59,8 +59,8 @@ impl Rates {
 
     /// The replicas that make the run fastest within its cores and its memory, at least `least` of each, and no more than needed.
     ///
-    /// The stage that limits gets one more, until another limit is reached. Each step raises the lowest rate, so no other way
-    /// to spend as many replicas gives a higher one.
+    /// The stage that limits gets one more replica, until another limit is reached. Each step raises the lowest rate, so no other choice of
+    /// as many replicas gives a higher rate.
     pub(super) fn best(&self, least: &[usize]) -> Vec<usize> {
         let enough = HEADROOM * self.others_limit;
         let mut replicas = least.to_vec();

@@ -26,14 +26,14 @@ pub(super) struct Observation {
     pub(super) free_bytes: f64,
 }
 
-/// What a stage did in an interval.
+/// The load of a stage in an interval.
 #[derive(Clone, Debug)]
 pub(super) struct StageLoad {
     /// Its name.
     pub(super) name: String,
     /// Its replicas at the end of the interval.
     pub(super) replicas: usize,
-    /// Seconds in which its replicas worked or waited for something of their own, summed up.
+    /// Seconds in which its replicas were occupied, summed up.
     pub(super) useful: f64,
     /// The part of `useful` in which their code ran.
     pub(super) busy: f64,
@@ -172,7 +172,7 @@ struct StageChange {
     paused: f64,
 }
 
-/// What a stage or a service did since the report `before`.
+/// The change of the meters of a stage or a service since the report `before`.
 fn change(before: &Report, stage: &StageReport) -> Option<StageChange> {
     let was = before.stages.iter().chain(&before.services).find(|was| was.name == stage.name)?;
     let busy = stage.busy.saturating_sub(was.busy).as_secs_f64();

@@ -20,10 +20,10 @@ const HELPED: f64 = 1.03;
 /// A change that takes replicas away is kept if the run is then at least this many times as fast.
 const HARMLESS: f64 = 0.95;
 
-/// Conditions are those of a failed attempt if rates and costs differ by less than this.
+/// The conditions are as in a failed attempt if rates and costs differ by less than this.
 const ALIKE: f64 = 0.25;
 
-/// Replicas are taken away if for so many intervals the rest would have been occupied by at most [`RELAXED`].
+/// Replicas are removed if for this many intervals the rest would have been occupied for at most [`RELAXED`] of the time.
 const IDLE_INTERVALS: u32 = 10;
 const RELAXED: f64 = 0.7;
 
@@ -33,8 +33,8 @@ const WORTH_A_PROBE: f64 = 0.2;
 /// If the stage behind had no input for less than this share of its time, more input cannot make the run [`HELPED`] times as fast.
 const STARVED: f64 = 1.0 - 1.0 / HELPED;
 
-/// An interval says nothing about replicas if a checkpoint or an evaluation held the run up for more than this share of it, unless so
-/// many intervals in a row were like that.
+/// An interval says nothing about replicas if a checkpoint or an evaluation held the run up for more than this share of it, unless
+/// [`MOST_PAUSED`] intervals in a row were like that.
 const PAUSED: f64 = 0.02;
 const MOST_PAUSED: u32 = 10;
 
@@ -51,7 +51,7 @@ pub(super) struct Tuner {
     /// The change that was made, and is to be verified.
     trial: Option<Trial>,
     failed: Vec<Failed>,
-    /// For each stage, the least replicas: it needed them again after they had been taken away.
+    /// For each stage, the least replicas: the stage needed them again after they had been removed.
     floors: Vec<usize>,
     /// For each stage, whether replicas were taken away once.
     shrunk: Vec<bool>,
@@ -83,7 +83,7 @@ struct Failed {
     before: Vec<usize>,
     after: Vec<usize>,
     conditions: Conditions,
-    /// It made the run slower. A smaller change may still help.
+    /// The attempt made the run slower. A smaller change may still help.
     slower: bool,
 }
 
@@ -102,7 +102,7 @@ impl Conditions {
 }
 
 impl Tuner {
-    /// For a run that has so many cores. The first interval is the start of the run.
+    /// The tuner of a run that has this many cores. The first interval is the start of the run.
     pub(super) fn new(cores: usize) -> Self {
         Self {
             cores,
@@ -122,8 +122,7 @@ impl Tuner {
         &self.adjustments
     }
 
-    /// Takes note of an interval that ended `at` this time of the run. Returns the replicas that the scalable stages shall have
-    /// from now on, if they change.
+    /// Takes note of an interval that ended `at` this time of the run. Returns the new replicas of the scalable stages, if they change.
     pub(super) fn observe(&mut self, at: Duration, seen: &Observation) -> Option<Vec<usize>> {
         self.floors.resize(seen.scalable.len(), 1);
         self.shrunk.resize(seen.scalable.len(), false);
@@ -223,9 +222,8 @@ impl Tuner {
         (self.idle_intervals >= IDLE_INTERVALS).then(|| self.begin(at, now, needed, conditions, seen, why))
     }
 
-    /// No stage is the limit, yet the run may wait for one: `batch` makes all batches of a window before it sends the first, and
-    /// so it takes turns with the stages behind it, which are starved meanwhile. One more replica of the stage that is most occupied,
-    /// unless that is known not to help.
+    /// No stage is the limit, but the run may wait for one: `batch` makes all batches of a window before it sends the first, so the stages
+    /// behind it are starved meanwhile. Returns one more replica of the stage that is most occupied, unless that is known not to help.
     fn probe(&self, now: &[usize], rates: &Rates, conditions: &Conditions, seen: &Observation) -> Option<Vec<usize>> {
         let mut stages: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= WORTH_A_PROBE).collect();
         stages.sort_by(|&a, &b| seen.occupied(b).total_cmp(&seen.occupied(a)));
