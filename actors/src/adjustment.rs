@@ -1,4 +1,4 @@
-//! A change of the replicas of stages while a run goes on: what, when, why, and what came of it.
+//! A change of the replicas of stages while a run goes on: what, when, why, and its effect.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub struct Adjustment {
     pub at: Duration,
     /// The stages whose replicas changed.
     pub stages: Vec<ScaledStage>,
-    /// What the meters said.
+    /// The reason, from the meters.
     pub why: String,
     /// Rows per second before.
     pub rows_per_second: f64,
@@ -23,7 +23,7 @@ pub struct Adjustment {
     /// It did not help, so the replicas are as they were before.
     #[serde(default)]
     pub rolled_back: bool,
-    /// In the report of several processes, the one that made it.
+    /// In the report of several processes, the process that made the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<String>,
 }

@@ -21,7 +21,7 @@ impl std::fmt::Display for Lineage {
     }
 }
 
-/// What a batch is called in its run, by all processes alike.
+/// The name of a batch in its run, the same in all processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BatchName {
     /// Pass over the data, from 0.
@@ -44,7 +44,7 @@ pub trait Batch: Send + 'static {
     fn bytes(&self) -> usize;
     /// Where it came from.
     fn lineage(&self) -> &Lineage;
-    /// What it is called in its run, if it is a part of a window.
+    /// Its name in its run, if it is a part of a window.
     fn name(&self) -> Option<BatchName> {
         None
     }

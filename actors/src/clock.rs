@@ -6,8 +6,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Whether meters count. A program that is compiled with `--cfg forebay_unmetered` counts and records nothing, and reads no clock for it:
-/// what it takes less is what the meters cost (`benches/overhead.py`).
+/// Whether meters count. A program that is compiled with `--cfg forebay_unmetered` counts and records nothing, and reads no clock for that.
+/// `benches/overhead.py` compares both programs: the difference is the cost of the meters.
 pub(crate) const METERED: bool = cfg!(not(forebay_unmetered));
 
 /// The time, for a meter. `None` if meters do not count.
@@ -43,7 +43,7 @@ pub(crate) struct Clock {
     dials: [AtomicU64; ACTIVITIES],
 }
 
-/// Set in `since` during a change. Readers spin until it is cleared, a reading of the time and two stores later.
+/// Set in `since` during a change. Readers spin until the writer clears it, after it has read the time and made two stores.
 const CHANGING: u64 = 8;
 
 /// The bits of the activity in `since`.
@@ -70,7 +70,8 @@ impl Clock {
         }
         let word = self.since.load(Relaxed);
         self.since.store(word | CHANGING, SeqCst);
-        // After this store, so that no reader has counted a later moment for the activity that ends: its time would fall.
+        // The time is read after this store. Otherwise a reader could count a later moment for the activity that ends, and the time of that
+        // activity would fall.
         let now = self.now();
         let dial = &self.dials[(word & ACTIVITY) as usize];
         dial.store(dial.load(Relaxed) + (now - (word >> 4)), SeqCst);
@@ -121,7 +122,7 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The times without those of an `earlier` reading.
+    /// The times since an `earlier` reading.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             idle: self.idle.saturating_sub(earlier.idle),

@@ -1,5 +1,4 @@
-//! What a stage knows about its run: its name, its replica number, the ledger, its meter, and whether the run is
-//! stopping.
+//! A stage's view of its run: its name, its replica number, the ledger, its meter, and whether the run is stopping.
 
 use std::any::Any;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! How a program controls a run: drain, kill, scale, barriers, reports.
 //!
-//! Every method returns at once; the run's own threads do what was asked.
+//! Every method returns at once; the run's own threads do the work.
 
 use std::fmt;
 use std::sync::Arc;
@@ -80,14 +80,14 @@ impl Control {
         Ok(())
     }
 
-    /// Puts what a tuner changed so far into the run's report, in place of what it put there before.
+    /// Sets the changes of a tuner in the run's report. They replace earlier ones.
     pub fn set_adjustments(&self, adjustments: Vec<Adjustment>) {
         *lock(&self.state.adjustments) = adjustments;
     }
 
-    /// Sends a barrier through the pipeline from `stage` on, behind the batches that wait in its mailbox. It does not wait for
-    /// what is under way before that stage. The future resolves with its number when the sink has handled the barrier. Dropping the
-    /// future does not stop the barrier.
+    /// Sends a barrier through the pipeline from `stage` on, behind the batches that wait in its mailbox. The barrier does not wait for
+    /// batches before that stage. The future resolves with its number when the sink has handled the barrier. Dropping the future does not
+    /// stop the barrier.
     ///
     /// # Errors
     /// The run ended first, the stage has no more batches, or there is no such stage behind the source.

@@ -1,4 +1,4 @@
-//! The error that stops a pipeline: what happened, who can mend it, where, and whether a retry can help.
+//! The error that stops a pipeline: what happened, where, who can correct it, and whether a retry can help.
 
 use std::any::Any;
 use std::error::Error;
@@ -24,7 +24,7 @@ pub enum Domain {
     Internal,
 }
 
-/// What went wrong, for programs and tests; the message is for people.
+/// The kind of a fault, for programs and tests; the message is for people.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -33,7 +33,7 @@ pub enum FaultKind {
     InvalidJob,
     /// The data is not what the job says.
     BadData,
-    /// The data looks like that of another format.
+    /// The data looks like data of another format.
     OtherFormat,
     /// A value is not of the type of its column.
     OtherType,
@@ -61,14 +61,14 @@ pub enum FaultKind {
     Panic,
     /// The run or the service has ended or is ending.
     Stopped,
-    /// The run was asked to end before its last row. A checkpoint has what was trained on.
+    /// The run was asked to end before its last row. A checkpoint has the rows that it trained on.
     Drained,
     /// The run of several processes began a new attempt: this process joins again.
     RolledBack,
     /// The run of several processes has ended, and its model is saved: this process has nothing to do.
     RunOver,
-    /// The training has ended, but its model could not be saved where it should be; or it was asked to end, and its last checkpoint could
-    /// not be written: its model is saved instead, if the job saves one then. To train again would not help.
+    /// The training has ended, but its model could not be saved at `output.model`. Or the training was asked to end, and its last
+    /// checkpoint could not be written: then its model is saved instead, if the job saves one after a drain. To train again would not help.
     Unsaved,
     /// None of these.
     #[default]
@@ -152,8 +152,8 @@ impl Fault {
         Self::new(Domain::Internal, message)
     }
 
-    /// A thread does not start, or those of a runtime or pool. `what` names it, for instance "the thread `watch`". If `error` says that
-    /// there are no more file descriptors, which a runtime needs, too, the message does not speak of limits on threads.
+    /// A thread does not start, or the threads of a runtime or pool do not. `what` names them, for instance "the thread `watch`". If
+    /// `error` says that there are no more file descriptors, which a runtime needs, too, the message does not speak of limits on threads.
     pub fn no_thread(what: impl fmt::Display, error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let no_more = |e: &io::Error| matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory);
@@ -169,7 +169,7 @@ impl Fault {
     pub fn of_panic(what: &str, panic: &(dyn Any + Send)) -> Self {
         let said = panic_message(panic);
         if said.contains(NO_MORE_THREADS) {
-            // `no_thread` made this panic's text, which says enough.
+            // `no_thread` made the text of this panic, so it is complete.
             return Self::external(said);
         }
         if NO_THREAD.iter().any(|text| said.contains(text)) {
@@ -206,8 +206,8 @@ impl Fault {
         self
     }
 
-    /// Makes `Display` leave out the place of the batch: the message names the file and its row, which are counted in another way, or the
-    /// fault is not about the rows of a batch, although a stage had one when it came, for instance a full disk.
+    /// Makes `Display` leave out the lineage of the batch. Either the message names the file and its row, which are counted in another way;
+    /// or the fault is not about the rows of the batch that the stage worked on, for instance a full disk.
     #[must_use]
     pub fn hide_lineage(mut self) -> Self {
         self.hides_lineage = true;
@@ -237,8 +237,8 @@ impl Fault {
         self
     }
 
-    /// A fault with `text` in front of this one, which becomes its cause: what it prevented, or what it is about. Domain, kind,
-    /// `retryable` and the place stay.
+    /// A fault with `text` in front of this one, which becomes its cause. `text` says what the fault prevented, or what it is about.
+    /// Domain, kind, `retryable` and the place stay.
     #[must_use]
     pub fn context(mut self, text: impl Into<String>) -> Self {
         let Self { domain, kind, retryable, hides_lineage, .. } = self;

@@ -63,13 +63,13 @@ struct ServiceEntry {
 }
 
 impl ServiceRegistry {
-    /// What the meters show now, in the order in which the services were started.
+    /// The readings of the meters, in the order in which the services were started.
     pub(crate) fn readings(&self) -> Vec<Reading> {
         let entries = lock(&self.entries);
         entries.iter().map(|entry| entry.meter.read()).collect()
     }
 
-    /// What the meters show since the `earlier` readings; of a service that has none, since it was started.
+    /// The reports of the services since the `earlier` readings; for a service without one, since it was started.
     pub(crate) fn report(&self, earlier: &[Reading]) -> Vec<StageReport> {
         let entries = lock(&self.entries);
         entries
@@ -191,7 +191,7 @@ impl Host {
         self.services.report(&[])
     }
 
-    /// The meters of the services from now on, for a process that only serves.
+    /// The meters of the services from this call on, for a process that only serves.
     pub fn meters(&self) -> HostMeters {
         let (started, machine) = (Instant::now(), MachineMeter::start());
         let before = self.services.readings().into();
@@ -246,14 +246,14 @@ impl Host {
 pub struct HostMeters {
     name: String,
     services: Weak<ServiceRegistry>,
-    /// What the meters showed at `started`.
+    /// The readings of the meters at `started`.
     before: Arc<[Reading]>,
     started: Instant,
     machine: MachineMeter,
 }
 
 impl HostMeters {
-    /// A report without stages. Times and counts are those since [`Host::meters`].
+    /// A report without stages. Times and counts begin with [`Host::meters`].
     pub fn report(&self) -> Report {
         let services = self.services.upgrade().map(|services| services.report(&self.before)).unwrap_or_default();
         let wall = self.started.elapsed();

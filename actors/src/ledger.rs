@@ -37,7 +37,7 @@ pub struct LedgerReport {
     pub delivered: u64,
     /// Rows that were dropped, by reason.
     pub rejected: BTreeMap<String, u64>,
-    /// Bad rows that are missing in a file for them, because it could not be written.
+    /// Bad rows that are missing in the file for bad rows, because the file could not be written.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unwritten: u64,
 }
@@ -89,12 +89,12 @@ impl Ledger {
         }
     }
 
-    /// Counts bad rows that could not be written to a file for them. [`check`](Ledger::check) does not look at them.
+    /// Counts bad rows that could not be written to the file for bad rows. [`check`](Ledger::check) does not look at them.
     pub fn unwritten(&self, rows: u64) {
         self.book.unwritten.fetch_add(rows, Relaxed);
     }
 
-    /// The counts now.
+    /// The current counts.
     pub fn snapshot(&self) -> LedgerReport {
         LedgerReport {
             read: self.book.read.load(Relaxed),

@@ -165,7 +165,7 @@ pub struct LinkReport {
     pub rows: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// Batches in the link now.
+    /// Batches in the link.
     pub depth: u64,
     /// The most batches in the link at one time.
     pub high_water: u64,
@@ -209,7 +209,7 @@ impl Room {
         (self.capacity.items - self.items.available_permits().min(self.capacity.items)) as u64
     }
 
-    /// Reserves room for an item of `bytes`, if there is room now.
+    /// Reserves room for an item of `bytes`, if there is room at once.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Option<Permit> {
         let items = Arc::clone(&self.items).try_acquire_owned().ok()?;
         let bytes = match &self.bytes {
@@ -289,7 +289,7 @@ impl<M: Send + 'static> Link<M> {
         self.put(Envelope { message, permit: Some(permit) })
     }
 
-    /// Sends without a permit: what a free replica asked for, or the message that stops a service. Never waits.
+    /// Sends without a permit: an input for a free replica, or the message that stops a service. Never waits.
     pub(crate) fn hand(&self, message: M) -> Result<(), Closed> {
         self.put(Envelope { message, permit: None })
     }

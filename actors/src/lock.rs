@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The value of `mutex`. A panic while it was locked was reported, and has left no value of this crate half changed.
+/// The value of `mutex`. A panic while the mutex was locked was reported, and no value of this crate is left half changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,7 +23,7 @@ pub struct Machine {
     /// CPU time of all threads of the process since the run began; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub cpu: Duration,
-    /// Memory of the process that is in RAM now, in bytes; 0 if it is not known.
+    /// Memory of the process that is in RAM, in bytes; 0 if it is not known.
     #[serde(default)]
     pub resident_bytes: u64,
     /// The most memory of the process that was in RAM at one time, in bytes.
@@ -47,7 +47,7 @@ pub(crate) struct MachineMeter {
     threads: Arc<Mutex<Threads>>,
 }
 
-/// The CPU seconds of threads, those that have ended included.
+/// The CPU seconds of threads, including threads that have ended.
 #[derive(Default)]
 struct Threads {
     /// By the number of the thread: its name, its time when the run began, and when it was last seen.
@@ -78,8 +78,8 @@ impl MachineMeter {
 }
 
 impl Threads {
-    /// Records the CPU times of the threads that are alive. `before` gives, from the time now of a thread that is seen for the first time,
-    /// its time before the run.
+    /// Records the CPU times of the threads that are alive. For a thread that is seen for the first time, `before` gives its CPU time
+    /// before the run, from its current CPU time.
     fn look(&mut self, before: impl Fn(f64) -> f64) {
         for (number, name, cpu) in forebay_base::thread_cpu_seconds() {
             // A thread takes its name after its start.

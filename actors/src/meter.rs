@@ -28,7 +28,7 @@ pub struct StageMeter {
     bytes_out: AtomicU64,
     bytes_fetched: AtomicU64,
     threads: AtomicU64,
-    /// Rows that a service holds, and one more: 0 if it holds none of any kind.
+    /// Rows that a service holds, plus one; 0 if the service does not hold rows.
     rows_held: AtomicU64,
     notes: Mutex<Notes>,
     recorder: Recorder,
@@ -83,8 +83,8 @@ impl StageMeter {
         wait()
     }
 
-    /// Awaits what a later stage must free first, for instance a ticket. The time counts as blocked, and the report
-    /// shows it under `what`. Cancel safe if `wait` is.
+    /// Awaits a resource that a later stage must free first, for instance a ticket. The time counts as blocked, and the report shows it
+    /// under `what`. Cancel safe if `wait` is.
     pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
         self.wait_on(WaitKind::Blocked, what, wait).await
     }
@@ -120,7 +120,7 @@ impl StageMeter {
         }
     }
 
-    /// The stage's code has returned to its thread before its end. If it did not say what it waits for, it is waiting.
+    /// The stage's code waits. Without a named wait the time counts as waiting.
     pub(crate) fn pauses(&self) {
         if self.doing() == Activity::Busy {
             self.enter(Activity::Waiting);
@@ -140,7 +140,7 @@ impl StageMeter {
         Work { recorder: &self.recorder, slice }
     }
 
-    /// Records what the replica does when.
+    /// Records the slices of the replica.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
     }
@@ -183,7 +183,7 @@ impl StageMeter {
         self.bytes_fetched.load(Relaxed)
     }
 
-    /// Says how many threads of its own work for the stage now, beside the one that it runs on.
+    /// Sets the number of other threads that work for the stage.
     pub fn has_threads(&self, threads: usize) {
         self.threads.store(threads as u64, Relaxed);
     }
@@ -199,13 +199,13 @@ impl StageMeter {
         wait.total += time;
     }
 
-    /// Says which other process the stage waits for, as far as it is known, and since when; `None` at the end of the wait. Until then
-    /// reports show the wait as [`waited_for`](Self::waited_for) would.
+    /// Sets which other process the stage waits for, as far as it is known, and since when; `None` at the end of the wait. Until then
+    /// reports show the wait as after [`waited_for`](Self::waited_for).
     pub fn awaits(&self, awaited: Option<(String, Instant)>) {
         self.notes().awaited = awaited;
     }
 
-    /// What a service holds now.
+    /// Sets the rows that a service holds.
     pub(crate) fn holds(&self, rows: u64) {
         self.rows_held.store(rows + 1, Relaxed);
     }

@@ -90,7 +90,7 @@ impl Places {
             let _ = ended.send(());
         });
         if let Err(e) = joined {
-            // What ran on them has ended, and they end by themselves. Nothing waits for that.
+            // The work of these threads has ended, so they end by themselves, and nothing waits for them.
             tracing::debug!("no thread can wait for the end of other threads: {e}");
             return Ok(());
         }

@@ -83,8 +83,8 @@ impl<T: Batch> Flow<T> {
             let front_meter = front_cx.meter_arc();
             let arbiter = wiring.arbiter(Place::Shared, &name)?;
             let below = down.clone();
-            // A replica that comes again runs on the thread that it had: however often a stage is scaled, it has at most as
-            // many threads as it ever had replicas at once.
+            // A replica that is added again runs on its earlier thread. So a stage that is scaled often has at most as many threads as it
+            // once had replicas at the same time.
             let threads = RefCell::new(HashMap::<usize, ArbiterHandle>::new());
             let spawn = Box::new(move |number: usize, front, turn: Option<Turn>| {
                 let (cx, meter) = group.spawn(number);

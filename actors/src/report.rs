@@ -21,7 +21,7 @@ pub struct Report {
     pub name: String,
     /// Whether it runs, or how it ended.
     pub verdict: Verdict,
-    /// From start to now, or to the end; in JSON, seconds.
+    /// The time since the start, up to the end of the run; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub wall: Duration,
     /// Where it runs, and what it used there.
@@ -105,7 +105,7 @@ fn percent(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-/// Says that a run has failed, but not why: the run returns its fault, which would stand twice on the screen.
+/// Says that a run has failed, but not why: the run also returns its fault, which would then be printed twice.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.verdict {

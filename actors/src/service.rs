@@ -1,7 +1,6 @@
 //! Actors that answer calls: a [`Service`] takes one call at a time, and a [`Client`] waits for the reply.
 //!
-//! At most the capacity of calls wait in the mailbox. If a service dies, all calls return a fault that says why, also
-//! those that wait already.
+//! At most the capacity of calls wait in the mailbox. If a service dies, all calls return a fault that says why, including calls that wait.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -28,7 +27,7 @@ pub trait Service: 'static {
         crate::stage::type_name::<Self>()
     }
 
-    /// The rows that it holds, for the report. Asked after each call.
+    /// The rows that the service holds, for the report. Called after each `call`.
     fn rows_held(&self) -> Option<u64> {
         None
     }
@@ -38,7 +37,7 @@ pub trait Service: 'static {
         async { Ok(()) }
     }
 
-    /// What a call asks for, and of how many items, for the timeline. Use few, constant names.
+    /// The name of a call and its number of items, for the timeline. Use few, constant names.
     fn name_of(_call: &Self::Call) -> (&'static str, usize) {
         ("call", 1)
     }

@@ -22,8 +22,7 @@ pub trait Source: 'static {
         type_name::<Self>()
     }
 
-    /// Rows that it returns from the beginning to the end of all epochs, if it knows or can estimate it. Asked after `open` and after each
-    /// batch.
+    /// The rows of all epochs, if the source knows or can estimate them. Called after `open` and after each batch.
     fn total_rows(&self) -> Option<u64> {
         None
     }

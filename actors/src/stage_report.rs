@@ -1,4 +1,4 @@
-//! What the meters of a stage show: its times, which add up to the run's wall time for each replica, and its counts.
+//! The report of a stage from its meters: its times, which add up to the run's wall time for each replica, and its counts.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub enum WaitKind {
     Waiting,
     /// As starved: for input from outside the pipeline.
     Starved,
-    /// As blocked: for what a later stage must free first.
+    /// As blocked: for a resource that a later stage must free first.
     Blocked,
 }
 
@@ -74,7 +74,7 @@ impl ProcessWait {
     }
 }
 
-/// What a meter shows at one moment.
+/// The values of a meter at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) times: Times,
@@ -91,7 +91,7 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
-    /// What came after an `earlier` reading of the same meter. What it shows of now, such as the rows held, stays.
+    /// The change since an `earlier` reading of the same meter. Values that are no counts, such as the rows held, stay.
     pub(crate) fn since(mut self, earlier: &Self) -> Self {
         let less = |counts: [u64; 3], earlier: [u64; 3]| [0, 1, 2].map(|i: usize| counts[i].saturating_sub(earlier[i]));
         self.times = self.times.since(&earlier.times);
@@ -135,7 +135,7 @@ pub struct StageReport {
     pub place: String,
     /// What its `describe` returns.
     pub describe: String,
-    /// How many replicas it has now; 1 for a stage that is not replicated.
+    /// How many replicas it has; 1 for a stage that is not replicated.
     pub replicas: usize,
     /// Batches (for a service: calls) taken in.
     pub items_in: u64,
@@ -155,7 +155,7 @@ pub struct StageReport {
     /// Threads of its own that work for it, such as those that decode for a source.
     #[serde(default, skip_serializing_if = "is_none")]
     pub threads: usize,
-    /// Rows that a service holds now; `None` for all else.
+    /// Rows that a service holds; `None` for a stage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_held: Option<u64>,
     /// Time that its code ran. All times in JSON are seconds.
@@ -179,7 +179,7 @@ pub struct StageReport {
     pub wall: Duration,
     /// What the stage waited for, by the names given to its [`StageMeter`](crate::StageMeter).
     pub waits: BTreeMap<String, WaitReport>,
-    /// For which other processes it waited: of a look-up the ps and their replies, of `receive` the readers and their batches.
+    /// The other processes that it waited for: `lookup` for the replies of ps, `receive` for the batches of readers.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_process: BTreeMap<String, ProcessWait>,
 }
@@ -220,14 +220,14 @@ impl StageReport {
         if self.wall.is_zero() { 0.0 } else { part.as_secs_f64() / self.wall.as_secs_f64() }
     }
 
-    /// Rows per second in which a replica was busy or waited for something of its own: its true rate (Kalavri et al., "Three
-    /// steps is all you need", OSDI 2018). `replicas` times this is what the stage could do with input and room below.
+    /// Rows per second in which a replica was occupied: its true rate (Kalavri et al., "Three steps is all you need", OSDI 2018).
+    /// `replicas` times this is what the stage could do with input and room below.
     pub fn true_rate(&self) -> f64 {
         let useful = (self.busy + self.waiting).as_secs_f64();
         if useful > 0.0 { self.rows_in as f64 / useful } else { 0.0 }
     }
 
-    /// Adds what the meter of one replica shows.
+    /// Adds the reading of the meter of one replica.
     pub(crate) fn add(&mut self, reading: Reading) {
         let Reading { times, taken, sent, fetched, threads, rows_held, describe, waits, by_process } = reading;
         self.busy += times.busy;
@@ -301,8 +301,8 @@ impl StageReport {
         self
     }
 
-    /// Counts `more` time of the run before the stage began or after it ended: idle time of each replica. What the replicas lived
-    /// stays as it is.
+    /// Counts `more` time of the run before the stage began or after it ended: idle time of each replica. The other times of the replicas
+    /// do not change.
     #[must_use]
     pub fn longer_by(mut self, more: Duration) -> Self {
         let more = more * self.replicas.max(1) as u32;

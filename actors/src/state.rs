@@ -1,4 +1,4 @@
-//! What a run shares among its threads: the switch, the ledger, the barriers, and the list of stages and links.
+//! The state that a run shares among its threads: the switch, the ledger, the barriers, and the list of stages and links.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -54,11 +54,11 @@ pub(crate) struct State {
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
-    /// What the meters of the services of each host showed when the run began: they may have loaded a table before.
+    /// The readings of the services of each host when the run began: the services may have loaded a table before.
     services_before: Vec<Vec<Reading>>,
     machine: MachineMeter,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
-    /// What a tuner of the run changed.
+    /// The changes of a tuner of the run.
     pub(crate) adjustments: Mutex<Vec<Adjustment>>,
 }
 
@@ -128,7 +128,7 @@ impl State {
         self.settings.hosts.iter().filter_map(Weak::upgrade)
     }
 
-    /// What the services have done since the run began.
+    /// The reports of the services since the run began.
     fn services_report(&self) -> Vec<StageReport> {
         let hosts = self.settings.hosts.iter().zip(&self.services_before);
         let attached = hosts.filter_map(|(host, before)| Some((host.upgrade()?, before)));
@@ -141,7 +141,7 @@ impl State {
         let links = registry.links.iter().rev().zip(stages.windows(2));
         let links = links.map(|(room, ends)| room.report(&ends[0].stage.name, &ends[1].stage.name)).collect();
         let services = self.services_report();
-        // After the meters: no stage has lived longer than the run.
+        // The wall time is read after the meters, so that no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
         let stages = stages.into_iter().map(|lifetimes| lifetimes.over(wall)).collect();
         let services = services.into_iter().map(|service| service.over(wall)).collect();
@@ -150,7 +150,7 @@ impl State {
         Report { name, verdict, wall, machine, stages, links, services, ledger, adjustments }
     }
 
-    /// The state of the run now.
+    /// The current state of the run.
     pub(crate) fn now(&self, verdict: Verdict) -> (Verdict, Duration, Machine) {
         (verdict, self.started.elapsed(), self.machine.read())
     }
@@ -169,7 +169,7 @@ impl State {
     }
 }
 
-/// What the meters of a stage show at one moment.
+/// The readings of a stage at one moment.
 struct Lifetimes {
     /// Times of the stage while it lives, and its counts.
     stage: StageReport,
@@ -180,11 +180,11 @@ struct Lifetimes {
 }
 
 impl Lifetimes {
-    /// The stage in a run of `wall`. Its idle time is that of the clocks of its replicas, up to the end of the run.
+    /// The report of the stage in a run of `wall`. Its idle time comes from the clocks of its replicas, up to the end of the run.
     fn over(self, wall: Duration) -> StageReport {
         let Self { stage, replicas, changed } = self;
         if changed {
-            // Each replica counts for the time that it lived, and the longest life is that of the stage.
+            // Each replica counts for its lifetime, and the stage has the longest of these.
             let longest = replicas.into_iter().max_by_key(Times::sum).unwrap_or_default();
             return stage.longer_by(longest.idle.min(wall.saturating_sub(longest.sum())));
         }
@@ -193,7 +193,7 @@ impl Lifetimes {
 }
 
 impl Entry {
-    /// What the meters show now, in a run that `started` then.
+    /// The current readings of the stage, in a run that began at `started`.
     fn lifetimes(&self, started: Instant) -> Lifetimes {
         let mut stage = StageReport {
             name: self.name.clone(),

@@ -16,7 +16,7 @@ const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// What is closed and wakes its waiters when the run is killed: a link.
+/// A link, which is closed and wakes its waiters when the run is killed.
 pub(crate) trait Close: Send + Sync {
     fn close(&self);
 }
@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl Switch {
-    /// Closes `link` when the run is killed, or now if it was killed already.
+    /// Closes `link` when the run is killed, or at once if it was killed already.
     pub(crate) fn closes(&self, link: Arc<dyn Close>) {
         let mut links = lock(&self.inner.links);
         if self.is_killed() {
@@ -64,7 +64,7 @@ impl Switch {
                 tracing::debug!(%fault, "a casualty of the first fault");
                 return false;
             }
-            // The run returns it: an error here would stand twice in the logs.
+            // The run returns the fault, so an error here would be in the logs twice.
             tracing::debug!(%fault, "the run is stopped");
             let _ = self.inner.reason.set(fault.to_string());
             *root = Some(fault);
@@ -99,7 +99,7 @@ impl Switch {
     }
 
     async fn until(&self, level: u8, told: &Notify) {
-        // Made before the signal is read, so that a change in between is not missed.
+        // Taken before the signal is read, so that no change in between is missed.
         let told = told.notified();
         if self.inner.signal.load(SeqCst) < level {
             told.await;

@@ -1,4 +1,5 @@
-//! What each replica of a stage did when: its work on each batch, and what it waited for meanwhile. And which calls each service answered.
+//! The timelines of the replicas and services: the work of each replica on each batch with its waits, and the calls that each service
+//! answered.
 //!
 //! A replica keeps its first slices and its newest ones, so the memory is bounded however long the run takes. An [`Observer`] gets all
 //! of them while the pipeline runs.
@@ -18,34 +19,34 @@ const NEWEST: usize = 3072;
 /// Shorter waits are not kept.
 const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 
-/// Something that a replica did.
+/// A part of a replica's time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackSlice {
     /// When it began, since 1970.
     pub began: Duration,
     /// How long it took.
     pub took: Duration,
-    /// What it was.
+    /// What the replica did.
     pub what: Doing,
 }
 
-/// What a slice shows.
+/// The content of a slice.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Doing {
-    /// A source waited for its next batch, or a stage worked on one, until the batch and what it became were sent.
+    /// A source waited for its next batch, or a stage worked on one, until the resulting batches were sent.
     Batch {
         /// Where the batch came from.
         lineage: Lineage,
         /// Its rows.
         rows: usize,
-        /// What it is called in its run, if it is a part of a window.
+        /// Its name in its run, if it is a part of a window.
         name: Option<BatchName>,
     },
-    /// It waited for this within its work on a batch.
+    /// A wait for this within the work on a batch.
     Wait(String),
     /// A service answered a call.
     Call {
-        /// What was asked for.
+        /// The name of the call.
         name: String,
         /// The number of items, for instance keys.
         items: u64,
@@ -74,7 +75,7 @@ pub struct Observed {
     pub replica: usize,
     /// Whether the stage is the source.
     pub is_source: bool,
-    /// What the batch is called.
+    /// The name of the batch.
     pub name: BatchName,
     /// The work on the batch.
     pub work: TrackSlice,
@@ -84,7 +85,7 @@ pub struct Observed {
     pub made: Vec<(BatchName, Duration)>,
 }
 
-/// Gets what the replicas of a pipeline do while it runs.
+/// Receives the slices of the replicas of a pipeline while it runs.
 pub trait Observer: Send + Sync {
     /// A replica has worked on a batch that has a name. Called on the thread of the stage: it must not wait.
     fn worked(&self, work: Observed);
@@ -111,7 +112,7 @@ pub(crate) struct Recorder {
 /// Most waits within the work on one batch that an observer gets.
 const MOST_WAITS: usize = 64;
 
-/// What an observer gets at the end of the work on the batch.
+/// The data for an observer at the end of the work on the batch.
 #[derive(Default)]
 struct CurrentBatch {
     /// The name of the batch. `None` in a source, which does not have it yet.
@@ -133,8 +134,8 @@ impl Default for Recorder {
     }
 }
 
-/// One moment on both clocks. A thread that loses its core between the two readings reads again: on a busy machine that would set the times
-/// of its replica off by milliseconds.
+/// One moment on both clocks. On a busy machine a thread may lose its core between the two readings, which would shift the times of its
+/// replica by milliseconds. So it reads several times and takes the closest pair.
 fn both_clocks() -> (Instant, Duration) {
     let read = || {
         let before = Instant::now();
@@ -179,7 +180,7 @@ impl Recorder {
         }
     }
 
-    /// Records the work on a batch that began at `began` and ends now. `name`: the name of the batch.
+    /// Records the work on a batch that began at `began` and ends with this call. `name`: the name of the batch.
     pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize, name: Option<BatchName>) {
         let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows, name });
         if let Some((Watched { observer, stage, replica }, current)) = &self.watched {
@@ -192,7 +193,7 @@ impl Recorder {
         lock(&self.kept).add(work);
     }
 
-    /// Records a wait that began at `began` and ends now.
+    /// Records a wait that began at `began` and ends with this call.
     pub(crate) fn waited(&self, began: Instant, what: &str) {
         let took = began.elapsed();
         if took >= SHORTEST_WAIT {
@@ -207,7 +208,7 @@ impl Recorder {
         }
     }
 
-    /// Records a call that a service took at `began` and has answered now.
+    /// Records a call that a service began at `began` and has answered.
     pub(crate) fn called(&self, began: Instant, name: &str, items: usize) {
         let what = Doing::Call { name: name.to_owned(), items: items as u64 };
         lock(&self.kept).add(self.slice(began, began.elapsed(), what));
@@ -218,7 +219,7 @@ impl Recorder {
         TrackSlice { began: unix + began.saturating_duration_since(instant), took, what }
     }
 
-    /// What was kept.
+    /// The kept slices.
     pub(crate) fn track(&self, stage: &str, replica: usize) -> Track {
         let kept = lock(&self.kept);
         let slices = kept.first.iter().chain(&kept.newest).cloned().collect();

@@ -77,7 +77,7 @@ impl Topology {
         self
     }
 
-    /// Tells `observer` what the replicas of all stages do.
+    /// Sends the work of the replicas of all stages to `observer`.
     #[must_use]
     pub fn observed_by(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
         self.settings.observer = observer;

@@ -1,4 +1,4 @@
-//! What a flow uses to start its stages: contexts, meters, arbiters, links.
+//! Starts the stages of a flow: makes their contexts, meters, arbiters and links.
 //!
 //! Stages are wired from the sink to the source, and each gets an entry in the run's [`State`].
 
@@ -28,7 +28,7 @@ pub(crate) struct Wiring {
     pub(crate) liveness: LivenessToken,
 }
 
-/// What the front of a replicated stage needs to start replicas.
+/// The parts that the front of a replicated stage needs to start replicas.
 pub(crate) struct ReplicaGroup {
     name: String,
     pub(crate) state: Arc<State>,
@@ -85,7 +85,7 @@ impl Wiring {
         }
     }
 
-    /// A context whose meter is in no report: for the front of replicas, and the actor behind those of a sink.
+    /// A context whose meter is in no report: for the front of replicas, and the actor behind the replicas of a sink.
     pub(crate) fn unlisted(&self, name: &str) -> StageCx {
         self.state.cx(name, 0, &Arc::default())
     }

@@ -66,7 +66,7 @@ where
     let answering = async move {
         while let Some(next) = pending.recv().await {
             let (answer, _share) = next?;
-            // An answer may take as long as another process does: it must not outlive the connection.
+            // An answer may wait for another process, and must not outlive the connection.
             let message = tokio::select! {
                 biased;
                 message = answer => message?,

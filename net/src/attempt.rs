@@ -23,8 +23,8 @@ impl Attempt {
         *self.0.borrow()
     }
 
-    /// Enters `attempt`. Calls of other attempts are refused from now on, and streams of other attempts end: both with
-    /// retryable faults. 0: all are refused until the next call of this method.
+    /// Enters `attempt`. From this call on, calls of other attempts are refused, and streams of other attempts end: both with retryable
+    /// faults. 0: all are refused until the next call of this method.
     pub fn set(&self, attempt: u64) {
         self.0.send_replace(attempt);
     }
@@ -78,7 +78,7 @@ impl OpenedIn {
                 return fault;
             }
             if self.server.changed().await.is_err() {
-                // The server is gone, and cuts its streams by itself.
+                // The server is gone: it has cut its streams itself.
                 std::future::pending::<()>().await;
             }
         }

@@ -59,7 +59,7 @@ pub(crate) fn check(
     }
     let mut whole = 0_usize;
     for place in batch.buffers().iter().flatten() {
-        // Within the body: the caller has checked it.
+        // The caller has checked that the buffer lies within the body.
         let buffer = &body[place.offset() as usize..][..place.length() as usize];
         if buffer.is_empty() {
             continue;
@@ -77,7 +77,7 @@ pub(crate) fn check(
         if whole > most {
             return Err(refused(format!("columns that unpack to {whole} bytes or more, of at most {most}")));
         }
-        // Arrow unpacks Zstandard into the claimed length, but LZ4 for as long as it goes.
+        // Arrow unpacks Zstandard into the claimed length, but LZ4 to any length.
         if accepted == Some(Compression::Lz4) && i64::from_le_bytes(*prefix) != PLAIN {
             unpacks_to(packed, claimed)?;
         }

@@ -104,7 +104,7 @@ impl Connected for Connection {
     }
 }
 
-/// What a server allows its clients.
+/// The limits of a server for its clients.
 pub(crate) struct ConnectionLimits {
     /// Connections at a time; more are closed at once.
     pub(crate) most: usize,
@@ -126,7 +126,7 @@ pub(crate) fn accepted(
         let client = Client { address, accepted: Arc::default() };
         let deadline = Box::pin(sleep(opening));
         if let Some(unread) = unread {
-            // A socket that has broken already shows that when it is read.
+            // A socket that is already broken returns an error when it is read.
             let _ = set_tcp_user_timeout(&socket, u32::try_from(unread.as_millis()).unwrap_or(u32::MAX));
         }
         Some((Ok(Connection { socket, client, deadline, _slot: slot }), accepting))
@@ -145,7 +145,7 @@ impl Accepting {
         loop {
             match self.listener.accept().await {
                 Ok((socket, address)) => {
-                    // Small answers must not wait for more bytes. A socket that has broken already shows that when it is read.
+                    // Small answers must not wait for more bytes. A broken socket returns an error when it is read.
                     let _ = socket.set_nodelay(true);
                     match Arc::clone(&self.slots).try_acquire_owned() {
                         Ok(slot) => return (socket, address, slot),

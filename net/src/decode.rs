@@ -1,8 +1,7 @@
-//! From a message on the wire to columns; every number in it is checked.
+//! Decodes columns from a message on the wire, and checks every number in it.
 //!
-//! The columns of a [`Message`] lie in the body as it was received. Every claimed place and length is checked against
-//! the body before Arrow reads it, and a panic of Arrow's reader becomes a fault. What is allocated is bounded by the
-//! bytes received.
+//! The columns of a [`Message`] lie in the body as it was received. Every claimed place and length is checked against the body before Arrow
+//! reads it, and a panic of Arrow's reader becomes a fault. The bytes received bound the memory that is allocated.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! From a [`Message`] to pieces for the socket.
+//! Encodes a [`Message`] as pieces for the socket.
 //!
 //! The schema goes out once, before the first columns. Columns are not copied: their buffers go to the socket as they
 //! are, except small ones, which are joined.

@@ -24,7 +24,7 @@ use crate::limits::Limits;
 use crate::outgoing::{End, Outgoing};
 use crate::status::{Origin, to_status};
 
-/// What every stream of a server shares.
+/// The state that all streams of a server share.
 #[derive(Clone)]
 pub(crate) struct Streams {
     pub(crate) handlers: Handlers,

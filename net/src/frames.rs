@@ -1,7 +1,7 @@
 //! The receiving end of a gRPC stream: from a body of HTTP/2 to messages, each bounded before it is collected.
 //!
-//! At the end of a response, its trailers say how the stream ended. The window of what was read is returned to the
-//! peer, so a slow reader slows its peer.
+//! At the end of a response, its trailers say how the stream ended. The peer gets the window back as bytes are read, so a slow reader slows
+//! its peer.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ impl Frames {
         Self { body, received: Rope::default(), most, state: State::Open, origin }
     }
 
-    /// The next message; `None`: the peer has said that this was all. Cancel safe: what has arrived is kept.
+    /// The next message; `None`: the peer has ended the stream. Cancel safe: bytes that have arrived are kept.
     pub(crate) async fn next(&mut self) -> Result<Option<Rope>, Fault> {
         let next = self.try_next().await;
         if next.is_err() {
@@ -45,7 +45,7 @@ impl Frames {
         next
     }
 
-    /// The received bytes make no sense: reads nothing more.
+    /// Reads nothing more, because the received bytes are not valid.
     pub(crate) fn give_up(&mut self) {
         self.state = State::Failed;
     }

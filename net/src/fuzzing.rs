@@ -10,10 +10,10 @@ use crate::message::Message;
 use crate::rope::Rope;
 use crate::wire::{Flight, PREFIX, claimed_len};
 
-/// Whose fault bad bytes are.
+/// The domain of the fault of bad bytes.
 pub const REFUSED: Domain = Domain::User;
 
-/// Reads messages until there are no more, or one is refused. What was read is looked at, value by value.
+/// Reads messages until there are no more, or one is refused. Looks at every value that it has read.
 pub fn read(bytes: &[u8]) -> Result<Vec<Message>, Fault> {
     let (mut decoder, mut messages, mut stream) = (Decoder::new(None, usize::MAX), Vec::new(), Rope::default());
     // In pieces, as from the network.
@@ -35,7 +35,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Message>, Fault> {
     Ok(messages)
 }
 
-/// What a peer would send for these messages.
+/// The bytes that a peer would send for these messages.
 pub fn written(messages: &[Message]) -> Result<Vec<u8>, Fault> {
     let mut encoder = Encoder::new(None, usize::MAX);
     let mut bytes = Vec::new();

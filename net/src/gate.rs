@@ -35,7 +35,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// `run`: callers of another one are refused. Streams are cut when `cut` becomes true, or its sender is dropped.
+    /// `run`: callers of another run are refused. Streams are cut when `cut` becomes true, or its sender is dropped.
     pub(crate) fn new(
         security: &Security,
         run: &str,

@@ -1,5 +1,5 @@
-//! What a server answers with: one handler for each thing it does. Handlers run on the server's [`IoRuntime`]: they may
-//! await anything, and must not block its threads.
+//! The handlers of a server: each answers one kind of requests. Handlers run on the server's [`IoRuntime`]: they may await anything, and
+//! must not block its threads.
 //!
 //! [`IoRuntime`]: forebay_actors::IoRuntime
 
@@ -14,9 +14,9 @@ use crate::identity::Caller;
 use crate::incoming::Incoming;
 use crate::outgoing::Outgoing;
 
-/// One of the things a server does: its tables, its coordinator, its batches.
+/// Answers one kind of requests to a server: about its tables, its coordinator or its batches.
 ///
-/// Every method has a default that refuses and says what there is.
+/// Every method has a default that refuses and lists what the handler has.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
     /// The first element of descriptor paths, the beginning of action types, and the key that tickets name it by.
@@ -27,9 +27,9 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether it takes calls of every attempt of the run, and decides by itself what each may do. Otherwise the server refuses
-    /// calls of other attempts than its own, and ends their streams when it enters another (see
-    /// [`Attempt`](crate::Attempt)). Callers without an identity are not checked.
+    /// Whether the handler takes calls of every attempt of the run, and decides itself what each may do. Otherwise the server refuses calls
+    /// of other attempts than its own, and ends their streams when it enters another (see [`Attempt`](crate::Attempt)). Callers without an
+    /// identity are not checked.
     fn takes_any_attempt(&self) -> bool {
         false
     }
@@ -59,7 +59,7 @@ pub trait Handler: Send + Sync + 'static {
         Err(Fault::user(format!("`{}` has no exchange `{}`", self.name(), path.join("/"))))
     }
 
-    /// Sends what a ticket stands for. Tickets are JSON objects; the handler is the one whose name is among the keys.
+    /// Sends the data of a ticket. Tickets are JSON objects; the handler is the one whose name is among the keys.
     async fn get(&self, caller: Caller, ticket: Bytes, outgoing: Outgoing) -> Result<(), Fault> {
         let (_, _, _) = (caller, ticket, outgoing);
         Err(Fault::user(format!("`{}` has nothing to get by a ticket", self.name())))

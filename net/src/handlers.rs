@@ -1,5 +1,5 @@
-//! The handlers of a server, found by the names in descriptors, tickets and action types. A name that no handler has is
-//! refused with a list of those there are.
+//! The handlers of a server, found by the names in descriptors, tickets and action types. The fault about an unknown name lists the
+//! handlers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,7 +35,8 @@ impl Handlers {
         self.all.iter()
     }
 
-    /// Checks the caller's attempt, if `handler` asks for it. Returns the attempt that a stream of this call is bound to.
+    /// Checks the caller's attempt, unless `handler` takes calls of any attempt. Returns the attempt that a stream of this call is bound
+    /// to.
     pub(crate) fn admit(&self, handler: &dyn Handler, caller: &Caller) -> Result<Option<OpenedIn>, Status> {
         if handler.takes_any_attempt() {
             return Ok(None);

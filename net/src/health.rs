@@ -49,7 +49,7 @@ impl Health {
         (StatusCode::OK, "ok\n".to_owned())
     }
 
-    /// As it stands now.
+    /// The current state.
     pub fn get(&self) -> Result<(), String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -33,8 +33,8 @@ use crate::outgoing::SendBody;
 use crate::security::{Security, is_loopback};
 use crate::service::Calls;
 
-/// Tells a client of HTTP/1.1 for how many seconds it may send another request on its connection. hyper closes a connection that waits for
-/// a request for 30 s, and a request that the client sends at this moment has no answer.
+/// Tells a client of HTTP/1.1 for how many seconds it may send another request on its connection. hyper closes a connection without
+/// requests after 30 s, and does not answer a request that the client sends at this moment.
 const KEEP_ALIVE: &str = "timeout=25";
 
 /// A body of up to this many times the limit is read to its end before it is refused.
@@ -83,7 +83,7 @@ pub type HttpHandler = Arc<dyn Fn(HttpRequest) -> Pin<Box<dyn Future<Output = Ht
 /// Makes the body of an answer that this server gives by itself: a status, and what is wrong.
 pub type HttpRefusal = fn(u16, &str) -> HttpAnswer;
 
-/// What a server answers with.
+/// The handlers of an HTTP server.
 pub struct HttpService {
     /// Answers requests.
     pub handler: HttpHandler,
@@ -106,8 +106,8 @@ pub struct HttpLimits {
     pub body_time: Duration,
     /// How long a client may take no bytes of an answer.
     pub unread: Duration,
-    /// At a loopback address without a token: refuse requests (421) that call this machine by another name than `localhost` or a
-    /// loopback address. So a web page whose name was made to lead here (DNS rebinding) cannot read answers.
+    /// At a loopback address without a token: refuse requests (421) that call this machine by another name than `localhost` or a loopback
+    /// address. So a web page cannot read answers through a host name that leads to this machine (DNS rebinding).
     pub local_names: bool,
 }
 
@@ -169,7 +169,7 @@ impl HttpServer {
         self.listener.address
     }
 
-    /// Takes no more requests, and gives those under way `grace` to end.
+    /// Takes no more requests, and gives the requests under way `grace` to end.
     pub async fn stop(mut self, grace: Duration) {
         let Some(mut task) = self.listener.stop() else { return };
         let ended = self.io.spawn(async move {
@@ -195,7 +195,7 @@ fn gate(
     Ok(Gate::new(security, "", health.clone(), handlers, limits, cut))
 }
 
-/// What sees every request first.
+/// The first code that sees a request.
 #[derive(Clone)]
 struct Entrance {
     security: Security,
@@ -249,7 +249,7 @@ impl Entrance {
         Some((self.refusal)(401, fault.message()))
     }
 
-    /// All of the body, or why it is not taken. Without `keep` it is thrown away while it is read.
+    /// All of the body, or the refusal. Without `keep` the body is dropped while it is read.
     async fn body(&self, request: Request<Body>, keep: bool) -> Result<Bytes, HttpAnswer> {
         let HttpLimits { body_bytes: most, body_time, .. } = self.limits;
         let collect = async {

@@ -15,14 +15,14 @@ const HEADER_ROLE: &str = "forebay-role";
 const HEADER_INCARNATION: &str = "forebay-incarnation";
 const HEADER_ATTEMPT: &str = "forebay-attempt";
 
-/// Who a process is. It is sent with each of its calls.
+/// The identity of a process, which it sends with each call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The run it belongs to. Processes of different runs refuse each other.
     pub run: String,
     /// What it does there, with its rank: `reader 3`.
     pub role: String,
-    /// The number that the coordinator gave it when it joined, higher than those of all joins before, of any role; 0: none yet.
+    /// The number that the coordinator gave it when it joined, higher than all numbers before, of any role; 0: none yet.
     pub incarnation: u64,
     /// The attempt of the run that it is in; 0: none yet.
     pub attempt: u64,

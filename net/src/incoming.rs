@@ -53,14 +53,14 @@ impl Incoming {
     /// The next message; `None`: the peer has ended its direction of the stream in good order.
     ///
     /// # Errors
-    /// What the peer gave as the reason to end it; external, retryable: the connection broke; user: what came is not
-    /// Arrow, or larger than `Limits` allow. After an error there are only errors.
+    /// The reason that the peer gave for ending the stream; external, retryable: the connection broke; user: the message is not Arrow, or
+    /// larger than `Limits` allow. After an error there are only errors.
     ///
     /// # Cancel safety
     /// Nothing is lost.
     pub async fn next(&mut self) -> Result<Option<Message>, Fault> {
         let message = self.next_of_any_attempt().await?;
-        // Checked here and not only by the task of the stream: what arrived before the attempt changed is refused as well.
+        // Checked here and not only by the task of the stream, so that messages that arrived before the attempt changed are refused, too.
         match self.opened_in.as_ref().map_or(Ok(()), OpenedIn::check) {
             Ok(()) => Ok(message),
             Err(fault) => Err(self.fail(fault)),
@@ -89,7 +89,7 @@ impl Incoming {
         Flight::decode(message).map(Some).map_err(|fault| self.fail(fault))
     }
 
-    /// Takes what came with the first message, besides what is wanted.
+    /// Takes the content of the first message beside its descriptor.
     pub(crate) fn begin(&mut self, first: Flight) -> Result<(), Fault> {
         self.ahead = self.decode(first)?;
         Ok(())

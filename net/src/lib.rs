@@ -89,9 +89,9 @@
 //!
 //! # What it promises
 //!
-//! - **Bounded.** A stream holds its window, a few queued messages, and one message that is being read. A message whose
-//!   length is over the limit is refused before it is collected.
-//! - **No stream stalls another**: the window of a connection is larger than those of its streams together.
+//! - **Bounded.** A stream holds its window, a few queued messages, and the one message that it is reading. A message whose length is over
+//!   the limit is refused before it is collected.
+//! - **No stream stalls another**: the window of a connection is larger than the windows of its streams together.
 //! - **A clean end means the end.** A stream ends without a fault only if its peer ended it. After a cancellation, a broken
 //!   connection or silence it ends with a retryable fault.
 //! - **One attempt.** A handler gets calls and messages of the attempt of the run that its server is in, and of no other.

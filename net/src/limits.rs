@@ -8,11 +8,11 @@ use crate::compression::Compression;
 
 const MIB: u32 = 1 << 20;
 
-/// The bounds of a connection. Both ends have their own; what arrives is bounded by the receiver's.
+/// The bounds of a connection. Both ends have their own; the bounds of the receiver hold for messages that arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes of one stream that may be sent and not read. A stalled stream holds at most this much. What was read is granted
-    /// again in halves, so a stream fills a line that holds half of this: 8 MiB are 1 Gbit/s at a round trip of 67 ms.
+    /// Bytes of one stream that may be sent and not read. A stalled stream holds at most this much. The receiver grants read bytes again in
+    /// halves, so a stream fills a network that holds half of this in flight: 8 MiB are 1 Gbit/s at a round trip of 67 ms.
     pub stream_window: u32,
     /// Bytes of one connection that may be sent and not read: more than all stream windows together, so that stalled
     /// streams do not hold up the others.

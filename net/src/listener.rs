@@ -1,4 +1,4 @@
-//! What every server of a process does alike: it listens, speaks TLS if there is a certificate, and ends when it is told to.
+//! The common part of all servers of a process: they listen, speak TLS if there is a certificate, and end when they are told to.
 
 use std::convert::Infallible;
 use std::io::ErrorKind;
@@ -63,7 +63,7 @@ impl Listener {
         Ok(Self { address, stop, task: Some(task) })
     }
 
-    /// Takes no more requests. Returns what ends with the last one, at the first call.
+    /// Takes no more requests. The first call returns the task, which ends with the last request.
     pub(crate) fn stop(&mut self) -> Option<JoinHandle<()>> {
         self.stop.send_replace(true);
         self.task.take()

@@ -27,7 +27,7 @@ enum State {
     Failed,
 }
 
-/// What carries bytes both ways.
+/// A connection that carries bytes both ways.
 trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -43,7 +43,7 @@ impl MaybeTls {
         Self { client, state }
     }
 
-    /// What carries the bytes, once the handshake is done.
+    /// The connection, once the handshake is done.
     fn poll_open(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut (dyn Duplex + 'static)>>> {
         if let State::Handshake(accept) = &mut self.state {
             let accepted = ready!(Pin::new(accept).poll(cx));

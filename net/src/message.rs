@@ -1,4 +1,4 @@
-//! What travels on a stream.
+//! The messages that travel on a stream.
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;

@@ -4,8 +4,8 @@
 //!   version u8 | tag u8 | 0 u16 | numbers: u32, u64 | tail
 //! ```
 //!
-//! What the tag and the numbers mean is up to each exchange. Binary rather than JSON, because the tail is a byte for
-//! every 128 values of a batch of f16.
+//! Each exchange defines the meaning of the tag and the numbers. The format is binary and not JSON, because the tail has a byte for every
+//! 128 values of a batch of f16.
 
 use bytes::Bytes;
 use forebay_actors::Fault;

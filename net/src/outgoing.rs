@@ -48,9 +48,8 @@ impl Outgoing {
     /// the socket has taken them. The first columns send their schema first, and all later ones must have the same.
     ///
     /// # Errors
-    /// External, retryable: the peer has ended the exchange or is gone;
-    /// [`Incoming::next`](crate::Incoming::next) returns the reason. User: the message is larger than `Limits` allow. Internal:
-    /// the columns are not those of the messages before.
+    /// External, retryable: the peer has ended the exchange or is gone; [`Incoming::next`](crate::Incoming::next) returns the reason. User:
+    /// the message is larger than `Limits` allow. Internal: the columns differ from the columns of earlier messages.
     ///
     /// # Cancel safety
     /// A send that is cancelled has sent nothing.

@@ -1,7 +1,6 @@
 //! Another process, as its callers see it.
 //!
-//! A call waits no longer than its deadline. Sockets are waited for on the [`IoRuntime`], whichever thread awaits the
-//! call.
+//! A call ends at its deadline at the latest. The [`IoRuntime`] waits for the sockets, and any thread may await the call.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -77,11 +76,11 @@ impl Peer {
     /// Asks for the action `kind` (`handler.kind`) with a body in JSON, once, and reads its answer as JSON.
     ///
     /// # Errors
-    /// What the peer answers; external, retryable: it cannot be reached, or did not answer within `deadline`; user: it
-    /// refuses us.
+    /// The fault that the peer answers; external, retryable: the peer cannot be reached, or did not answer within `deadline`; user: the
+    /// peer refuses this process.
     ///
     /// # Cancel safety
-    /// The peer may still carry out the action, as it may when the connection breaks.
+    /// The peer may still carry out the action, as after a broken connection.
     pub async fn action<B: Serialize + ?Sized, R: DeserializeOwned>(
         &self,
         kind: &str,
@@ -113,8 +112,8 @@ impl Peer {
         async move { self.within(&format!("no answer to `{kind}`"), deadline, call).await }.boxed()
     }
 
-    /// Opens a stream to the handler `path[0]`; returns when the peer has accepted it. What the handler itself refuses comes
-    /// with the first [`Incoming::next`].
+    /// Opens a stream to the handler `path[0]`; returns when the peer has accepted it. A refusal by the handler itself comes with the first
+    /// [`Incoming::next`].
     ///
     /// # Errors
     /// As [`Peer::action`]; user: there is no such handler.
@@ -127,7 +126,7 @@ impl Peer {
         Ok((outgoing, incoming.listening(listening)))
     }
 
-    /// Gets what a ticket stands for, in Flight's DoGet.
+    /// Gets the data of a ticket, by Flight's DoGet.
     ///
     /// # Errors
     /// As [`Peer::exchange`].
@@ -146,7 +145,7 @@ impl Peer {
         .boxed()
     }
 
-    /// Runs a call on the IO runtime, no longer than its deadline.
+    /// Runs a call on the IO runtime, until its deadline at the latest.
     async fn within<T: Send + 'static>(
         &self,
         what: &str,

@@ -55,11 +55,11 @@ impl RequestStream {
     /// Sends a request and waits for its answer. Returns (request, answer): the request's buffers can be used again.
     ///
     /// # Errors
-    /// What the other process answers. External: the stream could not be opened within the retry's time, or it broke
-    /// under a request that must not be sent twice.
+    /// The fault that the other process answers. External: the stream could not be opened within the retry's time, or it broke under a
+    /// request that must not be sent twice.
     ///
     /// # Cancel safety
-    /// If this is dropped, the request may have been sent, and may still be.
+    /// If this is dropped, the request may have been sent, or may still be sent.
     pub async fn ask(&self, message: Message, resend: Resend) -> Result<(Message, Message), Fault> {
         self.begin(message, resend).await?.await
     }
@@ -68,7 +68,7 @@ impl RequestStream {
     /// other process begins requests in this order, also after the stream broke. The future that it returns waits for the answer.
     ///
     /// # Errors
-    /// Internal: the stream has ended. The future returns those of `ask`.
+    /// Internal: the stream has ended. The future returns the faults of `ask`.
     ///
     /// # Cancel safety
     /// As `ask`; a request that was begun is sent also if its future is dropped.
@@ -91,7 +91,7 @@ impl RequestStream {
 struct Unanswered {
     /// The oldest first.
     requests: VecDeque<Request>,
-    /// How many of them were sent on the stream that is open.
+    /// How many of these requests were sent on the open stream.
     sent: usize,
 }
 
@@ -185,7 +185,7 @@ impl StreamTask {
                     Ok(()) => {}
                     // The receiving direction gets the reason.
                     Err(fault) if fault.retryable => std::future::pending::<()>().await,
-                    // The message cannot be sent at all: the peer knows nothing of it, and the stream goes on.
+                    // The message cannot be encoded, so the peer has nothing of it, and the stream goes on.
                     Err(fault) => self.fail_last_sent(fault),
                 }
             }
@@ -225,7 +225,7 @@ impl StreamTask {
         }
     }
 
-    /// Fails those of the first `sent` requests that must not be sent twice.
+    /// Fails the requests among the first `sent` that must not be sent twice.
     fn fail_those_not_to_resend(&self, sent: usize, fault: &Fault) {
         let mut unanswered = self.unanswered();
         let requests = std::mem::take(&mut unanswered.requests);

@@ -1,4 +1,4 @@
-//! Retries an operation while its fault is retryable, with back-off and a log line now and then.
+//! Retries an operation while its fault is retryable, with back-off and a log line every ten seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tracing::{info, warn};
 /// A retry logs nothing before this time: processes that start together find each other earlier.
 const SAY_AFTER: Duration = Duration::from_secs(2);
 
-/// How often the log repeats what is waited for.
+/// The time between two log lines about the same wait.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits of random lengths (full jitter: from 0 to a bound that doubles each time), for faults that are `retryable`.
@@ -25,14 +25,14 @@ pub struct Retry {
     pub most: Duration,
     /// No try begins later than this after the first.
     pub within: Duration,
-    /// Asked between two tries; a fault ends them. See [`unless`](Self::unless).
+    /// Called between two tries; a fault ends the retries. See [`unless`](Self::unless).
     pub given_up: Option<GivenUp>,
 }
 
 /// Returns the fault to give up with.
 pub type GivenUp = Arc<dyn Fn() -> Option<Fault> + Send + Sync>;
 
-/// How often it is asked whether to give up.
+/// The time between two calls of `given_up`.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Retry {
@@ -48,8 +48,8 @@ impl Retry {
         Self { given_up: Some(Arc::new(given_up)), ..self }
     }
 
-    /// Runs `op` until it succeeds, fails with a fault that is not retryable, or time is up; then its last fault says
-    /// how long was waited. `what` is for the log: `the coordinator at 10.0.0.7:7600`.
+    /// Runs `op` until it succeeds, fails with a fault that is not retryable, or time is up; then its last fault says how long the wait
+    /// was. `what` is for the log: `the coordinator at 10.0.0.7:7600`.
     ///
     /// # Cancel safety
     /// As safe as `op`.
@@ -82,7 +82,7 @@ struct Attempts<'a> {
     retry: &'a Retry,
     what: &'a str,
     begun: Instant,
-    /// When the log last said what is waited for.
+    /// When the log last named the wait.
     said: Option<Instant>,
 }
 

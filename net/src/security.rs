@@ -1,7 +1,7 @@
-//! Who may call and who is believed: a token, and certificates.
+//! Tokens authenticate callers, and certificates authenticate servers.
 //!
-//! A server that others than this machine can reach must have both, a token and TLS: a token alone would be read on the
-//! way, and TLS alone lets everybody in.
+//! A server that other machines can reach must have both a token and TLS: a token alone could be read on the network, and TLS alone admits
+//! every caller.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -130,8 +130,8 @@ impl Security {
         check_token(token, sent.map(|value| credentials(value, "Bearer").unwrap_or_default()))
     }
 
-    /// The rule for requests of HTTP: that of calls, or the token is the password of `Authorization: Basic`, which a browser asks
-    /// for (RFC 7617). The name is ignored.
+    /// The rule for requests of HTTP: as for calls, or the token is the password of `Authorization: Basic`, which a browser asks for (RFC
+    /// 7617). The name is ignored.
     pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -163,7 +163,7 @@ pub fn is_loopback(host: &str) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// What `Authorization` says after the name of a scheme, which may be in capitals or not (RFC 9110, 11.1).
+/// The text in `Authorization` after the name of a scheme, in any case (RFC 9110, 11.1).
 fn credentials<'a>(value: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
     let (name, credentials) = value.split_at_checked(scheme.len())?;
     let credentials = credentials.strip_prefix(b" ")?;
@@ -199,8 +199,7 @@ fn token(path: &Path) -> Result<String, Fault> {
 
 /// Refuses a file that other users of this machine can read or change.
 ///
-/// A group may read it if this process is in it: Kubernetes gives the files of a Secret to the group `fsGroup` of the pod, and
-/// lets it read them.
+/// A group that this process is in may read the file: Kubernetes gives the files of a Secret to the group `fsGroup` of the pod, readable.
 fn check_private(path: &Path, file: &Metadata, groups: &[u32]) -> Result<(), Fault> {
     let mode = file.mode() & 0o777;
     let who = match mode {
@@ -249,7 +248,7 @@ fn certificates(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, Fault> {
     Ok(Arc::new(config))
 }
 
-/// Read one by one: tonic would leave out the ones that it cannot read.
+/// The certificates are read one by one, because tonic would leave out unreadable ones.
 fn authorities(path: &Path) -> Result<ClientTlsConfig, Fault> {
     let pem = pem("tls_ca", path, "CERTIFICATE")?;
     let broken = || Fault::user(format!("tls_ca {} holds a broken certificate", path.display()));

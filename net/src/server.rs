@@ -80,7 +80,7 @@ impl Server {
         self.attempt.set(attempt);
     }
 
-    /// Takes no more calls, gives those under way `grace` to end, then cuts them: their peers get a retryable fault.
+    /// Takes no more calls, gives the calls under way `grace` to end, then cuts them: their peers get a retryable fault.
     pub async fn stop(mut self, grace: Duration) {
         let Some(mut task) = self.listener.stop() else { return };
         let cut = self.cut.clone();
@@ -89,7 +89,7 @@ impl Server {
                 return;
             }
             cut.send_replace(true);
-            // A peer that stands still must not hold up a process that is to listen at this address again.
+            // A peer that stands still must not hold up a process that will listen at this address again.
             let closing = if grace.is_zero() { CLOSING / 10 } else { CLOSING };
             if timeout(closing, &mut task).await.is_err() {
                 tracing::warn!("connections stay open after the server at its end: their peers do not answer");

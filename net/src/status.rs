@@ -1,4 +1,4 @@
-//! Faults on their way through gRPC, and what a broken connection means.
+//! Faults as gRPC statuses, and the faults of broken connections.
 //!
 //! Domain, `retryable` and some kinds travel in the header `forebay-fault`; without it they follow from the gRPC code.
 
@@ -14,7 +14,7 @@ const HEADER_FAULT: &str = "forebay-fault";
 
 const RETRYABLE: &str = "retryable";
 
-/// The kinds that travel: they say what became of the run, wherever it was noticed.
+/// The kinds that travel: they say how the run or the attempt has ended.
 const KINDS: [(FaultKind, &str); 2] = [(FaultKind::Drained, "drained"), (FaultKind::RolledBack, "rolled-back")];
 
 /// Longer ones would not fit the headers that HTTP/2 peers accept.
@@ -139,7 +139,7 @@ pub(crate) fn from_status(status: &Status) -> Fault {
     }
 }
 
-/// What an error of the transport means: a retry may help, unless the ends speak different protocols or distrust each other.
+/// The fault of an error of the transport: a retry may help, unless the ends speak different protocols or distrust each other.
 pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
     let mut words: Vec<String> = Vec::new();
     let mut cause = Some(error);
@@ -170,7 +170,7 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
                           tls_ca";
             return origin.name(Fault::user(format!("{advice} ({said})")));
         }
-        // What a TLS server does to a plain caller, or any server that goes away while it is called.
+        // The texts of errors when a TLS server drops a plain caller, or any server ends during a call.
         const ENDS: [&str; 3] = ["broken pipe", "reset", "connection closed"];
         if !*tls && !answered.load(Ordering::Relaxed) && ENDS.iter().any(|end| said.contains(end)) {
             return origin

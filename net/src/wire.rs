@@ -1,7 +1,7 @@
 //! Flight's messages as they lie on the wire: gRPC's prefix of five bytes, then protobuf.
 //!
-//! The format is that of any Flight implementation. It is written here rather than by prost, so that columns are
-//! never copied on the way out, and once, into aligned memory, on the way in.
+//! The format is as in any Flight implementation. This file and not prost encodes and decodes it, so that columns are never copied on the
+//! way out, and only once, into aligned memory, on the way in.
 
 use arrow::buffer::Buffer;
 use arrow_flight::FlightDescriptor;
@@ -90,7 +90,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Adds one message: its size is that of the parts and a few bytes.
+    /// Adds one message: the size of its parts and a few bytes.
     pub(crate) fn flight(
         &mut self,
         descriptor: Option<&FlightDescriptor>,
@@ -111,7 +111,7 @@ impl Pieces {
         if length > most {
             return Err(too_large(length, most));
         }
-        // At once, so that what is joined does not move again and again.
+        // Reserved at once, so that the joined bytes do not move several times.
         let joined: usize = body.pieces().map(Bytes::len).filter(|len| *len < SMALL).sum();
         self.open.reserve(PREFIX + (length - body_len) + joined);
         let out = &mut self.open;
@@ -150,7 +150,7 @@ impl Pieces {
         }
     }
 
-    /// All that was added since the last time.
+    /// Everything that was added since the last call.
     pub(crate) fn take(&mut self) -> Vec<Bytes> {
         self.close();
         std::mem::take(&mut self.whole)

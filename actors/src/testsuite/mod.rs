@@ -5,7 +5,7 @@
 //! A stage
 //! 1. MUST account for every row: rows in = rows out + rows it rejects in the ledger;
 //! 2. MUST keep the stream in order: the lineage of what it sends never goes back;
-//! 3. MUST send in `finish` what it held back, and end without input too;
+//! 3. MUST send the rows that it held back in `finish`, and end without input too;
 //! 4. MUST NOT depend on the room below: it sends the same batches into a link of one as into a wide one;
 //! 5. MUST return a fault from below unchanged, and end at a fault from above;
 //! 6. MUST let barriers and drains pass;
@@ -14,13 +14,13 @@
 //! A sink follows rules 1, 5 and 6: it sends nothing.
 //!
 //! A source
-//! 1. MUST account for every row: it counts in the ledger those that it rejects, as read and as rejected;
+//! 1. MUST account for every row: it counts the rows that it rejects in the ledger, as read and as rejected;
 //! 2. MUST number its batches 0, 1, 2 and so on in `lineage.seq`;
 //! 3. MUST NOT lose a row if a future of `next` is dropped before it is ready;
-//! 4. MUST say again that it has ended if it is asked again;
+//! 4. MUST return the end again if it is asked again;
 //! 5. MUST lose nothing when the run is drained.
 //!
-//! The same runs check the runtime: busy + starved + blocked is the stage's wall time, and the counts of stage and link
+//! The same runs check the runtime: busy + starved + blocked + waiting + idle is the stage's wall time, and the counts of stage and link
 //! agree.
 
 #[cfg(test)]

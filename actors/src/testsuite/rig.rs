@@ -18,7 +18,7 @@ use crate::stage::{Sink, Source};
 /// A run that takes longer than this hangs.
 pub(super) const HANG: Duration = Duration::from_secs(60);
 
-/// What can be compared of any batch that left the stage.
+/// The comparable properties of a batch that left the stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Left {
     pub(super) rows: usize,
