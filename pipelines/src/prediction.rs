@@ -33,7 +33,7 @@ impl Model {
     /// except those that are for training only; the partitions that `data.eval_where` selects have no meaning here.
     ///
     /// # Errors
-    /// A user fault if `keep` names a column twice or one called `score`, or nothing is at `path`.
+    /// A user fault if `keep` names a column twice or one called `score`, or nothing is at one of `paths`.
     pub fn predict(&self, paths: impl Into<Paths>, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
         let keep = self.checked(keep)?;
         let mut job = self.job_as_trained().for_evaluation();

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::push::PushId;
 
-/// The ids of the pushes that have been applied: a bit each, in words of 64 of one series.
+/// The ids of applied pushes: one bit for each, in words of 64 ids of one series.
 ///
 /// A word takes about 40 bytes, and a push adds at most one. Acknowledged series take none: see
 /// [`acknowledge_before`](Self::acknowledge_before).
@@ -41,7 +41,7 @@ impl Applied {
         id.series < self.acknowledged || self.words.get(&word).is_some_and(|word| word & bit != 0)
     }
 
-    /// From now on all ids of series below this one count as applied.
+    /// From this call on all ids of series below this one count as applied.
     pub fn acknowledge_before(&mut self, series: u64) {
         self.acknowledged = self.acknowledged.max(series);
         self.words.retain(|(s, _), _| *s >= series);

@@ -26,7 +26,7 @@ impl Buffers {
     /// Splits `keys` over this many endpoints.
     ///
     /// # Errors
-    /// The first key that belongs to none of them.
+    /// The first key that belongs to no endpoint.
     pub(crate) fn split(&mut self, keys: &[u64], route: Route, endpoints: usize) -> Result<(), u64> {
         self.keys.resize_with(endpoints, Vec::new);
         self.values.resize_with(endpoints, Vec::new);
@@ -94,7 +94,7 @@ impl SpareBuffers {
     }
 }
 
-/// A call whose shares were sent. Dropping it does not stop them.
+/// A call whose shares were sent. A drop does not stop the call.
 pub(crate) struct Asked {
     /// Each call with the number of its endpoint.
     calls: Vec<(usize, PendingCall)>,

@@ -11,7 +11,7 @@ use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::table::Table;
 
-/// Whole rows, each from the first batch under way that has it to the last.
+/// Whole rows. The cache holds a row from the first batch under way that has its key to the last.
 pub struct CachedRows {
     /// Rows by number, without keys.
     table: Table,
@@ -34,7 +34,7 @@ pub struct BegunBatch {
 }
 
 impl BegunBatch {
-    /// The keys that had no row here.
+    /// The keys that had no row in the cache.
     pub fn missing(&self) -> &[u64] {
         &self.missing
     }
@@ -53,16 +53,16 @@ impl CachedBatch {
     }
 }
 
-/// What a cache has done and holds.
+/// The counts of a cache so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RowCacheStats {
     /// Keys of all batches.
     pub keys: u64,
     /// How many of these keys had their rows pulled; the others had them in the cache.
     pub pulled: u64,
-    /// Rows here now.
+    /// Rows in the cache.
     pub rows: u64,
-    /// The most rows that were here at once.
+    /// The most rows that the cache held at once.
     pub most_rows: u64,
     /// Bytes of memory for rows and keys.
     pub bytes: u64,
@@ -115,7 +115,7 @@ impl CachedRows {
         Ok(BegunBatch { rows, missing, coming })
     }
 
-    /// Sets the rows of the missing keys: `whole` are those of a [`Table::pull_whole`].
+    /// Sets the rows of the missing keys to `whole`, as [`Table::pull_whole`] gives them.
     pub fn fill(&mut self, begun: BegunBatch, whole: &[f32]) -> CachedBatch {
         let BegunBatch { rows, coming, .. } = begun;
         let dim = self.table.row_dim() + self.table.state_dim();
@@ -145,7 +145,7 @@ impl CachedRows {
         }
     }
 
-    /// What it has done and holds.
+    /// The counts so far.
     pub fn stats(&self) -> RowCacheStats {
         let keys = self.numbers.capacity() * 16 + self.used.capacity() * 16 + self.free.capacity() * 4;
         let bytes = self.table.stats().bytes + keys as u64;
@@ -153,7 +153,7 @@ impl CachedRows {
     }
 }
 
-/// Keys are hashes already; one multiplication spreads those that a job gives as they are.
+/// Most keys are hashes; one multiplication spreads the keys that a job gives without a hash.
 #[derive(Default)]
 struct KeyHasher(u64);
 

@@ -1,4 +1,4 @@
-//! What a table looks at before it changes anything: lengths, and numbers that training must not see.
+//! The checks of a table before it changes anything: lengths, and numbers that training must not see.
 //!
 //! A refusal names the part and the first key. If all is well, a check is one pass over the values at the speed of
 //! memory.

@@ -63,7 +63,7 @@ impl TableClient {
         &self.layout.table
     }
 
-    /// What the table is.
+    /// The configuration of the table.
     pub fn config(&self) -> &TableConfig {
         &self.config
     }
@@ -83,7 +83,7 @@ impl TableClient {
         self.held.len()
     }
 
-    /// Numbers of these shards: counted over all processes if they are in other ones, else as [`Route`] numbers them.
+    /// The numbers of these shards: counted over all processes if the shards are in other processes, else as [`Route`] numbers them.
     pub fn held(&self) -> Range<usize> {
         self.held.clone()
     }
@@ -120,9 +120,9 @@ impl TableClient {
         self.fetch(keys, rows, true, None).await
     }
 
-    /// As [`pull`](Self::pull), as the rows are when the round of `step` is applied: waits for the other trainers. For a trainer that has
-    /// handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). It may be sent before that push has an answer:
-    /// then both take one round trip.
+    /// As [`pull`](Self::pull), as the rows are when the round of `step` is applied: waits for the other trainers. The trainer must have
+    /// handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). The pull may be sent before that push has an
+    /// answer: then both take one round trip.
     ///
     /// # Errors
     /// As [`pull`](Self::pull). A user fault: this client is [no trainer's](Self::of_trainer), its trainer is fenced, or the round is a
@@ -141,8 +141,8 @@ impl TableClient {
 
     /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
     ///
-    /// A key without a row gets one first. Keys should be unique; should one repeat, its gradients are applied one after
-    /// the other in the order given (not as their sum).
+    /// A key without a row gets one first. Keys should be unique. The gradients of a key that repeats are applied one after the other, in
+    /// the order given, not as their sum.
     ///
     /// Not cancel safe: dropped before it is ready, any number of shards may have applied their share.
     ///
@@ -217,7 +217,7 @@ impl TableClient {
         done(&try_join_all(asked).await?)
     }
 
-    /// From now on pushes have the learning rates of their steps reduced so. Replaces what was set before, and may be repeated.
+    /// Reduces the learning rates of later pushes, by their steps. Replaces earlier reductions, and may be repeated.
     ///
     /// # Errors
     /// An internal fault when a shard died, or is in another process.
@@ -280,7 +280,7 @@ impl TableClient {
         Err(Fault::user(format!("table `{table}` has the shards {held:?} here; there is no shard {shard}")))
     }
 
-    /// As [`export`](Self::export), of the keys without a row whose pushes are counted: none without admission by count.
+    /// As [`export`](Self::export), of the keys without a row whose pushes are counted. Without admission by count there are none.
     ///
     /// # Errors
     /// As [`export`](Self::export).
@@ -348,7 +348,7 @@ impl TableClient {
         buffers.hand_over(&self.endpoints, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await.map(Some)
     }
 
-    /// The second half: waits until it is applied, or for the end of its round.
+    /// The second half: waits until the push is applied, or for the end of its round.
     pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<PushOutcome, Fault> {
         let Some(asked) = asked else { return Ok(PushOutcome::Already) };
         let Answered { buffers, pushed, .. } = asked.answered().await?;

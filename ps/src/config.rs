@@ -1,6 +1,6 @@
 //! What a table is: its name, its seed, and the parts of its rows, each with an optimizer and an initialiser.
 //!
-//! Which keys get a row and which rows go again stands in `lifetime.rs`.
+//! `lifetime.rs` says which keys get a row and which rows are removed.
 
 use std::fmt;
 
@@ -37,8 +37,8 @@ pub struct TableConfig {
 
 /// A group of keys whose rows have parts, a storage and a lifetime of their own.
 ///
-/// The parts have the names of the table's, in the same order, with widths of their own. Rows on their way, pulled or pushed, are as wide
-/// as those of the widest group: a part that is narrower than there ends in zeros.
+/// The parts have the names of the table's parts, in the same order, with widths of their own. Rows that are pulled or pushed are as wide
+/// as in the widest group: a narrower part ends in zeros.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupConfig {
@@ -144,7 +144,7 @@ impl TableConfig {
         Self { name: name.into(), seed, parts, storage: Storage::F32, lifetime, groups }
     }
 
-    /// Weights per row, over all parts; with several groups, those of the widest.
+    /// Weights per row, over all parts; with several groups, in the widest group.
     pub fn row_dim(&self) -> usize {
         let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum();
         self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)
@@ -156,7 +156,7 @@ impl TableConfig {
         self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)
     }
 
-    /// The parts of the rows on their way: those of the widest group.
+    /// The parts of rows that are pulled or pushed: the parts of the widest group.
     pub fn widest_parts(&self) -> &[PartConfig] {
         let width = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum::<usize>();
         let all = self.groups.iter().map(|group| &group.parts[..]);
@@ -177,13 +177,13 @@ impl TableConfig {
         std::iter::once(&self.lifetime).chain(self.groups.iter().map(|group| &group.lifetime))
     }
 
-    /// A table without groups whose rows are those of the widest group.
+    /// A table without groups, with the rows of the widest group.
     #[must_use]
     pub fn widest(&self) -> TableConfig {
         TableConfig { parts: self.widest_parts().to_vec(), groups: Vec::new(), ..self.clone() }
     }
 
-    /// The names and widths of the parts of all groups, those of groups as `group.part`.
+    /// The names and widths of the parts of all groups; the names of later groups are `group.part`.
     pub fn part_widths(&self) -> Vec<(String, usize)> {
         let first = self.parts.iter().map(|part| (part.name.clone(), part.dim));
         let others = self
@@ -228,7 +228,7 @@ impl TableConfig {
                 return bad(format!("two groups are named `{name}`; give each a name of its own"));
             }
             let (found, expected) = (names(&group.parts), names(&self.parts));
-            // Of the parts, the last one alone may have another width or be missing: rows on their way are padded at their end.
+            // Only the last part may have another width or be missing: rows that travel are padded at their end.
             if found != expected && Some(&found[..]) != expected.split_last().map(|(_, others)| others) {
                 return bad(format!(
                     "group `{name}` has the parts {found:?}; expected {expected:?}, or these without the last"

@@ -1,4 +1,4 @@
-//! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another one.
+//! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another process.
 
 use std::time::{Duration, Instant};
 
@@ -69,7 +69,7 @@ impl Endpoint {
 pub(crate) struct Returned {
     pub(crate) rows: Rows,
     pub(crate) pushed: PushOutcome,
-    /// When the round ended that a pull was held for, if it was held by a shard of this process.
+    /// When the round ended, if a shard of this process held the pull for it.
     pub(crate) held_until: Option<Instant>,
 }
 
@@ -100,7 +100,7 @@ impl PendingCall {
         }
     }
 
-    /// The buffers of a pull or a push, and what became of it.
+    /// The buffers of a pull or a push, and the outcome.
     pub(crate) async fn buffers(self) -> Result<Returned, Fault> {
         let (reply, held_until) = self.reply_after().await?;
         let (rows, pushed) = match reply {

@@ -1,8 +1,8 @@
 //! A push is applied once, however often it is sent, and only from the newest incarnation of its trainer. A pull may wait for the
 //! end of a round.
 //!
-//! [`ExactlyOnce`] is a state machine without clock or IO. Shards and dense blocks use it for what they are pushed (`P`):
-//! rows of gradients, or the gradients of a dense block. It is public for simulations of a whole cluster.
+//! [`ExactlyOnce`] is a state machine without clock or IO. Shards and dense blocks use it. `P` is the content of a push: rows of gradients,
+//! or the gradients of a dense block. The type is public for simulations of a whole cluster.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ type Outcome = Result<PushOutcome, Fault>;
 
 /// The answer to a push of `P`.
 pub enum PushAnswer<P> {
-    /// Its buffers, and what became of it.
+    /// The buffers of the push, and its outcome.
     Done(P, PushOutcome),
-    /// It is part of a round, whose outcome this will be.
+    /// The push is part of a round: this receives the outcome.
     Waiting(oneshot::Receiver<Outcome>),
 }
 
 impl<P: Default> PushAnswer<P> {
-    /// Waits for the end of the round, if it is part of one.
+    /// Waits for the end of the round, if the push is part of one.
     pub async fn outcome(self) -> Result<(P, PushOutcome), Fault> {
         match self {
             Self::Done(payload, outcome) => Ok((payload, outcome)),
@@ -40,16 +40,16 @@ impl<P: Default> PushAnswer<P> {
 /// What to do with a push.
 #[derive(Debug)]
 enum Next<P> {
-    /// Nothing: it was applied before.
+    /// Nothing: the push was applied before.
     Already(P),
     Apply(P),
-    /// Keep it until its round is complete.
+    /// Keep the push until its round is complete.
     Wait(oneshot::Receiver<Outcome>),
-    /// It is the last of its round: apply all as one, then send the outcome to all that wait.
+    /// The push is the last of its round: apply all as one, then send the outcome to all that wait.
     Complete(Complete<P, oneshot::Sender<Outcome>>, oneshot::Receiver<Outcome>),
 }
 
-/// Decides what becomes of pushes. One actor owns it together with the parameters that they change.
+/// Decides which pushes are applied. One actor owns it together with the parameters that the pushes change.
 pub struct ExactlyOnce<P> {
     applied: Applied,
     fences: Fences,
@@ -73,10 +73,10 @@ impl<P> ExactlyOnce<P> {
     /// Applies a push unless it was applied before. A push of a round is kept until the round is complete; then `merge`
     /// makes one push of all, and `apply` is called once. A push without a stamp is always applied.
     ///
-    /// A push counts as applied from the call of `apply` on, also if `apply` fails half-way: it must not be tried again.
+    /// A push counts as applied from the call of `apply` on, also if `apply` fails half-way: the push must not be tried again.
     ///
     /// # Errors
-    /// User, with nothing changed: its trainer is fenced, or it fits no round. What `apply` returns.
+    /// User, with nothing changed: the trainer is fenced, or the push fits no round. The fault that `apply` returns.
     pub fn push(
         &mut self,
         stamp: Option<Stamp>,
@@ -126,9 +126,9 @@ impl<P> ExactlyOnce<P> {
         Ok(Next::Complete(complete, outcome))
     }
 
-    /// A pull that must see a round. `None`: the round is applied, and the pull may be carried out now. Else it waits for what it
-    /// receives: then the round is applied, or the pull is refused. The next round cannot be applied before the answer to the pull,
-    /// because the trainer that pulls has not pushed its share of it.
+    /// A pull that must see a round. `None`: the round is applied, and the caller may carry out the pull. Otherwise the caller waits for
+    /// the receiver: the round is applied, or the pull is refused. The next round cannot be applied before the answer to the pull, because
+    /// the trainer that pulls has not pushed its share of that round.
     ///
     /// # Errors
     /// User: its trainer is fenced, or cannot have pushed its share of the round. External, retryable: too many pulls of its trainer
@@ -143,7 +143,7 @@ impl<P> ExactlyOnce<P> {
         self.applied.len() as u64
     }
 
-    /// From now on all pushes of series below this one count as applied, and their ids take no memory.
+    /// From this call on all pushes of series below this one count as applied, and their ids take no memory.
     pub fn acknowledge_before(&mut self, series: u64) {
         self.applied.acknowledge_before(series);
     }
@@ -163,7 +163,7 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
-    /// Lets `trainer` in, and from now on no older incarnation of its rank.
+    /// Admits `trainer`, and from this call on refuses older incarnations of its rank.
     pub(crate) fn admit(&mut self, trainer: Trainer) -> Result<(), Fault> {
         let Trainer { rank, incarnation } = trainer;
         if rank >= MOST_TRAINERS {

@@ -1,8 +1,8 @@
 //! Groups of keys: which group a key is in, and keys of a group.
 //!
-//! In a table with groups the highest byte of a key is the number of its group. So a key says by itself what its row is like, wherever it
-//! comes to, and equal values of two groups have two keys. The other 56 bits are those of the hash: among 100 million keys of a group
-//! two share a row with a chance of 7%.
+//! In a table with groups the highest byte of a key is the number of its group. So every holder of a key knows the kind of its row, and
+//! equal values of two groups have two keys. The other 56 bits come from the hash: among 100 million keys of a group two share a row with a
+//! chance of 7%.
 
 /// The most groups besides the first.
 pub const MOST_GROUPS: usize = 255;
@@ -20,7 +20,7 @@ pub fn group_of(key: u64) -> usize {
     (key >> SHIFT) as usize
 }
 
-/// The key in this group of what has this hash.
+/// The key in this group of a value with this hash.
 #[inline(always)]
 pub fn in_group(hash: u64, group: u8) -> u64 {
     hash << 8 >> 8 | u64::from(group) << SHIFT

@@ -1,7 +1,6 @@
 //! Values in half the bytes, for the wire: f16 with a power of two per block of 128.
 //!
-//! Finite f32 values become one f16 each and one exponent of 8 bits per [`BLOCK`]: 2 + 1/128 bytes per value, 0.502 of
-//! those of f32.
+//! Finite f32 values become one f16 each and one exponent of 8 bits per [`BLOCK`]: 2 + 1/128 bytes per value, 0.502 of the bytes of f32.
 //!
 //! A block is scaled so that its largest magnitude lies in [2^14, 2^15), near the top of f16's range; scaling by a power
 //! of two rounds nothing. So a value `v` of a block whose largest magnitude is `m` comes back with an error of at most
@@ -22,10 +21,10 @@ const TOP: i32 = 14;
 /// The largest f16 below 2^15, so that no value is rounded up beyond f32's range: its error is within the bound as well.
 const LARGEST: f32 = 32752.0;
 
-/// The least exponent of a block: 2^126 still is an f32, and brings f32's least subnormal within f16's.
+/// The least exponent of a block: 2^126 is an f32, and brings f32's least subnormal into the range of f16.
 const LEAST: i32 = -126;
 
-/// The greatest: that of a block with [`f32::MAX`] in it.
+/// The greatest exponent: of a block with [`f32::MAX`].
 const MOST: i32 = 127 - TOP;
 
 /// The number of exponents for this many values.

@@ -1,15 +1,14 @@
 //! Pulls that wait for the end of a round: a trainer in step with others sends the pull for its next batch right behind its push.
 //!
-//! A pull waits as long as the push before it: until all trainers have pushed their shares. If the shard ends, or the connection of
-//! the pull, it waits no longer.
+//! A pull waits as long as the push before it: until all trainers have pushed their shares. The wait also ends with the shard, or with the
+//! connection of the pull.
 
 use forebay_actors::Fault;
 use tokio::sync::oneshot;
 
 use crate::push::AfterRound;
 
-/// The most pulls of one trainer that wait. A trainer has one under way; after a lost connection, those that it sent before may wait
-/// here, too.
+/// The most pulls of one trainer that wait. A trainer has one under way; after a lost connection, its earlier pulls may wait as well.
 const MOST_OF_A_TRAINER: usize = 4;
 
 /// The pulls that wait.
@@ -36,7 +35,7 @@ impl HeldPulls {
     /// Holds a pull. Returns the end of its round.
     ///
     /// # Errors
-    /// External, retryable: as many pulls of its trainer wait as may.
+    /// External, retryable: too many pulls of the trainer wait.
     pub(crate) fn hold(&mut self, after: AfterRound) -> Result<oneshot::Receiver<Result<(), Fault>>, Fault> {
         let (rank, incarnation) = (after.trainer.rank, after.trainer.incarnation);
         self.held.retain(|held| !held.ended.is_closed());
@@ -59,7 +58,7 @@ impl HeldPulls {
         Ok(end)
     }
 
-    /// The round of `step` is open. A pull that waits for another one would wait for ever.
+    /// The round of `step` is open. A pull that waits for another round would wait for ever.
     pub(crate) fn round_is_open(&mut self, step: u64) {
         self.refuse(
             |held| held.step != step,

@@ -46,8 +46,8 @@ impl SlotHasher {
         self.ints_or_missing(values, std::iter::repeat(u64::MAX), integer)
     }
 
-    /// As [`ints`](Self::ints), but the values without their bit in `present` are missing. Each word of it has the bits of 64 values, the
-    /// lowest bit that of the first one.
+    /// As [`ints`](Self::ints), but the values without their bit in `present` are missing. Each word of `present` has the bits of 64
+    /// values, the first value in the lowest bit.
     pub fn ints_or_missing<T: Copy>(
         &self,
         values: &[T],
@@ -65,7 +65,7 @@ impl SlotHasher {
         xxh3_64_with_seed(value, self.seed)
     }
 
-    /// The key of a value that is not there: a feature of its own.
+    /// The key of a missing value: a feature of its own.
     ///
     /// It is one of the 2^64 keys, so exactly one integer (an arbitrary, huge one) shares it.
     #[inline(always)]

@@ -12,9 +12,9 @@
 //!   and a deep embedding under Adagrad share one row and so one look-up.
 //! - [`start_table`] starts the shards on a [`Host`](forebay_actors::Host) and gives a [`TableClient`]: `pull`, `push`,
 //!   `peek`, `export`, `import`, and `begin_snapshot` for checkpoints.
-//! - Across processes each starts its share by [`start_shards`] and serves it by a [`remote::TableService`];
-//!   [`remote::connect`] gives the same [`TableClient`]. `push_once` is applied once however often it is sent, `push_round`
-//!   makes one push of those of several trainers, and [`dense`] keeps dense parameters in blocks beside the rows.
+//! - Across processes each starts its share by [`start_shards`] and serves it by a [`remote::TableService`]; [`remote::connect`] gives the
+//!   same [`TableClient`]. `push_once` is applied once however often it is sent, `push_round` merges the pushes of several trainers into
+//!   one, and [`dense`] keeps dense parameters in blocks beside the rows.
 //!
 //! **Determinism.** A row is initialised from (seed, table, part, key) alone, and each key is updated by its own gradients
 //! in their order. So after the same calls a table is the same to the bit for any number of shards and any vector width. A
@@ -22,7 +22,7 @@
 //!
 //! # Reading order
 //!
-//! 1. `config.rs` (what a table is), `key.rs` (from a value to a key), `client.rs`, `buffers.rs`, `route.rs` (from a key to
+//! 1. `config.rs` (the configuration of a table), `key.rs` (from a value to a key), `client.rs`, `buffers.rs`, `route.rs` (from a key to
 //!    its shard).
 //! 2. `shard.rs` (the actor), `table/mod.rs` and `table/pass.rs` (pull and push), `table/index.rs` (from a key to a row
 //!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row). `simd.rs` and

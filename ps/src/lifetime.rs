@@ -1,9 +1,9 @@
-//! How long the row of a key lives: which keys get one (admission), and which rows are removed again (eviction).
+//! How long the row of a key lives: which keys get a row (admission), and which rows are removed (eviction).
 //!
-//! All of it happens in pushes, which are applied once each, so that a pull that is made twice changes nothing. What a push
-//! does depends on the rows and on its step alone: not on the number of shards, and not on what came before a checkpoint.
-//! For that, keys are divided into [`CELLS`] cells by their hash. A cell lies in one shard, holds its share of the cap, and
-//! removes rows by comparing them with the other rows of the cell.
+//! Only pushes admit keys and remove rows: each push is applied once, while a pull may be repeated. What a push does depends on the rows
+//! and on its step alone: not on the number of shards, and not on what came before a checkpoint. For that, keys are divided into [`CELLS`]
+//! cells by their hash. A cell lies in one shard, holds its share of the cap, and removes rows by comparing them with the other rows of the
+//! cell.
 
 use forebay_base::{GOLDEN_GAMMA, mix64};
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
-//! The gradients of a round as one push: the mean of the trainers', weighted by their rows.
+//! The gradients of a round as one push: the mean of the trainers' gradients, weighted by their rows.
 //!
-//! Keys stand in the order in which they are first seen, by rank, and gradients are added in order of rank: the bits
-//! do not depend on the order in which the pushes came.
+//! Keys are in the order in which they first appear, by rank, and gradients are added in order of rank: the bits do not depend on the order
+//! in which the pushes came.
 //!
-//! A trainer's gradients are the mean over its rows, so the sum is the mean over the rows of all of them: what one
-//! trainer with the whole batch would push.
+//! A trainer's gradients are the mean over its rows, so the sum is the mean over the rows of all trainers: what one trainer with the whole
+//! batch would push.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -62,7 +62,7 @@ fn weights<P>(shares: &[Share<P>]) -> Vec<f32> {
     shares.iter().map(|share| (share.rows as f64 / total as f64) as f32).collect()
 }
 
-/// Most keys are already hashes. They are mixed once more, so that any keys work.
+/// Most keys are hashes. Mixing them again makes any keys work.
 #[derive(Default)]
 struct ByMix(u64);
 

@@ -5,7 +5,7 @@ use forebay_actors::Fault;
 use crate::endpoint::{PendingCall, confused};
 use crate::shard::Reply;
 
-/// Rows that shards are setting. Dropping it does not stop them.
+/// Rows that shards are setting. A drop does not stop the shards.
 #[must_use]
 pub struct PendingImport(pub(crate) Vec<PendingCall>);
 

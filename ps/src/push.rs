@@ -1,31 +1,31 @@
-//! The name of a push, the trainer and the round it belongs to, and what became of it.
+//! The name of a push, its trainer, its round, and its outcome.
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-/// The name of a push: that of the batch whose gradients it brings.
+/// The name of a push: the name of the batch whose gradients it brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushId {
-    /// Which series of pushes. All pushes of a series are acknowledged together: those of one window of one epoch, or in an exact order
-    /// 4,096 in a row.
+    /// The series of the push. All pushes of a series are acknowledged together: the pushes of one window of one epoch, or in an exact
+    /// order 4,096 consecutive pushes.
     pub series: u64,
-    /// Which push of its series.
+    /// The number of the push in its series.
     pub index: u32,
 }
 
-/// What became of a push.
+/// The outcome of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PushOutcome {
-    /// It was applied, now.
+    /// This call applied the push.
     Applied,
-    /// It had been applied before, and nothing was changed.
+    /// The push had been applied before, and nothing was changed.
     Already,
 }
 
 impl PushOutcome {
-    /// The outcome of a push with shares at several places: applied, if any place applied it now.
+    /// The outcome of a push with shares at several places: applied, if this call applied a share at any place.
     pub(crate) fn of_all(shares: &[PushOutcome]) -> Self {
         if shares.contains(&Self::Applied) { Self::Applied } else { Self::Already }
     }
@@ -60,18 +60,18 @@ pub struct AfterRound {
     pub trainer: Trainer,
 }
 
-/// What makes a push apply once.
+/// The stamp by which a push is applied once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// The name of the push.
     pub id: PushId,
     /// Who pushes. `None`: a client that is no trainer.
     pub trainer: Option<Trainer>,
-    /// The round that it is part of.
+    /// The round of the push.
     pub round: Option<Round>,
 }
 
-/// Who sends pushes over an exchange, in a run of so many trainers.
+/// The sender of pushes over an exchange, in a run of this many trainers.
 #[derive(Clone, Debug)]
 pub(crate) struct Sender {
     /// As in [`Identity::role`](forebay_net::Identity::role).
@@ -81,7 +81,7 @@ pub(crate) struct Sender {
 
 impl Sender {
     /// # Errors
-    /// User: the push is that of another trainer, or its round is not one of this run.
+    /// User: the push names another trainer than its sender, or its round is not one of this run.
     pub(crate) fn check(&self, stamp: Option<Stamp>) -> Result<(), Fault> {
         let Self { role, trainers } = self;
         let Some(Stamp { trainer: Some(Trainer { rank, .. }), round, .. }) = stamp else { return Ok(()) };

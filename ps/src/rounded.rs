@@ -1,4 +1,4 @@
-//! Values of rows in fewer bytes, for files: in f16, or in int8 with a scale for each row. The formats are those of
+//! Values of rows in fewer bytes, for files: in f16, or in int8 with a scale for each row. The formats are as in
 //! [`Storage`](crate::Storage); all values are rounded to the nearest.
 
 use half::f16;

@@ -1,8 +1,8 @@
-//! Synchronous training: the pushes of all trainers for one step are held until the last is there.
+//! Synchronous training: the pushes of all trainers for one step are held until the last push comes.
 //!
-//! Pushes come in any order and perhaps more than once; a complete round has them in order of rank. A pure state machine:
-//! a caller that waits for the end of a round is a value `W` kept in it. One round is open at a time: a trainer pushes its
-//! next step after the answer to its last.
+//! Pushes come in any order and perhaps more than once; a complete round has them in order of rank. A pure state machine: it keeps a value
+//! `W` for each caller that waits for the end of a round. One round is open at a time: a trainer pushes its next step after the answer to
+//! its last.
 
 use forebay_actors::Fault;
 
@@ -39,7 +39,7 @@ struct Open<P, W> {
 /// Holds the open round.
 pub(crate) struct Rounds<P, W> {
     open: Option<Open<P, W>>,
-    /// Step of the last whole round.
+    /// Step of the last complete round.
     last: u64,
 }
 
@@ -53,7 +53,7 @@ impl<P, W> Default for Rounds<P, W> {
 pub(crate) const MOST_TRAINERS: u32 = 4096;
 
 impl<P, W> Rounds<P, W> {
-    /// Takes the push of `rank` for `step`, and gives the round when it is whole.
+    /// Takes the push of `rank` for `step`, and gives the round when the round is complete.
     ///
     /// A push whose id is in the round already is ignored, but `waiter` is kept too. Another id of the same rank replaces
     /// the first: only a new process of that rank sends one, since the caller's fences refuse old ones. The caller keeps
@@ -111,7 +111,7 @@ impl<P, W> Rounds<P, W> {
     /// Whether the round of `step` is applied. If not, it is the open round or the next one.
     ///
     /// # Errors
-    /// User: it is a later round, or another than the open one. No trainer can have pushed its share of it.
+    /// User: the round is later than the next one, or another than the open one. No trainer can have pushed its share of such a round.
     pub(crate) fn is_applied(&self, step: u64) -> Result<bool, Fault> {
         if step <= self.last {
             return Ok(true);

@@ -1,9 +1,8 @@
 //! Which shard a key lives in, and how a block of keys is split among shards and put together again.
 //!
-//! A key lies in one of 4,096 cells, by the key mixed once more, with constants other than the index's, so that the keys
-//! of one shard spread over all of its index. Shards hold cells that follow each other, as equal in number as can be. So
-//! the shard depends on the key and the number of shards alone, and what happens within a cell (`lifetime.rs`) on the key
-//! alone.
+//! A mix of the key says in which of 4,096 cells it lies. The constants of this mix differ from those of the index, so that the keys of one
+//! shard spread over its whole index. Shards hold consecutive cells, as equal in number as can be. So the shard depends on the key and the
+//! number of shards alone, and what happens within a cell (`lifetime.rs`) on the key alone.
 
 use std::ops::Range;
 
@@ -11,7 +10,7 @@ use crate::lifetime::{CELL_BITS, CELLS, cell_of};
 use crate::simd::{Kernel, dispatch};
 
 /// Assigns keys to shards. `Route::new(processes)` leads to a process: the process of a key is the shard that the key would have with one
-/// shard per process. [`of_process`](Self::of_process) then leads to a shard of that process. It numbers shards as if each process had as
+/// shard per process. [`of_process`](Self::of_process) then leads to a shard of that process. It numbers shards as if each process had this
 /// many, so processes may have different numbers of shards.
 ///
 /// ```
@@ -84,8 +83,8 @@ impl Route {
         (cell_of(key) * self.shards) >> CELL_BITS
     }
 
-    /// Splits `keys`: those of the shard `s` after the first held go to `parts[s]` in their order, the `s` of `keys[i]` to
-    /// `shard_of[i]`. `parts` is of one buffer per shard held; all are cleared first.
+    /// Splits `keys`: a key of the shard `s` after the first held goes to `parts[s]`, in order, and the `s` of `keys[i]` to `shard_of[i]`.
+    /// `parts` has one buffer per shard held; all buffers are cleared first.
     ///
     /// Fails with the first key that belongs to a shard that is not held here.
     pub(crate) fn split(&self, keys: &[u64], parts: &mut [Vec<u64>], shard_of: &mut Vec<u32>) -> Result<(), u64> {
@@ -103,7 +102,7 @@ impl Route {
     /// The first key that belongs to a shard that is not held here.
     pub(crate) fn stray(&self, keys: &[u64]) -> Option<u64> {
         let held = self.held();
-        // Most often there is none, so they are counted first: a loop that may end early is not vectorized.
+        // Most often there are no such keys, so they are counted first: a loop that may end early is not vectorized.
         if held.len() == self.shards || dispatch(CountStrays { route: *self, keys }) == 0 {
             return None;
         }

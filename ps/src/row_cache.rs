@@ -1,4 +1,4 @@
-//! A client's copy of the rows that its pushes under way change: what is pulled meanwhile is as exact as if every push had been
+//! A client's copy of the rows that its pushes under way change: rows that are pulled meanwhile are as exact as if every push had been
 //! applied before the next pull.
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //!              release ←── applied              a row goes when no batch under way has it
 //! ```
 //!
-//! A row that no batch under way has is exact at its shard: all pushes that change it are applied. A row that one has is here,
-//! whole, from its first batch on. So a shard need not know which pull belongs before which push. It must apply the pushes of one
-//! client in their order; [`PendingPush`] says how that is kept.
+//! A row that no batch under way has is exact at its shard: all pushes that change it are applied. The cache holds the other rows, whole,
+//! each from the first batch under way that has it on. So a shard need not know which pull belongs before which push. It must apply the
+//! pushes of one client in their order; [`PendingPush`] says how that is kept.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -35,8 +35,9 @@ pub struct PendingBatch {
     asked: Asked,
 }
 
-/// A push that was handed over. The pushes of one client to one process travel on one stream. After a lost connection the client sends all
-/// that have no answer again in their order, each applied once: so a shard applies them in the order in which they were handed over.
+/// A push that was handed over. The pushes of one client to one process travel on one stream. After a lost connection the client repeats
+/// the pushes without an answer in their order, and each is applied once. So a shard applies pushes in the order in which they were handed
+/// over.
 pub struct PendingPush(Option<Asked>);
 
 impl RowCache {
@@ -82,11 +83,11 @@ impl RowCache {
         Ok(self.lock().fill(begun, &values))
     }
 
-    /// Puts the weights of a batch's keys into `rows`, to the bit as [`TableClient::pull`] would after the pushes of all earlier
-    /// batches. To be called when the batch before it was [stepped](Self::step).
+    /// Puts the weights of a batch's keys into `rows`, to the bit as [`TableClient::pull`] would after the pushes of all earlier batches.
+    /// To be called after the [step](Self::step) of the batch before.
     ///
     /// # Errors
-    /// Internal: the keys are those of another batch.
+    /// Internal: the keys belong to another batch.
     pub fn read(&self, keys: &[u64], batch: &CachedBatch, rows: &mut Vec<f32>) -> Result<(), Fault> {
         self.check(keys, batch)?;
         self.lock().read(batch, rows);
@@ -133,7 +134,7 @@ impl RowCache {
         self.lock().release(batch);
     }
 
-    /// What the cache has done and holds.
+    /// The counts of the cache so far.
     pub fn stats(&self) -> RowCacheStats {
         self.lock().stats()
     }

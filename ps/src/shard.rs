@@ -19,7 +19,7 @@ use crate::push::{AfterRound, Stamp};
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, SnapshotKind, Table};
 
-/// What a shard is asked. Lengths and numbers were checked by the client.
+/// A call to a shard. The client has checked lengths and numbers.
 pub(crate) enum Call {
     /// Fill `rows` with the weights of `keys`; `insert` makes rows that are missing, otherwise they read as zeros. `after`: as they
     /// are when this round is applied.
@@ -56,13 +56,13 @@ pub(crate) enum Call {
     Stats,
 }
 
-/// What a shard answers.
+/// The reply of a shard.
 pub(crate) enum Reply {
     /// The keys and the rows of a pull.
     Rows(Rows),
-    /// The round that a pull must see is not applied yet. When this says that it is, send the call.
+    /// The round that a pull must see is not applied yet. Send the call when the receiver says that the round is applied.
     Held(oneshot::Receiver<Result<(), Fault>>, Box<Call>),
-    /// The buffers of a push, to be used again, and what became of it.
+    /// The buffers of a push, to be used again, and its outcome.
     Pushed(PushAnswer<Rows>),
     /// Rows of the shard.
     Export(ExportBlock),
@@ -72,7 +72,7 @@ pub(crate) enum Reply {
     Done,
     /// A snapshot of this many rows has begun.
     SnapshotRows(u64),
-    /// Rows of the snapshot; none while keys are being listed: ask again.
+    /// Rows of the snapshot; `None` while the shard lists keys: ask again.
     Page(Option<ExportBlock>),
     /// The counts, one per shard.
     Stats(Vec<ShardStats>),
@@ -140,7 +140,7 @@ impl Shard {
         if self.holder.is_some() { Ok(()) } else { Err(none()) }
     }
 
-    /// Ends the open snapshot if it was dropped.
+    /// Ends the open snapshot if its holder is gone.
     fn end_dropped_snapshot(&mut self) {
         if self.holder.take_if(|holder| holder.strong_count() == 0).is_some()
             && let Some(table) = &mut self.table

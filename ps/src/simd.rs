@@ -1,9 +1,9 @@
 //! Runs a loop with the widest vectors the CPU has, and fetches memory ahead of its use.
 //!
-//! [`dispatch`] compiles a [`Kernel`] three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the
-//! loops for each. That is `pulp`'s dispatch in forty lines and without a dependency; its hand-written vectors are not
-//! needed, as all kernels here are element by element. No variant may fuse a multiplication with an addition or reorder a
-//! sum, hence **the result does not depend on the vector width**; tests compare the bits.
+//! [`dispatch`] compiles a [`Kernel`] three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the loops for
+//! each. The crate `pulp` has the same dispatch, and vectors written by hand, which kernels that work element by element do not need. No
+//! variant may fuse a multiplication with an addition or reorder a sum, hence **the result does not depend on the vector width**; tests
+//! compare the bits.
 
 /// A loop to be compiled once per vector width. Mark `run` and all it calls `#[inline(always)]`.
 pub(crate) trait Kernel {
@@ -47,15 +47,15 @@ fn with_avx2<K: Kernel>(kernel: K) -> K::Output {
 
 /// Runs `body` on each element of slices of one length: `lanes!(w, s; g => { *s += g * g; ... })`, `w` and `s` mutable.
 ///
-/// Blocks of 16, 8 and 4 elements go through local arrays, which LLVM keeps in vector registers, and what is left goes as
-/// four with zeros: rows are too short for the prologue, the alias checks and the scalar tail of a loop of unknown length
-/// (pull + push of rows of 1 and of 10 weights is 1.1 to 1.3 times as fast; 16 weights gain nothing).
+/// Blocks of 16, 8 and 4 elements go through local arrays, which LLVM keeps in vector registers; the rest is padded to four with zeros.
+/// Rows are too short for the prologue, the alias checks and the scalar tail of a loop of unknown length. Pull + push of rows of 1 and of
+/// 10 weights is 1.1 to 1.3 times as fast; 16 weights gain nothing.
 macro_rules! lanes {
     ($($m:ident),+; $g:ident => $body:block) => {
         $crate::simd::lanes!(@ 16; $($m),+; $g => $body);
         $crate::simd::lanes!(@ 8; $($m),+; $g => $body);
         $crate::simd::lanes!(@ 4; $($m),+; $g => $body);
-        // Two or three are left: as four, with zeros. One alone is not worth the copying.
+        // Two or three elements are left: pad them to four. One alone is not worth the copying.
         if $g.len() > 1 {
             $(let mut $m = ($crate::simd::padded($m), $m);)+
             let $g = $crate::simd::padded($g);

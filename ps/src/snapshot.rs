@@ -33,9 +33,8 @@ impl std::fmt::Debug for ShardSnapshot {
 }
 
 impl TableClient {
-    /// Begins a snapshot of every shard that this client reaches; all of them must be in this process. Each shard's
-    /// snapshot has its rows as they are when the call reaches it: for one moment of the whole table, see to it that no
-    /// pull, push or import is under way.
+    /// Begins a snapshot of every shard that this client reaches; all of them must be in this process. Each shard's snapshot has its rows
+    /// as they are when the call reaches the shard: for one moment of the whole table, no pull, push or import may be under way.
     ///
     /// A shard waits less than a millisecond per 10 M rows. While its snapshot is open, it holds a copy of each row that
     /// changes before it was read. Cancel safe: the snapshots that have begun end.
@@ -68,7 +67,7 @@ impl TableClient {
 }
 
 impl ShardSnapshot {
-    /// The number of the shard among those of the whole table.
+    /// The number of the shard in the whole table.
     pub fn shard(&self) -> usize {
         self.shard
     }
@@ -94,7 +93,7 @@ impl ShardSnapshot {
         self.asking = true;
         loop {
             match self.client.call(Call::SnapshotPage { at_most }).await? {
-                // The shard has listed some of its keys by row, and does other calls before it lists more.
+                // The shard has listed some of its keys by row, and answers other calls before it lists more.
                 Reply::Page(None) => {}
                 Reply::Page(Some(block)) => {
                     self.left = self.left.saturating_sub(block.keys.len() as u64);

@@ -19,7 +19,7 @@ const CAPACITY: usize = 8;
 /// The most shards that one table may have.
 pub const MAX_SHARDS: usize = 1024;
 
-/// Starts the shards of a table on `host`, each on a thread of its own, and returns the way to them.
+/// Starts the shards of a table on `host`, each on a thread of its own, and returns their client.
 ///
 /// # Errors
 /// A user fault, when the configuration is wrong or `shards` is not 1 to [`MAX_SHARDS`].
@@ -27,8 +27,8 @@ pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<Ta
     start_shards(host, config, Route::of_process(0, 1, shards))
 }
 
-/// Starts the shards of a table that one of several processes holds: those of `route`, which [`Route::of_process`] makes. The client that
-/// comes back reaches these alone, and refuses the keys of others.
+/// Starts the shards of a table that one of several processes holds: the shards of `route`, which [`Route::of_process`] makes. The returned
+/// client reaches these shards alone, and refuses the keys of others.
 ///
 /// # Errors
 /// As [`start_table`], for the shards of all processes if each had as many; also if there is no such process.

@@ -46,7 +46,7 @@ pub struct ShardStats {
 /// What a group of keys holds, in one shard or in all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupStats {
-    /// Name of the group; that of the table for the first one.
+    /// Name of the group; for the first group the name of the table.
     pub name: String,
     /// Weights per row.
     pub row_dim: u64,
@@ -94,7 +94,7 @@ impl GroupStats {
 }
 
 impl ShardStats {
-    /// The same as those of a group of this name, of rows of `row_dim` weights.
+    /// The same counts as a group of this name, with rows of `row_dim` weights.
     pub(crate) fn as_group(&self, name: String, row_dim: u64) -> GroupStats {
         let Self { rows, bytes, pulls, missed, inserted, refused, evicted, waiting, .. } = *self;
         GroupStats { name, row_dim, rows, bytes, pulls, missed, inserted, refused, evicted, waiting }
@@ -141,7 +141,7 @@ impl TableStats {
         self.shards.iter().map(|s| s.push_ids).sum()
     }
 
-    /// What each group holds in all shards; none if all keys are of one.
+    /// What each group holds in all shards; empty if the table has one group.
     pub fn groups(&self) -> Vec<GroupStats> {
         let mut all: Vec<GroupStats> = Vec::new();
         for group in self.shards.iter().flat_map(|shard| &shard.groups) {
@@ -153,7 +153,7 @@ impl TableStats {
         all
     }
 
-    /// [`groups`](Self::groups), or all keys as one group, if they are of one; their rows have `row_dim` weights.
+    /// [`groups`](Self::groups), or the one group of the table; its rows have `row_dim` weights.
     pub fn all_groups(&self, row_dim: usize) -> Vec<GroupStats> {
         let groups = self.groups();
         if !groups.is_empty() || self.shards.is_empty() {

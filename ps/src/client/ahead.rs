@@ -1,4 +1,4 @@
-//! What a trainer needs of its client to look up ahead: whole rows, what becomes of values on the wire, and the round trip.
+//! The part of a table's client for look-ahead: whole rows, the rounding of values on the wire, and the round trip.
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ impl TableClient {
         Ok(())
     }
 
-    /// Whether values are rounded on their way.
+    /// Whether the wire rounds values.
     pub(crate) fn rounds_values(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.wire() == Some(Wire::F16))
     }
@@ -65,8 +65,8 @@ impl TableClient {
         Ok(self.layout.check_push(keys, grads, step)?)
     }
 
-    /// What arrives if `values`, `[keys x row_dim]`, are sent: values that are pulled, or gradients that are pushed. With f16 on the
-    /// wire that depends on which values are sent to a process together.
+    /// Rounds `values`, `[keys x row_dim]`, as the wire does: pulled values or pushed gradients. With f16 the result depends on which
+    /// values travel to a process together.
     pub(crate) fn as_sent(&self, keys: &[u64], values: &mut Vec<f32>) -> Result<(), Fault> {
         if !self.rounds_values() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Rows from outside on their way into the shards: those of a model folder, a delta, a checkpoint.
+//! Sends the rows of a model folder, a delta or a checkpoint to the shards.
 //!
 //! Slices are split and copied, a part for each shard. A checkpoint's rows come in buffers that the shards of this process read where
 //! they are: each copies its own rows to their places, and nothing else is copied.
@@ -60,7 +60,7 @@ impl TableClient {
     }
 
     /// As [`import`](Self::import), with the usages of the rows (none, or one for each key), and only for rows whose shards this client
-    /// reaches. Other rows are left out, so that one of several processes can read the rows of all and take its own.
+    /// reaches. The client leaves out other rows, so that one of several processes can read the rows of all and take its own.
     ///
     /// # Errors
     /// As [`import`](Self::import). An internal fault: there are usages, and the shards are in other processes.

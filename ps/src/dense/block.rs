@@ -15,7 +15,7 @@ pub trait DenseRule: Send {
     /// One step with a gradient for each value, in the order of the values; all are finite.
     ///
     /// # Errors
-    /// The rule's own; the values are then as they were.
+    /// The fault of the rule; then the values are unchanged.
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault>;
 
     /// Replaces one value, before the first step.
@@ -55,7 +55,7 @@ pub struct NamedValues {
     pub values: Vec<f32>,
 }
 
-/// What a block is asked. The client has checked lengths and numbers.
+/// A call to a block. The client has checked lengths and numbers.
 pub(super) enum Call {
     /// Returns the values unless their version is `seen`. `after`: as they are when this round is applied.
     Pull { seen: u64, after: Option<AfterRound> },
@@ -71,20 +71,20 @@ pub(super) enum Call {
     SetFirst { place: usize, value: f32 },
 }
 
-/// What a block answers.
+/// The reply of a block.
 pub(super) enum Reply {
     Pulled {
         version: u64,
         values: Option<Vec<f32>>,
     },
-    /// The round that a pull must see is not applied yet. When this says that it is, pull again.
+    /// The round that a pull must see is not applied yet. Pull again when the receiver says that the round is applied.
     Held(oneshot::Receiver<Result<(), Fault>>),
     Pushed(PushAnswer<Vec<f32>>),
     Saved(Vec<NamedValues>),
     Done,
 }
 
-/// A block of dense values that stands in this process. Clones reach the same one.
+/// A block of dense values in this process. Clones reach the same block.
 #[derive(Clone)]
 pub struct DenseBlock {
     pub(super) client: Client<Call, Reply>,
@@ -111,7 +111,7 @@ impl DenseBlock {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether the block has no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -141,8 +141,8 @@ impl DenseBlock {
         }
     }
 
-    /// All that later steps of the block depend on, as it is when the call reaches the block. To have it of the same moment
-    /// as a snapshot of the table, see to it that no push is under way. Cancel safe.
+    /// All that later steps of the block depend on, as it is when the call reaches the block. For the same moment as a snapshot of the
+    /// table, no push may be under way. Cancel safe.
     ///
     /// # Errors
     /// A user fault: the rule cannot be saved. Internal: the block has died.
@@ -164,7 +164,7 @@ impl DenseBlock {
         }
     }
 
-    /// Puts back what [`save`](Self::save) gave. The block goes on to the same bits, and clients pull its values anew.
+    /// Restores the result of [`save`](Self::save). Later steps give the same bits, and clients pull the values anew.
     ///
     /// # Errors
     /// A user fault: the rule cannot be restored, or was saved by another rule. Internal: the block has died.
@@ -199,7 +199,7 @@ impl DenseBlock {
     }
 }
 
-/// The second half of a push: waits until it is applied, or for the end of its round.
+/// The second half of a push: waits until the push is applied, or for the end of its round.
 pub(super) async fn pushed(pending: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
     match pending.reply().await? {
         Reply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
@@ -218,7 +218,7 @@ struct Block {
     len: usize,
     make: Option<Make>,
     rule: Option<Box<dyn DenseRule>>,
-    /// It was restored, or has applied gradients.
+    /// The block was restored, or has applied gradients.
     has_begun: bool,
     /// Differs after each step, and from process to process.
     version: u64,
@@ -300,7 +300,7 @@ impl Service for Block {
             return Err(Fault::internal(format!("a dense rule has {found} values; expected {}", self.len)));
         }
         self.rule = Some(rule);
-        // The values of this process must not be taken for those of an earlier one. 0 means none seen.
+        // A random version, so that no client takes the values of an earlier process for these. 0 means that the client has none.
         self.version = forebay_base::random_seed() | 1 << 63;
         Ok(())
     }

@@ -5,8 +5,8 @@
 //!    values f32[len]        └─ push: gradients, once         ─→ DenseBlock { DenseRule }   process 1
 //! ```
 //!
-//! The caller's [`DenseRule`] changes the values: this crate knows no model. Pushes are applied once, fenced, and merged in
-//! rounds as those of tables are.
+//! The caller's [`DenseRule`] changes the values: this crate knows no model. Pushes are applied once, fenced, and merged in rounds, as for
+//! tables.
 
 mod block;
 mod partition;
@@ -34,7 +34,7 @@ pub use service::{DenseService, FirstValue};
 
 enum Endpoint {
     Local(DenseBlock),
-    /// Pulls that wait for a round have a stream of their own: those that do not wait must not wait behind them.
+    /// Pulls that wait for a round have a stream of their own, so that other pulls do not wait behind them.
     Remote {
         ps: Box<RemotePs>,
         pull: RequestStream,
@@ -55,7 +55,7 @@ pub struct DenseClient {
 
 /// The newest values that were pulled.
 struct Pulled {
-    /// The version of each block of them.
+    /// The version of each block.
     seen: Vec<u64>,
     values: Arc<Vec<f32>>,
 }
@@ -116,8 +116,8 @@ impl DenseClient {
         self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The values as they are now, `[len]`: fetches the blocks that have changed since the last pull. If none has, returns the vector of
-    /// that pull. Cancel safe.
+    /// The current values, `[len]`: fetches the blocks that have changed since the last pull. If none has, returns the vector of that pull.
+    /// Cancel safe.
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
@@ -125,9 +125,9 @@ impl DenseClient {
         self.fetch(None).await
     }
 
-    /// As [`pull`](Self::pull), the values as they are when the round of `step` is applied: waits for the other trainers. For a trainer
-    /// that has handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). It may be sent before that push has
-    /// an answer. Cancel safe.
+    /// As [`pull`](Self::pull), the values as they are when the round of `step` is applied: waits for the other trainers. The trainer must
+    /// have handed over its share of the round ([`begin_push_round`](Self::begin_push_round)). The pull may be sent before that push has an
+    /// answer. Cancel safe.
     ///
     /// # Errors
     /// As [`pull`](Self::pull). A user fault: this client is no trainer's, its trainer is fenced, or the round is a later one than the
@@ -160,8 +160,8 @@ impl DenseClient {
         Ok(Arc::clone(all))
     }
 
-    /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes nothing. If it was
-    /// cancelled or failed, it may be repeated.
+    /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes nothing. A push that
+    /// was cancelled or failed may be repeated.
     ///
     /// # Errors
     /// A user fault: another number of gradients than values, one that is NaN or infinite, a trainer that is fenced.
@@ -169,7 +169,7 @@ impl DenseClient {
         self.begin_push_once(id, grads).await?.await
     }
 
-    /// The first half of [`push_once`](Self::push_once): hands the push over. The future that it returns waits until it is applied.
+    /// The first half of [`push_once`](Self::push_once): hands the push over. The future that it returns waits until the push is applied.
     ///
     /// # Errors
     /// As [`push_once`](Self::push_once).
@@ -207,8 +207,8 @@ impl DenseClient {
         self.begin_push(grads, step, Stamp::of_round(id, self.trainer, round, "dense values")?).await
     }
 
-    /// What each block saves, in the order of the blocks: its values, the optimizer's state and its number of steps. To have all
-    /// of one moment, see to it that no push is under way. Cancel safe.
+    /// What each block saves, in the order of the blocks: its values, the optimizer's state and its number of steps. For one moment of all
+    /// blocks, no push may be under way. Cancel safe.
     ///
     /// # Errors
     /// A user fault: the rule of a block cannot be saved. External: a process is gone. Internal: a block has died.

@@ -1,4 +1,4 @@
-//! How the dense values are cut into blocks, and the check of their gradients; for both ends.
+//! Cuts the dense values into blocks, and checks their gradients; for client and server.
 
 use std::ops::Range;
 

@@ -61,7 +61,7 @@ pub(super) struct ExportRequest {
     pub(super) dense: DenseExport,
 }
 
-/// What of the dense block is exported.
+/// The part of the dense block to export.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum DenseExport {

@@ -1,4 +1,4 @@
-//! L2 regularization: the gradient of `l2 / 2 * w²`, beside that of the loss.
+//! L2 regularization: the gradient of `l2 / 2 * w²`, which is added to the gradient of the loss.
 
 /// The gradient of a weight with its L2 term, if `L2`.
 #[inline(always)]

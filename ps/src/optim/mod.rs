@@ -211,7 +211,7 @@ impl Optimizer {
         }
     }
 
-    /// The same optimizer with its learning rate reduced so. FTRL has none, and stays as it is.
+    /// The same optimizer with a reduced learning rate. FTRL has no learning rate, and stays as it is.
     pub(crate) fn reduced(mut self, reduction: LrReduction) -> Self {
         match &mut self {
             Self::Sgd { lr, .. }

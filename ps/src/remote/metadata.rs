@@ -68,7 +68,7 @@ impl Header {
     }
 }
 
-/// What a pull says beside its keys. A table's pull that waits for no round has none.
+/// What a pull says beside its keys. A table's pull that waits for no round has no header.
 ///
 /// ```text
 ///   flags | rank u32 | seen u64 | step u64 | incarnation u64
@@ -88,7 +88,7 @@ impl PullHeader {
         MetadataWriter::new(flags).u32(trainer.rank).u64(self.seen).u64(step).u64(trainer.incarnation).finish([])
     }
 
-    /// The header, or the default if there is no metadata. `sender`: who sends it, if that is to be checked.
+    /// The header, or the default if there is no metadata. `sender`: the sender of the pull, if it is to be checked.
     pub(crate) fn read(metadata: &[u8], sender: Option<&Sender>) -> Result<Self, Fault> {
         if metadata.is_empty() {
             return Ok(Self::default());

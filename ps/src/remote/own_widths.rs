@@ -4,7 +4,7 @@ use crate::groups::group_of;
 use crate::table::Layout;
 
 impl Layout {
-    /// Where the row of each key begins if each is as wide as its group, and where the last one ends. `None`: all rows have one width.
+    /// Where the row of each key begins if each row is as wide as its group, and where the last row ends. `None`: all rows have one width.
     pub(super) fn own_widths(&self, keys: &[u64]) -> Option<Vec<i32>> {
         if self.groups.is_empty() {
             return None;

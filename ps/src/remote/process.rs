@@ -34,7 +34,7 @@ pub(crate) struct Process {
     layout: Arc<Layout>,
     wire: Wire,
     pull: RequestStream,
-    /// Pulls that wait for a round: those that do not wait must not wait behind them.
+    /// Pulls that wait for a round, so that other pulls do not wait behind them.
     pull_after: RequestStream,
     pull_whole: RequestStream,
     peek: RequestStream,
@@ -65,7 +65,7 @@ impl Process {
         self.wire
     }
 
-    /// How it has answered pulls so far.
+    /// How the process has answered pulls so far.
     pub(crate) fn replies(&self) -> PsReplies {
         self.pulled.of(self.ps.rank)
     }
@@ -148,7 +148,7 @@ impl Process {
         after: Option<AfterRound>,
     ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
         let count = keys.len();
-        // Whole rows, which are wider, are not asked of a table with groups.
+        // A table with groups is not asked for whole rows, which are wider.
         let begins = self.layout.own_widths(&keys);
         let batch = Some(batch(vec![key_field()], vec![keys_column(keys)])?);
         let metadata = after.map_or_else(Bytes::new, |after| PullHeader { seen: 0, after: Some(after) }.write());
@@ -159,7 +159,7 @@ impl Process {
             let (request, answer) = answered.await?;
             let replied = asked.elapsed();
             let (Answer { held, .. }, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
-            // A pull is held until the slowest trainer has pushed: no time of this ps.
+            // A pull is held until the slowest trainer has pushed: this time does not count for the ps.
             pulled.add(replied.saturating_sub(held));
             match (answer.batch, tail) {
                 (Some(columns), Tail::Exponents(exponents)) => wire
@@ -242,7 +242,7 @@ pub(super) fn shape(begins: Option<&[i32]>, dim: usize) -> Shape<'_> {
     begins.map_or(Shape::Rows(dim), Shape::Lists)
 }
 
-/// The keys without a row that a ticket stands for.
+/// The keys without a row of a ticket.
 async fn exported_absent(peer: Peer, ticket: Vec<u8>) -> Result<Vec<Absent>, Fault> {
     let (mut all, mut incoming) = (Vec::new(), peer.get(ticket, DEADLINE).await?);
     while let Some(message) = incoming.next().await? {
@@ -254,7 +254,7 @@ async fn exported_absent(peer: Peer, ticket: Vec<u8>) -> Result<Vec<Absent>, Fau
     Ok(all)
 }
 
-/// The rows that a ticket stands for.
+/// The rows of a ticket.
 async fn exported(peer: Peer, layout: Arc<Layout>, ticket: Vec<u8>) -> Result<ExportBlock, Fault> {
     let mut block = ExportBlock::default();
     let mut incoming = peer.get(ticket, DEADLINE).await?;

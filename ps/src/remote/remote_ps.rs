@@ -20,7 +20,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 pub(crate) struct RemotePs {
     pub(crate) peer: Peer,
     retry: Retry,
-    /// What is asked for there: "table `ads`".
+    /// What the process is asked for: "table `ads`".
     what: String,
     /// Its number among the ps processes.
     pub(crate) rank: usize,
@@ -41,7 +41,7 @@ impl RemotePs {
 
     /// Asks until there is an answer or the retry's time is up. `kind` is for the log.
     ///
-    /// It waits on the runtime of the connection: a caller may have none, such as the thread that saves a model.
+    /// The future waits on the runtime of the connection: a caller may have no runtime, such as the thread that saves a model.
     ///
     /// # Cancel safety
     /// As safe as `ask`: dropping the future drops the one of `ask`.
@@ -81,8 +81,8 @@ impl RemotePs {
         })
     }
 
-    /// Pushes gradients: of rows if there are `keys`, else of a dense block. Waits until the request is in its place among those of the
-    /// stream. The returned future gives the request, for its buffers, and the outcome of the push.
+    /// Pushes gradients: of rows if there are `keys`, else of a dense block. Waits until the request has its place in the stream. The
+    /// returned future gives the request, for its buffers, and the outcome of the push.
     pub(crate) async fn begin_push(
         &self,
         stream: &RequestStream,

@@ -19,7 +19,7 @@ pub struct PsReplies {
     pub ps: String,
     /// How many pulls it has answered.
     pub count: u64,
-    /// The total time from a pull to its answer. Several may be under way at once: then each counts.
+    /// The total time from a pull to its answer. Several pulls may be under way at once: then each counts.
     pub total: Duration,
     /// The round trip of a small request; zero if it was not measured.
     pub round_trip: Duration,

@@ -28,7 +28,7 @@ pub(super) enum Kind {
 /// The requests of one exchange.
 pub(super) struct RequestHandler<'a> {
     table: &'a TableClient,
-    /// Who sends them, if that is to be checked.
+    /// The sender of the requests, if it is to be checked.
     sender: Option<Sender>,
     /// A buffer, kept from one request to the next.
     rows: Mutex<Vec<f32>>,
@@ -76,7 +76,7 @@ impl<'a> RequestHandler<'a> {
         }))
     }
 
-    /// Whole rows are exact: f32, whatever the wire of the others is.
+    /// Whole rows always travel as f32, so they are exact.
     async fn read_whole(&'a self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
         let columns = columns(message)?;
         let (keys, dim) = (keys(&columns)?, self.table.whole_dim());

@@ -1,4 +1,4 @@
-//! The JSON bodies of the actions and tickets of tables, for both ends.
+//! The JSON bodies of the actions and tickets of tables, for client and server.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub(super) struct AcknowledgeTable {
     pub(super) before: u64,
 }
 
-/// The rows to export: without `shard`, a number from 0, those of all shards here, without `at_most` all of them.
+/// The rows to export: without `shard`, a number from 0, from all shards of the process; without `at_most` all rows.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ticket {
@@ -35,7 +35,7 @@ pub(super) struct Ticket {
     pub(super) absent: bool,
 }
 
-/// What a process holds of a table.
+/// The shards of a table that a process holds.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HeldShards {
     pub(super) config: TableConfig,
@@ -43,6 +43,6 @@ pub(super) struct HeldShards {
     pub(super) rank: usize,
     /// The processes that hold the table.
     pub(super) processes: usize,
-    /// Its shards here.
+    /// Shards of this process.
     pub(super) shards: usize,
 }

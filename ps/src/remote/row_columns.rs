@@ -1,7 +1,7 @@
 //! Blocks of keys and rows as Arrow columns, and back.
 //!
-//! Buffers are moved into columns, not copied. Columns that came from a peer are checked: others than expected are a user
-//! fault that says what was found.
+//! Buffers are moved into columns, not copied. Columns that came from a peer are checked: an unexpected column is a user fault that says
+//! what was found.
 
 use std::sync::Arc;
 

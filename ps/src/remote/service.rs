@@ -186,7 +186,7 @@ impl Handler for TableService {
     }
 }
 
-/// Who pushes, if a service knows how many `trainers` there are.
+/// The trainer that pushes, if a service knows how many `trainers` there are.
 pub(crate) fn sender(caller: &Caller, trainers: Option<u32>) -> Option<Sender> {
     let role = caller.identity.as_ref().map(|identity| identity.role.clone()).unwrap_or_default();
     trainers.map(|trainers| Sender { role, trainers })

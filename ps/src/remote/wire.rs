@@ -40,7 +40,7 @@ pub(crate) enum Shape<'a> {
     Flat,
     /// A list of this many per row.
     Rows(usize),
-    /// A list per row of the batch, of what lies between these places.
+    /// A list per row of the batch, of the values between these places.
     Lists(&'a [i32]),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Encoded {
 }
 
 impl Wire {
-    /// The end of the path of an exchange that carries values so.
+    /// The end of the path of an exchange that carries values in this format.
     pub(crate) fn path(self) -> &'static [&'static str] {
         match self {
             Self::F32 => &[],
@@ -155,7 +155,7 @@ pub(crate) fn push_request(
     Ok(Message { batch: Some(columns), metadata: header.write(&exponents) })
 }
 
-/// The parts of a push's request: columns, header, exponents. If its `sender` is known, it must be that of the header.
+/// The parts of a push's request: columns, header, exponents. If its `sender` is known, the header must name it.
 pub(crate) fn read_push(message: Message, sender: Option<&Sender>) -> Result<(RecordBatch, Header, Vec<i8>), Fault> {
     let (header, exponents) = Header::read(&message.metadata)?;
     sender.map_or(Ok(()), |sender| sender.check(header.stamp))?;
@@ -179,7 +179,7 @@ pub(crate) async fn push_answer<'a>(
     Ok(Box::pin(async move { outcome.await.map(pushed) }))
 }
 
-/// The answer that says what became of a push.
+/// The answer with the outcome of a push.
 pub(crate) fn pushed(pushed: PushOutcome) -> Message {
     Message::metadata(Answer { pushed, held: Duration::ZERO, number: 0 }.write(&Tail::Exponents(Vec::new())))
 }

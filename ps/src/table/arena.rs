@@ -51,7 +51,7 @@ impl Arena {
         chunks.map(|(at, chunk)| chunk.bytes_of_first(self.rows.saturating_sub(at << self.shift) * self.stride)).sum()
     }
 
-    /// Makes sure that [`add`](Self::add) has room for one more row; false when the system has no memory.
+    /// Makes room for one [`add`](Self::add); false when the system has no memory.
     #[inline(always)]
     pub(crate) fn make_room(&mut self) -> bool {
         self.rows < self.chunks.len() << self.shift || self.add_chunk()

@@ -1,11 +1,11 @@
 //! Counts the pushes of keys that wait for their admission in a counting Bloom filter: memory that does not grow with the keys, for a
 //! bounded share of keys that are admitted too early.
 //!
-//! Counting Bloom filter: Fan, Cao, Almeida, Broder, "Summary Cache", IEEE/ACM Transactions on Networking 2000. A key has `k`
-//! counters of four bits; a push adds 1 to each, and the least of them is the key's count. It is never lower than the true one,
-//! unless the block was cleared or a key was admitted too early since. A key that is admitted takes its counts out again. The counters of a
-//! key lie in one block (Putze, Sanders, Singler 2007), whose number follows from the key; blocks belong to the cell of the key
-//! (`lifetime.rs`), so they move with it from shard to shard.
+//! Counting Bloom filter: Fan, Cao, Almeida, Broder, "Summary Cache", IEEE/ACM Transactions on Networking 2000. A key has `k` counters of
+//! four bits; a push adds 1 to each, and the least counter is the key's count. The count is never lower than the true one, unless the block
+//! was cleared or a key was admitted too early since. The admission of a key takes its counts out of the filter. The counters of a key lie
+//! in one block (Putze, Sanders, Singler 2007), whose number follows from the key; blocks belong to the cell of the key (`lifetime.rs`), so
+//! they move with it from shard to shard.
 //!
 //! **The promised rate.** A new key is taken for one that was counted if all of its `k` counters are above 0: by a chance of at most
 //! (share of counters above 0)^k. A block that would exceed the share `error^(1/k)` with a new key is cleared first, so the chance
@@ -19,9 +19,9 @@ use crate::lifetime::{Absent, Admission, BloomCount, CELL_BITS, CELLS, cell_of};
 
 /// Floats of a block: the first is the number of counters above 0, the others are eight counters each, all as bits.
 pub(super) const WORDS: usize = 256;
-/// Counters of a block: a prime, so that the places of a key are apart whatever their distance.
+/// Counters of a block: a prime, so that the places of a key differ for every distance between them.
 const COUNTERS: u64 = 2039;
-/// A counter that has reached this stays there, because its true count is not known any more.
+/// A counter that has reached this value keeps it, because its true count is unknown.
 const MOST: u32 = 15;
 
 /// Counters of an entry that is saved.
@@ -71,7 +71,7 @@ impl TableConfig {
     }
 }
 
-/// What is known of the filter of one shard beside its blocks, which are rows of a table of their own.
+/// The filter of one shard, without its blocks, which are rows of a table of their own.
 pub(super) struct Bloom {
     shape: Shape,
     seed: u64,
@@ -114,7 +114,7 @@ impl Bloom {
         ((cell_of(key) as u64) << 32 | block as u64, places)
     }
 
-    /// Adds `pushes` to the count of a key, in the words of its block, and returns what it is then, at most 15.
+    /// Adds `pushes` to the count of a key, in the words of its block, and returns the new count, at most 15.
     pub(super) fn count(&mut self, words: &mut [f32], places: &Places, pushes: u32) -> u32 {
         let least = places.of(self.shape.k).map(|at| counter(words, at)).min().unwrap_or_default();
         if least == 0 {
@@ -166,7 +166,7 @@ impl Bloom {
         }
     }
 
-    /// The block of an entry, and its number there; `None` if it is of a filter of another size.
+    /// The block of an entry, and its number there; `None` if the entry comes from a filter of another size.
     pub(super) fn place_of(&self, entry: &Absent) -> Option<(u64, usize)> {
         let place = mix64(entry.key ^ GOLDEN_GAMMA);
         let (cell, tag, id) = (place >> (64 - CELL_BITS), place >> 44 & 0xff, place >> 14 & 0x3fff_ffff);
@@ -174,7 +174,7 @@ impl Bloom {
         (tag == self.shape.tag() && block < self.shape.blocks).then_some((cell << 32 | block, number))
     }
 
-    /// Sets what an entry says of a block.
+    /// Sets the counters of an entry in a block.
     pub(super) fn set(&mut self, words: &mut [f32], number: usize, entry: &Absent) {
         let (before, bits) = (words[0].to_bits(), u64::from(entry.count & !MARK) | u64::from(entry.seen) << 28);
         for (number, at) in counters_of(number).enumerate() {
@@ -217,7 +217,7 @@ fn set_counter(words: &mut [f32], at: u64, value: u32) {
     words[0] = f32::from_bits(filled);
 }
 
-/// Whether what was saved of a key without a row is an entry of a filter, and not the count of the key.
+/// Whether `absent` is an entry of a filter, and not the count of one key.
 pub(super) fn is_entry(absent: &Absent) -> bool {
     absent.count & MARK != 0
 }

@@ -1,4 +1,4 @@
-//! Copy on write by row: which rows changed since the last snapshot, and the rows of the open one as they were.
+//! Copy on write by row: which rows changed since the last snapshot, and the rows of the open snapshot as they were.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +24,13 @@ pub enum SnapshotKind {
 
 /// What a table keeps from its first snapshot on.
 pub(super) struct Snapshots {
-    /// None in a table with a lifetime, which knows its keys.
+    /// `None` in a table with a lifetime, whose usages have the keys.
     keys: Option<RowKeys>,
     /// The rows that changed since the last snapshot that was kept, or since the open one began.
     changed: Bits,
     /// Rows among these that are new: if they are removed, no snapshot has to say so.
     new: Bits,
-    /// Keys of rows that were removed in that time, and perhaps came again.
+    /// Keys whose rows were removed in that time; some may have rows again.
     removed: Vec<u64>,
     open: Option<Open>,
 }
@@ -240,7 +240,7 @@ impl Open {
             block.keys.push(match (keys, usages) {
                 (Some(keys), _) => keys.get(*row),
                 (None, Some(usages)) => {
-                    // A place that changed may have another key by now.
+                    // A place that changed may have another key since.
                     let (key, usage) = match stands {
                         true => (usages.key(*row), usages.usage(*row)),
                         false => of_usage_words(&data[words + state_dim..]),

@@ -1,4 +1,4 @@
-//! Rows on their way out of a table.
+//! Rows that a table exports.
 
 use crate::lifetime::RowUsage;
 

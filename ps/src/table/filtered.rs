@@ -6,7 +6,7 @@ use crate::error::TableError;
 use crate::lifetime::Absent;
 
 impl Table {
-    /// Adds `pushes` to the count of a key without a row, and returns what it is then.
+    /// Adds `pushes` to the count of a key without a row, and returns the new count.
     pub(super) fn count_in_filter(&mut self, key: u64, pushes: u32) -> Result<u32, TableError> {
         let Some((bloom, blocks)) = self.filter() else { return Ok(0) };
         let (block, places) = bloom.places(key);
@@ -23,10 +23,10 @@ impl Table {
         Ok(())
     }
 
-    /// Sets what a saved entry says. If the entry is the exact count of a key, adds this count.
+    /// Sets the counters of a saved entry. If the entry is the exact count of a key, adds this count.
     ///
     /// # Errors
-    /// [`TableError::Config`] if the entry is of a filter of another size.
+    /// [`TableError::Config`] if the entry comes from a filter of another size.
     pub(super) fn import_into_filter(&mut self, entry: &Absent) -> Result<(), TableError> {
         let Some((bloom, blocks)) = self.filter() else { return Ok(()) };
         let Some((block, number)) = bloom.place_of(entry) else {
@@ -79,7 +79,7 @@ impl Table {
         Some((self.bloom.as_deref_mut()?, self.waiting.as_deref_mut()?))
     }
 
-    /// The row of a block, which is about to change; it is made if it is not there.
+    /// The row of a block, which is about to change; makes the row if the block has none.
     fn block(&mut self, block: u64) -> Result<u32, TableError> {
         let hash = self.index.hash(block);
         let row = match self.index.find(hash, block) {

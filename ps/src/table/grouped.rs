@@ -1,8 +1,8 @@
 //! A table of several groups: a table for each group, whose rows are as wide as the group's, behind the calls of one table.
 //!
-//! Rows come and go as wide as those of the widest group, with zeros at their end; they are cut and padded here. Keys of a batch stand
-//! group by group (the batch stage sees to it), so a call becomes one call for each group. Keys in another order are put in order first:
-//! a push must reach each group once, because rows grow old with pushes.
+//! Callers pass and get rows as wide as in the widest group, with zeros at their end; this file cuts and pads them. The batch stage orders
+//! the keys of a batch by group, so a call becomes one call for each group. Keys in another order are put in order first: a push must reach
+//! each group once, because rows age with pushes.
 
 use super::{ExportBlock, Layout, SnapshotKind, Table};
 use crate::config::TableConfig;
@@ -68,7 +68,7 @@ impl Table {
         pulled
     }
 
-    /// A key of a group that is not there reads as zeros.
+    /// A key of a group that the table does not have reads as zeros.
     pub(super) fn peek_grouped(&self, keys: &[u64], rows: &mut Vec<f32>) {
         let dim = self.layout.row_dim;
         rows.resize(keys.len() * dim, 0.0);

@@ -16,9 +16,9 @@ impl Table {
     /// exist are overwritten; if a key repeats, its last row counts. Nothing is changed when a length does not match or a value is one that
     /// training cannot reach (NaN, infinite, a negative sum of squares).
     ///
-    /// What [`export`](Self::export) or [`snapshot_page`](Self::snapshot_page) gave is set to the same bits, if the table
-    /// has the same parts and storage. In a table with a lifetime the rows count as seen before the first step, and none is
-    /// removed before the next push, however many they are.
+    /// Rows from [`export`](Self::export) or [`snapshot_page`](Self::snapshot_page) get the same bits, if the table has the same parts and
+    /// storage. In a table with a lifetime the rows count as seen before the first step, and none is removed before the next push, however
+    /// many they are.
     pub fn import(&mut self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
         self.import_with_usages(keys, weights, state, &[])
     }
@@ -35,7 +35,7 @@ impl Table {
         self.import_checked(keys, weights, state, usages)
     }
 
-    /// [`import_with_usages`](Self::import_with_usages) of what [`Layout::check_import`](super::Layout::check_import) has seen already.
+    /// [`import_with_usages`](Self::import_with_usages) after [`Layout::check_import`](super::Layout::check_import).
     pub(crate) fn import_checked(
         &mut self,
         keys: &[u64],
@@ -91,7 +91,7 @@ impl Table {
         }
     }
 
-    /// Makes room in the index for about this many rows, if there is none yet and the system has the memory.
+    /// Makes room in the index for about this many rows, if the index is empty and the system has the memory.
     pub(crate) fn expect_rows(&mut self, rows: usize) {
         if !self.is_grouped() {
             self.index.reserve(rows);

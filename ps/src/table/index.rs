@@ -1,23 +1,20 @@
 //! From a key to the number of its row: open addressing, linear probing over 16-byte slots, growth step by step.
 //!
-//! No call does more than a bounded amount of work: the index grows step by step.
-//!
 //! **Home slots keep the order of the hashes** (the home is the hash's high bits), so when the index doubles, slot `i`
 //! of the old array goes to slot `2 i` or nearby of the new: moving is a sweep over both, not a scatter.
 //!
-//! **Growth.** From eleven sixteenths full on, a second array of twice the size is got ready: each insertion sees to it
-//! that its share of the pages was touched (clearing 2 MiB takes the kernel a tenth of a millisecond or more, and new keys
-//! go everywhere, so without this the first hundred of them would wait for a page each). At three quarters full it begins
-//! to live: new keys go there, and each insertion also moves [`MOVE`] slots of the old array. Rows never change their
-//! number, so the old array stays as it is, and right, until the sweep has left a page of it behind, which goes back to
-//! the system as zeros. So a key is looked for in the old array, then in the new: what was moved is in the new. As the
-//! sweep pauses only at empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
+//! **Growth.** From eleven sixteenths full on, each insertion touches a share of the pages of a second array of twice the size. The kernel
+//! takes a tenth of a millisecond or more to clear 2 MiB, and new keys go everywhere: otherwise each of the first hundred keys would wait
+//! for a page. At three quarters full the second array begins to live: new keys go there, and each insertion also moves [`MOVE`] slots of
+//! the old array. Rows never change their number, so the old array stays valid until the sweep has passed a page, which then goes back to
+//! the system as zeros. So a key is looked for in the old array, then in the new one. As the sweep pauses only at empty slots, a key whose
+//! home lies behind it was moved for certain and needs one probe only.
 //!
-//! **Removal.** In the live array the rest of the chain moves up. In the old array, which the sweep has to find as it was, the
-//! key stays and its row number becomes [`GONE`].
+//! **Removal.** In the live array the rest of the chain moves up. In the old array, which must not change before the sweep, the key stays
+//! and its row number becomes [`GONE`].
 //!
-//! **Flooding.** The hash is seeded from the operating system's randomness, so an attacker cannot prepare keys that fall into one
-//! chain. The seed changes no result: it decides where in the index a key stands, not the number or content of its row.
+//! **Flooding.** The hash is seeded from the operating system's randomness, so an attacker cannot prepare keys that fall into one chain.
+//! The seed changes no result: it decides where in the index a key lies, not the number or content of its row.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;

@@ -5,14 +5,14 @@
 //!   a part of several        scale f32, a power of two, in the same place; after those of all parts a byte for each weight
 //! ```
 //!
-//! The scale is the smallest by which the largest magnitude of the part is at most 127. It is a power of two, so a weight as it is read is
-//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond
-//! ±127 * 2^121 (3.376e38) are kept as that.
+//! The scale is the smallest by which the largest magnitude of the part is at most 127. The scale is a power of two, so reading is exact,
+//! and writing the weights again gives the same bytes: exports, imports and checkpoints change no bit. Weights beyond ±127 * 2^121
+//! (3.376e38) are kept as ±127 * 2^121.
 //!
-//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays:
-//! an update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
-//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards,
-//! threads or the order of keys.
+//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays.
+//! An update that is smaller than the scale counts; rounding to nearest would drop it. The chance comes from the bits of the weight before
+//! rounding, its place, the seed of the part and the step. So the result depends on the row and the step alone, not on shards, threads or
+//! the order of keys.
 
 use forebay_base::mix64;
 
@@ -82,7 +82,7 @@ pub(crate) fn write_nearest(weights: &[f32], bytes: &mut [i8]) -> f32 {
 /// Undoes [`write_nearest`].
 ///
 /// # Errors
-/// What is wrong, if it gives no such scale or byte.
+/// What is wrong, if `write_nearest` gives no such scale or byte.
 pub(crate) fn read_checked(scale: f32, bytes: &[i8], out: &mut [f32]) -> Result<(), String> {
     if !(LEAST_SCALE..=LARGEST_SCALE).contains(&scale) || scale.to_bits() & 0x007f_ffff != 0 {
         return Err(format!("its scale is {scale}, expected a power of two from 2^-126 to 2^121"));

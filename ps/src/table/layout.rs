@@ -26,7 +26,8 @@ pub(crate) struct Layout {
     pub(crate) stride: usize,
     /// The salt of the step that is being applied, for the rounding of int8 weights.
     pub(crate) salt: u64,
-    /// The layout of each group, if the table has any. Then this layout is that of rows on their way, and no row is stored in it.
+    /// The layout of each group, if the table has any. Then this is the layout of rows that are pulled or pushed, and no row is stored in
+    /// it.
     pub(crate) groups: Vec<Layout>,
 }
 
@@ -172,8 +173,8 @@ impl Layout {
 }
 
 impl TableConfig {
-    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their
-    /// admission, that of a key that waits.
+    /// The most bytes of memory for a row of the first group, with its share of the index and, if keys are counted before their admission,
+    /// of a key that waits.
     pub fn most_bytes_per_row(&self) -> u64 {
         // An index that has just grown is a third full.
         const INDEX: usize = 48;
@@ -204,7 +205,7 @@ fn init_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
         Init::Zeros => out.fill(0.0),
         Init::Uniform { scale } => {
             for (i, out) in out.iter_mut().enumerate() {
-                // 24 bits: all that an f32 in [0, 1) holds evenly.
+                // 24 bits: the most that an f32 in [0, 1) holds evenly.
                 let unit = (word(i) >> 40) as f32 * (1.0 / (1 << 24) as f32);
                 *out = (unit * 2.0 - 1.0) * scale;
             }

@@ -48,7 +48,7 @@ use row_usages::RowUsages;
 
 /// The rows of one shard, owned and single-threaded.
 ///
-/// This is what a shard serves; use it directly where no actor is wanted.
+/// A shard serves it; use it directly without an actor.
 ///
 /// ```
 /// # use forebay_ps::*;
@@ -85,9 +85,9 @@ pub struct Table {
     bloom: Option<Box<Bloom>>,
     /// Rows to remove, kept for the next push.
     leaving: Vec<u32>,
-    /// A row that is not in the table; in a table with groups a buffer for rows of one of them.
+    /// A row that is not in the table; in a table with groups a buffer for rows of one group.
     blank: Vec<f32>,
-    /// A table for each group, if there are several: then this one holds no row itself.
+    /// A table for each group, if there are several: then the outer table holds no row itself.
     groups: Vec<Table>,
 }
 
@@ -145,7 +145,7 @@ impl Table {
         Ok(Some(table))
     }
 
-    /// What is saved of keys without a row: a count for each, or the entries of a filter.
+    /// The number of saved entries of keys without a row: one count for each, or the entries of a filter.
     fn absent(&self) -> usize {
         let each = if self.bloom.is_some() { ENTRIES } else { 1 };
         self.waiting.as_ref().map_or(0, |waiting| waiting.rows() * each)
@@ -237,7 +237,7 @@ impl Table {
         self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots + usages + waiting
     }
 
-    /// What the table holds and has done.
+    /// The counts of the table.
     pub fn stats(&self) -> ShardStats {
         if self.is_grouped() {
             return self.stats_grouped();

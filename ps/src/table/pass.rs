@@ -1,8 +1,7 @@
-//! Pulls, pushes and peeks: how a table works off a block of keys.
+//! Pulls, pushes and peeks of a block of keys.
 //!
-//! A look-up waits for memory twice: for the slot of the index, then for the row. So keys are worked off in chunks of
-//! [`CHUNK`]: while one chunk is worked on, the slots of the next are on their way, and all rows of a chunk are asked for
-//! before the first is used.
+//! A look-up waits for memory twice: for the slot of the index, then for the row. So the table takes keys in chunks of [`CHUNK`]: it
+//! prefetches the slots of the next chunk during the work on this one, and all rows of a chunk before it uses the first.
 
 mod whole;
 
@@ -50,15 +49,14 @@ impl Table {
 
     /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
     ///
-    /// A key without a row gets one first. Keys should be unique; should one repeat, its gradients are applied one after
-    /// the other in the order given (not as their sum). Nothing is changed when a length does not match, a gradient is
-    /// NaN or infinite, or the step is 0.
+    /// A key without a row gets one first. Keys should be unique. The gradients of a key that repeats are applied one after the other, in
+    /// the order given, not as their sum. Nothing is changed when a length does not match, a gradient is NaN or infinite, or the step is 0.
     pub fn push(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         self.layout.check_push(keys, grads, step)?;
         self.push_checked(keys, grads, step)
     }
 
-    /// From now on a push has the learning rates of its step reduced so. Replaces what was set before.
+    /// Reduces the learning rates of later pushes, by their steps. Replaces earlier reductions.
     pub fn reduce_lr(&mut self, reductions: &LrReductions) {
         self.groups.iter_mut().for_each(|group| group.reduce_lr(reductions));
         self.reductions = reductions.clone();
@@ -96,7 +94,7 @@ impl Table {
     }
 }
 
-/// What is done with each row. A trait, as a closure would not be inlined into every compiled width.
+/// The work on each row. A trait, because a closure would not be inlined into every compiled width.
 trait Visit {
     /// Called with the rows of some keys before [`row`](Self::row) is called with each of them.
     #[inline(always)]

@@ -4,8 +4,8 @@ use super::Table;
 use crate::groups::group_of;
 
 impl Table {
-    /// Overwrites in `rows`, `[keys x row_dim]`, the weights of the keys that have a row here, and leaves those of the others as
-    /// they are. So rows that changed since another table was read can lie in a small table above it.
+    /// Overwrites in `rows`, `[keys x row_dim]`, the weights of the keys that have a row here, and leaves the other weights as they are. So
+    /// a small table can hold the rows that changed since a large table was read.
     ///
     /// # Panics
     /// If `rows` has another length.

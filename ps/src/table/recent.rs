@@ -1,4 +1,4 @@
-//! The row numbers of the blocks last pulled, so that the push that follows needs no look-up.
+//! The row numbers of the last pulled blocks, so that the push after a pull needs no look-up.
 //!
 //! The rows are returned once, for a push of the very same keys.
 //!
@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 /// Most blocks remembered: with more batches than this under way, a push looks its rows up again.
 const BLOCKS: usize = 16;
 
-/// Most keys of all blocks together, 48 MiB. More are no batches of a training, and not worth their memory.
+/// Most keys of all blocks together, 48 MiB. Larger blocks are no batches of a training, and not worth their memory.
 const KEYS: usize = 4 << 20;
 
 #[derive(Default)]
@@ -19,8 +19,8 @@ struct Block {
     rows: Vec<u32>,
 }
 
-/// The last blocks, from the oldest to the newest. A block that was pushed leaves its memory to the next one, which the cache
-/// still holds: as many blocks are in use as batches are under way.
+/// The last blocks, from the oldest to the newest. A pushed block leaves its memory, which the CPU's cache holds, to the next one: as many
+/// blocks are in use as batches are under way.
 #[derive(Default)]
 pub(crate) struct Recent {
     blocks: VecDeque<Block>,
@@ -60,7 +60,7 @@ impl Recent {
         self.blocks.push_back(block);
     }
 
-    /// The rows of exactly these keys in this order, if they are remembered; they are forgotten now.
+    /// Takes the rows of exactly these keys in this order out, if they are remembered.
     pub(crate) fn take(&mut self, keys: &[u64]) -> Option<Vec<u32>> {
         let at = self.blocks.iter().position(|block| !keys.is_empty() && block.keys == keys)?;
         let mut block = self.blocks.remove(at)?;

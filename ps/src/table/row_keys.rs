@@ -1,7 +1,7 @@
-//! The key of every row, by row number: what an index cannot tell.
+//! The key of every row, by row number, which the index cannot give.
 //!
-//! 8 bytes per row, held from the first snapshot of a table on. A new row brings its key; the keys of rows that are older
-//! than the list are copied from the index in slices, so that no call waits for all of them.
+//! 8 bytes per row, held from the first snapshot of a table on. A new row brings its key. The keys of rows that are older than the list are
+//! copied from the index in slices, so that no call waits for the whole index.
 
 use super::index::Index;
 use super::index::scan::Scan;
@@ -25,7 +25,7 @@ pub(super) struct RowKeys {
 
 /// The rest of the work.
 struct Left {
-    /// Chunks that have their memory: all of it before the first key, as neighbours in the index are far apart here.
+    /// Chunks that have their memory. All chunks get it before the first key, because neighbours in the index are far apart in this list.
     chunks: usize,
     scan: Scan,
 }

@@ -1,8 +1,7 @@
-//! What a table with a lifetime remembers of each row: its key, when it was last seen, its score, and which rows are of one
-//! cell.
+//! The records of a table with a lifetime: the key of each row, when it was last seen, its score, and the rows of each cell.
 //!
-//! Rows are taken in blocks of [`BLOCK`] neighbours of one cell, so that looking at a cell reads memory in runs. A row that was
-//! removed is used again by its own cell.
+//! A cell takes places in blocks of [`BLOCK`] neighbours, so that a look at a cell reads memory in runs. The place of a removed row is used
+//! again by its own cell.
 
 use forebay_base::{GOLDEN_GAMMA, mix64};
 
@@ -18,7 +17,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Rows that a cell takes at once.
 const BLOCK: usize = 16;
 
-/// Blocks that are on their way while one is looked at.
+/// Blocks that are prefetched during the look at one.
 const AHEAD: usize = 4;
 
 /// Rows per chunk: 2 MiB.
@@ -50,7 +49,6 @@ struct Cell {
     rows: usize,
 }
 
-/// What a table remembers of its rows.
 pub(super) struct RowUsages {
     rules: Eviction,
     /// Rows of a cell at most.
@@ -100,7 +98,7 @@ impl RowUsages {
         prefetch(self.known[row as usize / CHUNK].as_ptr().wrapping_add(row as usize % CHUNK));
     }
 
-    /// Whether the place holds the row of this key now.
+    /// Whether the place holds the row of this key.
     #[inline(always)]
     pub(super) fn is(&self, row: u32, key: u64) -> bool {
         let known = self.at(row);
@@ -225,7 +223,7 @@ impl RowUsages {
         if unseen_steps.is_none() && min_score.is_none() {
             return;
         }
-        // Golden ratio: whatever the distance from one step to the next, each cell comes at least every 2,700 steps or so.
+        // Golden ratio: for any distance from one step to the next, each cell comes at least every 2,700 steps or so.
         let first = (step.wrapping_mul(GOLDEN_GAMMA) >> 54) as usize * SWEEP;
         for cell in first..first + SWEEP {
             rows.extend(self.rows_of(cell).filter(|row| {

@@ -41,7 +41,7 @@ impl SavedRows {
         let bucket = &mut self.buckets[(row >> self.shift) as usize];
         let before = bucket.bytes();
         if bucket.rows.is_empty() {
-            // Fewer moves of the data while the bucket grows. Memory that no row comes to is never touched.
+            // Fewer moves of the data while the bucket grows. Memory without rows is never touched.
             let first = 1 << self.shift.saturating_sub(4);
             bucket.rows.reserve_exact(first);
             bucket.data.reserve_exact(first * self.words);

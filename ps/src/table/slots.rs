@@ -42,7 +42,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// An empty array of `slots` slots, a power of two; `None` if there is not enough memory.
+    /// An empty array of `capacity` slots, a power of two; `None` if there is not enough memory.
     pub(super) fn new(capacity: usize) -> Option<Self> {
         debug_assert!(capacity.is_power_of_two() && capacity > 1);
         Some(Self { slots: Pages::zeroed(capacity)?, shift: 64 - capacity.ilog2() })
@@ -112,7 +112,7 @@ impl Slots {
         self.slots[at] = slot;
     }
 
-    /// Gives the memory of slots that are no longer needed back, page by page; they may read as empty afterwards.
+    /// Gives the memory of slots without use back, page by page; they may read as empty afterwards.
     pub(super) fn release(&mut self, first: usize, end: usize) {
         self.slots.release(first, end);
     }
@@ -122,8 +122,8 @@ impl Slots {
         self.slots[first..].iter().filter_map(Slot::get)
     }
 
-    /// Visits the keys of the slots from `first` to `end`, and on to the next empty slot: among them is every key whose home
-    /// is there, unless it stands at the start of the array.
+    /// Visits the keys of the slots from `first` to `end`, and on to the next empty slot: among them is every key whose home is there,
+    /// unless the key lies at the start of the array.
     pub(super) fn visit_from(&self, first: usize, end: usize, visit: &mut impl FnMut(u64, u32)) {
         for (at, slot) in self.slots.iter().enumerate().skip(first) {
             match slot.get() {
@@ -134,7 +134,7 @@ impl Slots {
         }
     }
 
-    /// Hash bits below those that tell the home.
+    /// Hash bits below the bits of the home.
     pub(super) fn shift(&self) -> u32 {
         self.shift
     }

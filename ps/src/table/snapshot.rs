@@ -7,9 +7,8 @@
 //!   end ── kept: the next snapshot of changes begins here; or not: it begins where this one would have
 //! ```
 //!
-//! Rows are copied when they change (copy on write by row), so beginning takes no copy of the table: only bits are set,
-//! 1.2 MB for each list of 10 M rows. From the first snapshot on the table notes which rows change, and keeps the keys by
-//! row. Before, it has neither.
+//! Rows are copied when they change (copy on write by row), so the begin of a snapshot only sets bits: 1.2 MB for each list of 10 M rows.
+//! From the first snapshot on the table notes which rows change, and keeps the keys by row.
 
 use super::Table;
 use super::copy_on_write::{SnapshotKind, Snapshots};
@@ -22,9 +21,8 @@ use crate::lifetime::Absent;
 const PAGE_WORDS: usize = 1 << 19;
 
 impl Table {
-    /// Begins a snapshot of the table as it is now, and returns the number of its rows. Read them with
-    /// [`snapshot_page`](Self::snapshot_page), then call [`end_snapshot`](Self::end_snapshot). Pulls, pushes and imports
-    /// may come in between, and do not change the snapshot.
+    /// Begins a snapshot of the table, and returns the number of its rows. Read them with [`snapshot_page`](Self::snapshot_page), then call
+    /// [`end_snapshot`](Self::end_snapshot). Pulls, pushes and imports may come in between, and do not change the snapshot.
     ///
     /// Takes a fraction of a millisecond per 10 M rows. While the snapshot is open, the table holds a copy of each row that
     /// changes before it was read.

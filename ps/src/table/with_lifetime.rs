@@ -41,7 +41,7 @@ impl Table {
         result
     }
 
-    /// The row of a key that a push has; it is made if the key is admitted.
+    /// The row of a key that a push has; makes the row if the key is admitted.
     #[inline(never)]
     fn row_for_push(&mut self, key: u64, step: u64) -> Result<Option<u32>, TableError> {
         let hash = self.index.hash(key);
@@ -152,7 +152,7 @@ impl Table {
         }
     }
 
-    /// Adds a place for the row of `key`, which has none. Its weights are those that the place had before.
+    /// Adds a place for the row of `key`, which has none. The caller must set the weights: the place has its earlier contents.
     pub(super) fn add_row_with_usage(&mut self, hash: u64, key: u64, usage: RowUsage) -> Result<u32, TableError> {
         self.check_row_numbers()?;
         if !self.index.grow() {
@@ -189,7 +189,7 @@ impl Table {
         }
         for entry @ Absent { key, count, seen } in absent {
             if is_entry(entry) {
-                // A filter counts the keys, so single keys are not known.
+                // A filter counts the keys, so single keys are unknown.
                 self.import_into_filter(entry)?;
                 continue;
             }

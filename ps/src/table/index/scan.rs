@@ -1,7 +1,7 @@
 //! A scan of the index in slices, for callers that must not wait for all of it.
 //!
-//! Both arrays keep their keys in the order of the hashes, also when the index doubles. So a scan stands at a hash: all keys
-//! with a lower one were visited, whichever array they are in by now.
+//! Both arrays keep their keys in the order of the hashes, also when the index doubles. So the position of a scan is a hash: all keys with
+//! a lower hash were visited, in either array.
 
 use super::Index;
 
@@ -25,7 +25,7 @@ impl Index {
             slots.visit_from(from, end.map_or(slots.len(), |end| slots.home(end)), &mut visit);
         }
         let Some(end) = end else {
-            // Keys of the last homes may stand at the start. They may have been moved there after the scan began.
+            // Keys of the last homes may lie at the start, perhaps moved there after the scan began.
             self.live.visit_from(0, 0, &mut visit);
             return true;
         };

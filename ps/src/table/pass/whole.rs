@@ -7,8 +7,8 @@ use crate::simd::{Kernel, dispatch};
 use crate::table::{NO_MEMORY, Table};
 
 impl Table {
-    /// As [`pull`](Self::pull), of whole rows: `[keys x (row_dim + state_dim)]`, the weights as f32 whatever the storage is. The
-    /// table has no lifetime.
+    /// As [`pull`](Self::pull), of whole rows: `[keys x (row_dim + state_dim)]`, the weights as f32 for every storage. The table has no
+    /// lifetime.
     ///
     /// # Errors
     /// As [`pull`](Self::pull).
