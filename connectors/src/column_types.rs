@@ -6,14 +6,13 @@ use arrow::array::{Array, ArrayRef, AsArray, ListArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use arrow::error::ArrowError;
 
-/// What strings are read as.
+/// The type that strings are read as.
 pub(crate) fn dictionary() -> DataType {
     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
 }
 
-/// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not say that they can
-/// be null; and lists with 64-bit offsets are the same in Parquet, only the writer's Arrow schema tells them apart. Such files can still be
-/// read together.
+/// The field that batches have. Files of different writers can be read together: the items of a list may be called `element`, `array` or
+/// `item`, and may be declared nullable or not. Lists with 64-bit offsets are the same in Parquet; only the writer's Arrow schema differs.
 pub(crate) fn in_batches(field: &FieldRef) -> FieldRef {
     match field.data_type() {
         DataType::List(item) | DataType::LargeList(item) => {
@@ -62,7 +61,7 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     }
 }
 
-/// A type in messages: a dictionary is what its values are.
+/// A type in messages: a dictionary is shown as the type of its values.
 pub(crate) fn shown(kind: &DataType) -> String {
     match kind {
         DataType::Dictionary(_, values) => shown(values),

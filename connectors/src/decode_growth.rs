@@ -1,7 +1,7 @@
-//! When a source starts one more decode thread: while it waits for decoded rows most of the time, and splits wait for a thread.
+//! When a source starts more decode threads: while it waits for decoded rows most of the time, and splits wait for a thread.
 //!
-//! The stages below take what is decoded at once then, so their cores are idle meanwhile, and more threads can use them. A thread too
-//! many costs nothing: it waits for splits.
+//! Then the later stages take decoded rows at once, so their cores are partly idle, and more threads can use them. A thread too many costs
+//! nothing: it waits for splits.
 
 use std::time::Duration;
 
@@ -32,10 +32,10 @@ impl DecodeGrowth {
         self.threads < self.most
     }
 
-    /// Adds an interval of length `time`. The source waited for decoded rows for `waited` of it, and `queued` splits wait for a thread now.
+    /// Adds an interval of length `time`. The source waited for decoded rows for `waited` of it, and `queued` splits wait for a thread.
     /// Returns the number of threads to start.
     ///
-    /// If the source waits for the share `w` of the time, what comes after it could take 1 / (1 - `w`) times as many rows.
+    /// If the source waits for the share `w` of the time, the later stages could take 1 / (1 - `w`) times as many rows.
     pub(crate) fn observe(&mut self, time: Duration, waited: Duration, queued: usize) -> usize {
         self.time += time;
         self.waited += waited;

@@ -1,4 +1,4 @@
-//! Decode threads. Jobs go in, in order; their items come out in the order of the jobs, whichever job finishes first.
+//! Decode threads. Jobs go in, in order; their items come out in the order of the jobs.
 //!
 //! A job blocks its thread while the budget of decoded bytes is used up. The job whose items are next always gets room for
 //! one item more, so there is no deadlock. The consumer awaits and never blocks. A job that panics is a fault.
@@ -20,7 +20,7 @@ use crate::options::ReadOptions;
 pub(crate) enum Stop {
     /// The pool was dropped: no one takes the rest.
     Closed,
-    /// It cannot go on.
+    /// The job cannot go on.
     Fault(Fault),
 }
 
@@ -32,7 +32,7 @@ impl From<Fault> for Stop {
 
 type Job<T> = Box<dyn FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send>;
 
-/// The threads and what they have decoded. Dropping it stops them after the item in hand.
+/// The threads and their decoded items. A drop stops the threads after the item in hand.
 pub(crate) struct DecodePool<T> {
     shared: Arc<Shared<T>>,
     cx: StageCx,
@@ -166,7 +166,7 @@ impl<T: Send + 'static> DecodePool<T> {
         Ok(())
     }
 
-    /// Waits for a decoded item, and starts more threads if that takes most of the source's time.
+    /// Waits for a decoded item, and starts more threads if the wait takes most of the source's time.
     async fn wait_for_decoding(&mut self, ready: Notified<'_>) -> Result<(), Fault> {
         if !self.growth.may_grow() {
             self.cx.meter().waiting_on("decode", ready).await;
@@ -187,9 +187,9 @@ impl<T: Send + 'static> DecodePool<T> {
         Ok(())
     }
 
-    /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the time that this
-    /// waits: as waiting for `decode` while a job makes the next item, as waiting for the `store` while the next job is fetched or
-    /// fetches more, and as starved of a `lease` while there is nothing to fetch.
+    /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the wait: as waiting for `decode`
+    /// while a job makes the next item, as waiting for the `store` while the next job is fetched or fetches more, and as starved of a
+    /// `lease` while there is nothing to fetch.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
         let shared = Arc::clone(&self.shared);
         loop {
@@ -249,12 +249,12 @@ impl<T> Drop for DecodePool<T> {
 }
 
 impl<T: Send + 'static> JobQueue<T> {
-    /// Adds the next job; its items come after those of all jobs before it.
+    /// Adds the next job; its items come after the items of earlier jobs.
     pub(crate) fn submit(&self, job: impl FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static) {
         self.push(None, Some(Box::new(job)));
     }
 
-    /// In the place of a job: the fault that kept it from starting.
+    /// Adds a fault in place of a job that could not start.
     pub(crate) fn fail(&self, fault: Fault) {
         self.push(Some(Err(fault)), None);
     }

@@ -1,5 +1,5 @@
-//! The disks that outputs were tried on. A disk that is unmounted during a run leaves its mount point, an empty folder of the disk beneath:
-//! a writer would make the folders of the output there anew, and the output would be on the wrong disk without a word.
+//! The disks that outputs were tried on. A disk that is unmounted during a run leaves its mount point, an empty folder of the disk beneath.
+//! A writer would make the folders of the output anew there, and the output would be on the wrong disk without an error.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,7 +31,7 @@ impl TriedDisks {
     }
 
     /// # Errors
-    /// An external fault if `place` is in a folder that was tried, whose disk is not mounted any more.
+    /// An external fault if `place` is in a folder that was tried, and its disk has been unmounted since.
     pub(crate) fn check(&self, place: &Path) -> Result<(), Fault> {
         let tried = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match tried.iter().find(|(folder, tried)| place.starts_with(folder) && tried.is_gone(folder, device)) {
@@ -44,7 +44,7 @@ impl TriedDisks {
         }
     }
 
-    /// As if the disk of a folder that is there had been unmounted since it was tried.
+    /// As if the disk of an existing folder had been unmounted since it was tried.
     #[cfg(test)]
     pub(crate) fn unmounted(&self, folder: &Path) {
         let real = fs::canonicalize(folder).expect("it is there");
@@ -61,8 +61,8 @@ impl Tried {
         Some(Self { real, beneath })
     }
 
-    /// Whether the folder, or the nearest one above it that is there, is on the disk beneath. (A disk that is mounted again may be another
-    /// device than before, and a link that has taken the folder's place may lead to any disk.)
+    /// Whether the folder, or the nearest existing one above it, is on the disk beneath. A check of the old device would not do: a disk
+    /// that is mounted again may be another device, and a link in the folder's place may lead to any disk.
     fn is_gone(&self, folder: &Path, device: impl Fn(&Path) -> Option<u64>) -> bool {
         let there = folder.ancestors().find_map(|at| Some((device(at)?, fs::canonicalize(at).ok()?)));
         there.is_some_and(|(device, real)| device == self.beneath && self.real.starts_with(real))

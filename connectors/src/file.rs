@@ -20,11 +20,11 @@ pub struct DataFile {
     pub path: Path,
     /// Its size in bytes when it was listed.
     pub size: u64,
-    /// Tells this version of it from any other, if the store knows: a read of a file that was replaced fails.
+    /// Identifies this version of the file, if the store has versions: a read of a file that was replaced fails.
     pub e_tag: Option<String>,
     /// Its path as messages print it.
     pub name: String,
-    /// The folders `column=value` that it lies in, below the folder that was named or the fixed part of the glob; and those above.
+    /// The folders `column=value` of the file, below the named folder or the fixed part of the glob; and the folders above.
     pub partitions: Partitions,
 }
 
@@ -48,7 +48,7 @@ impl DataFile {
         Ok(bytes)
     }
 
-    /// What the store has of a range, from the version that was listed. Cancel safe.
+    /// The bytes of a range that the store has, from the version that was listed. Cancel safe.
     pub(crate) async fn get(&self, range: Range<u64>) -> object_store::Result<Bytes> {
         let options = GetOptions { range: Some(range.into()), if_match: self.e_tag.clone(), ..GetOptions::default() };
         self.bytes_of(self.store.get_opts(&self.path, options).await?).await

@@ -62,7 +62,7 @@ pub struct FileFormat {
     pub on_bad_row: OnBadRow,
 }
 
-/// Evaluates an expression with the source within, whatever its format.
+/// Evaluates an expression with the source of any format.
 macro_rules! of_any {
     ($any_source:expr, $source:ident => $value:expr) => {
         match $any_source {
@@ -106,8 +106,8 @@ impl AnySource {
 }
 
 impl FileSource {
-    /// Reads these columns of a file, a folder, a glob, or several of them. Criteo text has its own columns,
-    /// and all are read; its lines need no label if that is not among these columns.
+    /// Reads these columns of a file, a folder, a glob, or several of them. Criteo text has its own columns, and all are read; its lines
+    /// need no label if the label is not among these columns.
     pub fn new(input: Input, options: ReadOptions, format: FileFormat, columns: Vec<FileColumn>) -> Self {
         let names = columns.iter().map(|column| column.name.clone()).collect();
         Self {
@@ -126,7 +126,7 @@ impl FileSource {
         Self { hint: Some(Box::new(hint)), ..self }
     }
 
-    /// Cuts files of text into splits of so many bytes, unless they are compressed. Other formats ignore it.
+    /// Cuts files of text into splits of this many bytes, unless they are compressed. Other formats ignore it.
     #[must_use]
     pub fn text_split_bytes(self, bytes: u64) -> Self {
         let source = match self.source {
@@ -163,8 +163,8 @@ impl FileSource {
         Self { source, ..self }
     }
 
-    /// For text without leases, tells `check` what there is to read: see [`TextSource::checking`](crate::text::TextSource::checking). Other
-    /// formats ignore it.
+    /// For text without leases, calls `check` with the plan of the data: see [`TextSource::checking`](crate::text::TextSource::checking).
+    /// Other formats ignore it.
     #[must_use]
     pub fn checking(self, check: PlanCheck) -> Self {
         let source = match self.source {
@@ -205,7 +205,7 @@ impl FileSource {
         }
     }
 
-    /// Says that the first file is of another format by its first bytes or by its name, if it is.
+    /// Says that the first file has another format, by its first bytes or its name, if it has.
     async fn other_format(&self) -> Option<String> {
         let first = self.input.list().await.ok()?.into_iter().next()?;
         let (format, by) = match (begins_as(&first).await.ok()?, Format::from_extension(&first.name)) {

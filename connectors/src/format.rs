@@ -68,7 +68,7 @@ impl Format {
         if compressed || matches!(ending.as_str(), "txt" | "tsv") { Self::Criteo } else { Self::Parquet }
     }
 
-    /// The format of files, by their names; `default` is that of names that do not tell.
+    /// The format of files, by their names; names without a known ending have the format `default`.
     ///
     /// # Errors
     /// A user fault if the names tell several formats.
@@ -91,7 +91,7 @@ impl Format {
     }
 }
 
-/// The ending of a name in lower case, without that of a compression, and whether there was one of a compression.
+/// The ending of a name in lower case, without the ending of a compression, and whether the name had such an ending.
 fn ending(name: &str) -> (String, bool) {
     let lower = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
     let split = |name: &str| name.rsplit_once('.').map(|(stem, ending)| (stem.to_owned(), ending.to_owned()));
@@ -123,7 +123,7 @@ pub struct FileColumn {
     pub name: String,
     /// Its values.
     pub kind: ValueKind,
-    /// How its integers and numbers are taken.
+    /// How its integers and numbers are read.
     pub integers: Integers,
     /// Whether a file may lack it: then it is null in all rows of the file.
     pub optional: bool,
@@ -131,14 +131,14 @@ pub struct FileColumn {
     pub folder_text: bool,
     /// Whether it holds lists, if the first lines of JSON files have only nulls for it.
     pub list: bool,
-    /// Whether it never holds lists, whatever the first lines of JSON files show: a list in it is a bad row.
+    /// Whether it never holds lists, even if the first lines of JSON files show lists: a list in it is a bad row.
     pub single: bool,
     /// The column paired with this one: its weights, or the values that it weighs. In each row the lists of both have the same length. If
     /// JSON files have single values in the paired column, a null in this one is a missing value, too, and no list.
     pub paired_column: Option<String>,
 }
 
-/// How integers that are written as text are taken.
+/// How integers that are written as text are read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Integers {
     /// Integers of 64 bits with a sign.
@@ -157,7 +157,7 @@ pub enum Integers {
     AsWritten,
 }
 
-/// What the values of a column of text are.
+/// The type of the values of a column of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// Numbers: `Float64`.
@@ -202,7 +202,7 @@ impl FileColumn {
         }
     }
 
-    /// The same, with integers that are taken in this way.
+    /// The same, with integers that are read in this way.
     #[must_use]
     pub fn integers(self, integers: Integers) -> Self {
         Self { integers, ..self }
@@ -214,7 +214,7 @@ impl FileColumn {
         Self { optional, ..self }
     }
 
-    /// The same, but text where it is a folder, or integers if all values of the folder are.
+    /// The same; where it is a folder, it is text (true), or integers if all values of the folder are (false).
     #[must_use]
     pub fn folder_text(self, folder_text: bool) -> Self {
         Self { folder_text, ..self }

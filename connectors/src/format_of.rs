@@ -8,9 +8,9 @@ use crate::input::Input;
 use crate::text::decompress::TextCompression;
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
 
-/// The format of an input, by the names of its files. The first bytes of the first file whose name does not tell its format say which
-/// format such files have: those of Parquet, of Arrow, or an object of JSON. Other text is `default`, or else Criteo text. Other bytes are
-/// `default`, or else what [`Format::of_files`] says. Awaits a listing, and these bytes.
+/// The format of an input, by the names of its files. Files whose names do not tell their format have the format of the first bytes of the
+/// first such file: Parquet, Arrow, or an object of JSON. Other text is `default`, or else Criteo text. Other bytes are `default`, or else
+/// the result of [`Format::of_files`]. Awaits a listing, and these bytes.
 ///
 /// # Errors
 /// A user fault if the files are of several formats; a fault of the store.
@@ -28,9 +28,9 @@ pub async fn format_of(input: &Input, default: Option<Format>) -> Result<Format,
     Format::of_files(&files, default)
 }
 
-/// What the first bytes of a file are.
+/// The kind of a file's first bytes.
 pub(crate) enum Begins {
-    /// Those of a file in this format, and of no other.
+    /// The first bytes of this format alone.
     As(Format),
     /// Text, which may be CSV or Criteo text.
     Text,
@@ -38,7 +38,7 @@ pub(crate) enum Begins {
     Otherwise,
 }
 
-/// What the first bytes of a file are, unpacked if its name says that it is packed.
+/// The kind of a file's first bytes, unpacked if its name says that the file is packed.
 pub(crate) async fn begins_as(file: &DataFile) -> Result<Begins, Fault> {
     if file.size == 0 {
         return Ok(Begins::Otherwise);

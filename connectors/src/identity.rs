@@ -1,10 +1,9 @@
-//! What tells the files of one data set from those of another: their places in it, and their sizes. Where the data set lies does not
-//! matter, so a folder may be moved or copied.
+//! The identity of the files of a data set: their places in it, and their sizes. The place of the data set itself does not count, so a
+//! folder may be moved or copied.
 
 use std::fmt;
 
-/// The parts of paths that come after what all of them have in common, as far as these are folders. A folder `column=value` is part
-/// of the data, and so is all below it.
+/// The parts of paths below the folders that all of them share. A folder `column=value` is part of the data, and so is all below it.
 fn places<'a>(paths: &[&'a str]) -> Vec<&'a str> {
     let Some((first, rest)) = paths.split_first() else { return Vec::new() };
     let mut common = 0;

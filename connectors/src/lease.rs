@@ -13,14 +13,14 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::rows::Rows;
 
-/// What there is to read, as each source finds it for itself.
+/// The plan of the data, as each source computes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataPlan {
     /// Passes over the data.
     pub epochs: u32,
     /// Rows of an epoch; 0 if they are not known before they are parsed.
     pub rows: u64,
-    /// Windows of an epoch; 0 if the source has none, as one of text without leases.
+    /// Windows of an epoch; 0 if the source has none, like a source of text without leases.
     pub windows: u64,
     /// A hash of the files (their places within the data set, sizes, parts), the columns, and the options that change the order of
     /// the rows. With the same fingerprint, windows of the same number hold the same rows.
@@ -36,7 +36,7 @@ impl DataPlan {
         self.windows > 0
     }
 
-    /// What differs from what was `expected`, in words; `None` if it is the same.
+    /// The difference from the `expected` plan, in words; `None` if they are the same.
     pub fn difference(&self, expected: &Self) -> Option<String> {
         let (found, expected) = (self, expected);
         if found.rows != expected.rows {
@@ -58,7 +58,7 @@ pub struct Lease {
     pub epoch: u32,
     /// Numbers of the windows within the epoch.
     pub windows: Range<u64>,
-    /// How often these windows were given out before.
+    /// How often these windows were leased before.
     pub term: u32,
 }
 
@@ -69,7 +69,7 @@ pub trait Leases: Send + Sync + 'static {
     /// windows that another source gives up.
     ///
     /// A source reads ahead: it asks when it has begun to fetch all rows of its last lease, before it has returned them. It asks from a
-    /// task of its own, and drops the future when it is closed.
+    /// task of its own, and drops the future at its end.
     ///
     /// # Errors
     /// A fault ends the source; a plan that differs from the one of the first source is a user fault.
@@ -81,7 +81,7 @@ pub trait Leases: Send + Sync + 'static {
         true
     }
 
-    /// Whether one source reads all windows, some of them perhaps before: then the rows of the data set are the rows of its run.
+    /// Whether one source reads all windows, perhaps over several attempts: then the rows of the data set are the rows of its run.
     fn has_one_source(&self) -> bool {
         false
     }
@@ -155,7 +155,7 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
     })
 }
 
-/// The rows of all epochs of a source that knows those of one; `None` if they are shared with other sources.
+/// The rows of all epochs, from the rows of one; `None` if the source shares them with other sources.
 pub(crate) fn total_rows(leases: Option<&Arc<dyn Leases>>, rows: u64, epochs: usize) -> Option<u64> {
     rows.checked_mul(epochs as u64).filter(|_| leases.is_none_or(|leases| leases.has_one_source()))
 }

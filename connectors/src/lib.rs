@@ -1,4 +1,4 @@
-//! Bytes in and out of Forebay: Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, streams of record batches; local disk,
+//! Input and output of Forebay: Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, streams of record batches; local disk,
 //! HDFS, S3.
 //!
 //! Every source yields [`Rows`]: an Arrow `RecordBatch` with its lineage. `forebay-pipelines` decides what the columns
@@ -16,9 +16,9 @@
 //!
 //! Read these files in this order:
 //!
-//! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: where bytes lie, and how errors become faults.
+//! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: the stores, and faults from their errors.
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
-//! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
+//! 3. `options`, `rows`, `split`, `lease`, `window`: the output of a source, and its order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
 //! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
 //!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the

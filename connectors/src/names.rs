@@ -1,4 +1,4 @@
-//! Names of columns in messages: lists that do not flood a terminal, and the name that was probably meant.
+//! Names of columns in messages: short lists, and the name that was probably meant.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -51,7 +51,8 @@ pub(crate) fn names_of(schema: &Schema) -> Vec<&str> {
 }
 
 /// The columns that are read where none is named, and those among them that a file may lack. These are the columns of the first file, which
-/// all files must have; with `of_all`, if each file has one of these, the columns of all files. Warns of columns that only some files have.
+/// all files must have; with `of_all`, the columns of all files, each of which must have one of the first file's. Warns of columns that
+/// only some files have.
 pub(crate) fn unnamed_columns(files: &[NamesOfFile<'_>], of_all: bool) -> (Vec<String>, Vec<String>) {
     let (wanted, optional, warning) = match files.split_first() {
         Some(((_, first), others)) if of_all && others.iter().all(|(_, names)| share_a_name(first, names)) => {
@@ -71,7 +72,7 @@ fn share_a_name(names: &[&str], others: &[&str]) -> bool {
     names.iter().any(|name| others.contains(name))
 }
 
-/// The columns of all files in the order in which they come, those that some files lack, and a warning that names these.
+/// The columns of all files in the order in which they come, the columns that some files lack, and a warning that names the latter.
 fn of_all_files<'a>(files: &[NamesOfFile<'a>]) -> (Vec<&'a str>, Vec<&'a str>, Option<String>) {
     let (mut all, mut seen) = (Vec::new(), HashSet::new());
     all.extend(files.iter().flat_map(|(_, names)| names).filter(|name| seen.insert(**name)).copied());

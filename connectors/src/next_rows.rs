@@ -9,8 +9,8 @@ use crate::lease::{Leases, wanted};
 use crate::prefetch::Prefetch;
 use crate::rows::Rows;
 
-/// Returns the next batch with number `seq`, and adds 1 to `seq`. Returns `None` at the end, and when the leases no longer want the
-/// batch's window.
+/// Returns the next batch with number `seq`, and adds 1 to `seq`. Returns `None` at the end, and when the leases do not want the batch's
+/// window.
 ///
 /// # Errors
 /// The fault of the batch. An internal fault if the source was not opened.

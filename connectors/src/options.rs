@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How a source reads. The defaults are those of a job on two cores, with local files.
+/// How a source reads. The defaults suit a job on two cores with local files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ReadOptions {
@@ -47,8 +47,7 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// For a pass that does little more than read, such as an inspection or a conversion: two threads decode, as no other stage needs the
-    /// cores.
+    /// For an inspection or a conversion: two threads decode, because no other stage needs the cores.
     pub fn reading_only() -> Self {
         Self { decode_threads: 2, ..Self::default() }
     }

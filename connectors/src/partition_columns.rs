@@ -1,4 +1,4 @@
-//! The columns that folders `column=value` stand for: their types over all files, and their values for one file.
+//! The columns of folders `column=value`: their types over all files, and their values for one file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl PartitionColumns {
         Self { kinds: wanted.iter().filter_map(kind).collect() }
     }
 
-    /// The field and the value of a column for the files of one folder, if it is one of that folder's.
+    /// The field and the value of a column for the files of one folder, if the folder has this column.
     pub(crate) fn get(&self, column: &str, folders: &Partitions) -> Option<(Field, Constant)> {
         self.field(column, folders.get(column)?)
     }
@@ -88,8 +88,8 @@ impl PartitionColumns {
     }
 }
 
-/// The folders `column=value` above the first file, without those that `is_there` says are columns of the files. A file that lies in no
-/// such folder has nulls.
+/// The folders `column=value` above the first file, unless `is_there` says that the files have the column. A file that lies in no such
+/// folder has nulls.
 pub(crate) fn folder_columns(files: &[DataFile], is_there: impl Fn(&str) -> bool) -> Vec<FileColumn> {
     let folders = files.first().into_iter().flat_map(|file| file.partitions.iter()).map(|(name, _)| name);
     folders.filter(|name| !is_there(name)).map(|name| FileColumn::new(name, ValueKind::Text).optional(true)).collect()

@@ -15,12 +15,12 @@ use tokio::time::Instant;
 
 use crate::decode_pool::{JobOutput, JobQueue, Stop};
 
-/// Holds its part of the budget until it is dropped: it travels with the fetched bytes.
+/// Holds a part of the budget until the drop. The permit travels with the fetched bytes.
 #[derive(Debug)]
 pub(crate) struct BudgetPermit(OwnedSemaphorePermit);
 
 impl BudgetPermit {
-    /// Gives back what is not needed for `bytes`.
+    /// Gives back all but the budget of `bytes`.
     pub(crate) fn keep(&mut self, bytes: u64) {
         let units = bytes.div_ceil(UNIT as u64).max(1);
         let more = (self.0.num_permits() as u64).saturating_sub(units);
@@ -47,12 +47,12 @@ const AT_ONCE: usize = 64;
 /// Bytes under way at first. One request of a store with a latency of 20 ms needs about as many at 200 MB/s.
 const FIRST_WINDOW: u64 = 4 << 20;
 
-/// How many bytes may be under way. Splits share the line to the store, so if all were requested at once, the first one would arrive as
-/// late as the last. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip,
-/// until only the budget limits it.
+/// How many bytes may be under way. Splits share the line to the store: if all were requested at once, the first would arrive as late as
+/// the last. So the window starts small, and each split that has come widens it by its bytes: the window doubles with each round trip, up
+/// to the budget.
 ///
-/// After a wait for a lease the first split is again the one that the decoding waits for. So the window is halved for every
-/// [`HALVED_AFTER`] in which nothing was under way, as that of a TCP connection (RFC 2861, Handley, Padhye and Floyd, 2000).
+/// After a wait for a lease the decoding waits again for the first split. So the window is halved for every [`HALVED_AFTER`] in which
+/// nothing was under way, like the window of TCP (RFC 2861, Handley, Padhye and Floyd, 2000).
 struct Window {
     bytes: u64,
     under_way: u64,
@@ -74,7 +74,7 @@ impl Window {
         self.bytes = self.bytes.checked_shr(halvings).unwrap_or(0).max(FIRST_WINDOW);
     }
 
-    /// Whether another split may be fetched, of whatever size.
+    /// Whether another split may be fetched, of any size.
     fn has_room(&self) -> bool {
         self.under_way < self.bytes
     }
@@ -89,8 +89,8 @@ impl Window {
     }
 }
 
-/// Starts the task. `splits` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
-/// of it; `fetch` gets it with the permit for those bytes and makes its jobs, in order. A split over budget takes all of it.
+/// Starts the task. `splits` yields (bytes, split), and is polled for the next split only when there is room for a part of it; `fetch` gets
+/// the split with the permit for these bytes and makes its jobs, in order. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
     budget_bytes: usize,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
@@ -142,7 +142,7 @@ where
                         window.idle(idle_since.elapsed());
                     }
                     window.begin(bytes);
-                    // A split that is fetched and waits for those before it is still under way.
+                    // A fetched split that waits for earlier ones is still under way.
                     let under_way = fetches.begin();
                     let fetching = admitted.map(|(_, what, permit)| fetch(what, permit));
                     let number = asked;

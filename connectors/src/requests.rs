@@ -13,7 +13,7 @@ pub(crate) fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut requests: Vec<Range<u64>> = Vec::new();
     for range in ranges {
         match requests.last_mut() {
-            // What overlaps must be joined, whatever its size.
+            // Ranges that overlap must be joined at any size.
             Some(last)
                 if range.start < last.end
                     || (range.start - last.end <= GAP && range.end.saturating_sub(last.start) <= ENOUGH) =>

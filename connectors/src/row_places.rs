@@ -1,4 +1,4 @@
-//! Where the rows of a batch stand in their file, as its user counts them: lines of text from 1, rows of other files from 0.
+//! The places of the rows of a batch in their file, as a user counts: lines of text from 1, rows of other files from 0.
 
 use std::sync::Arc;
 

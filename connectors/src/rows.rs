@@ -1,4 +1,4 @@
-//! What every source yields: a `RecordBatch` and where it came from.
+//! The output of every source: a `RecordBatch` and its lineage.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter_record_batch;
@@ -37,7 +37,7 @@ pub struct Rows {
     pub window: WindowMark,
     /// Rows of the same window that the source itself left out, here or just before.
     pub rejected: u32,
-    /// Where each row stands in its file, if it comes from one. A program that leaves rows out by itself sets it to `None`.
+    /// The place of each row in its file, if it comes from one. A program that leaves rows out by itself sets this to `None`.
     pub places: Option<RowPlaces>,
 }
 
@@ -60,8 +60,7 @@ impl Rows {
         Ok(self)
     }
 
-    /// The memory that they take while they wait, if their values take `values` bytes. Batches of few rows take much more than their
-    /// values.
+    /// The memory of the rows while they wait, if their values take `values` bytes. Batches of few rows take much more than their values.
     pub(crate) fn memory(&self, values: usize) -> usize {
         let arrays: usize = self.batch.columns().iter().map(|column| arrays(column.data_type())).sum();
         values + self.places.as_ref().map_or(0, RowPlaces::bytes) + BYTES_OF_BATCH + arrays * BYTES_OF_ARRAY
@@ -81,8 +80,7 @@ impl Batch for Rows {
         self.batch.num_rows()
     }
 
-    /// Bytes of the arrays and of what is around them. A dictionary that many batches share counts only as far as this batch can refer to
-    /// it.
+    /// Bytes of the arrays and their overhead. Of a dictionary that many batches share, only the part counts that this batch can refer to.
     fn bytes(&self) -> usize {
         self.memory(batch_bytes(&self.batch))
     }

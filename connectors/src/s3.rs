@@ -1,7 +1,7 @@
 //! S3 and what speaks its protocol, by `object_store`; built with the cargo feature `s3`.
 //!
-//! The usual environment counts: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` (for a store
-//! that is not Amazon's), `AWS_ALLOW_HTTP=true` (for one without TLS), and all else that `object_store` knows.
+//! The usual environment counts: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` (for a store that is not
+//! Amazon's), `AWS_ALLOW_HTTP=true` (for one without TLS), and all others that `object_store` knows.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use forebay_base::{GOLDEN_GAMMA, SplitMix64, mix64};
 
-/// The order of the splits over all epochs: the same for the same (splits, seed), whatever reads them.
+/// The order of the splits over all epochs. It depends on (splits, seed) alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SplitOrder {
     splits: u32,

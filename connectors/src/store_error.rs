@@ -14,7 +14,7 @@ pub(crate) struct Explained {
     pub(crate) text: String,
     /// Whether the user must correct it.
     pub(crate) users: bool,
-    /// The store has made the call again until its timeout: it would wait as long if it were asked again.
+    /// The store has repeated the call until its timeout: another call would wait as long.
     pub(crate) waited: bool,
     #[source]
     pub(crate) source: Option<Box<dyn Error + Send + Sync>>,
@@ -57,7 +57,7 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
     }
 }
 
-/// What is wrong with a path that no store takes, and what to do. In one line, whatever characters it has.
+/// What is wrong with a path that no store takes, and what to do. In one line, also for a path with newlines.
 pub(crate) fn unreadable(error: &PathError) -> String {
     match error {
         PathError::BadSegment { path, .. } if path.contains(|letter: char| letter.is_ascii_control()) => {
@@ -98,7 +98,7 @@ pub(crate) fn has_waited(error: &(dyn Error + 'static)) -> bool {
     first_of(error, |error| error.downcast_ref::<Explained>().map(|explained| explained.waited))
 }
 
-/// Asks `says` about an error, its cause, the cause of that, and so on. Returns its first answer; false if it answers for none of them.
+/// Asks `says` about an error and the chain of its causes. Returns the first answer; false if there is none.
 fn first_of(error: &(dyn Error + 'static), says: impl Fn(&(dyn Error + 'static)) -> Option<bool>) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {

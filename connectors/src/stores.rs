@@ -20,8 +20,8 @@ use crate::store_error::{io_fault, one_line, unreadable};
 /// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
 /// the threads of one IO runtime. A program makes one and passes it on. Cheap to clone.
 ///
-/// Stores that go over a network work on the IO runtime, whatever thread asks: connections outlive pipelines, and many
-/// connections need more than one thread. An opened store keeps the runtime alive.
+/// Network stores work on the IO runtime for every calling thread: connections outlive pipelines, and many connections need more than one
+/// thread. An opened store keeps the runtime alive.
 #[derive(Clone)]
 pub struct Stores(Arc<Shared>);
 
@@ -49,8 +49,8 @@ impl Stores {
     /// feature `s3` also `s3://`. Returns the store and the path in it. Reads no data.
     ///
     /// # Errors
-    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing. What stands before a `..` is
-    /// not there, or cannot be looked at.
+    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing. Also if the folder before a
+    /// `..` is missing, or cannot be read.
     pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
         let Some(local) = local_path(url_or_path) else { return self.open_url(url_or_path) };
         if local.is_empty() {
@@ -65,7 +65,7 @@ impl Stores {
         Ok((Arc::new(LocalFileSystem::new()), path))
     }
 
-    /// As [`open`](Self::open), for what is no local path.
+    /// As [`open`](Self::open), for a URL.
     fn open_url(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         match scheme {
@@ -104,8 +104,7 @@ impl Stores {
         HdfsStore::open(&Self::root(url), Arc::clone(&self.0.hdfs))
     }
 
-    /// What stands before a path in the store to make a name that [`open`](Self::open) takes: `/`, or for instance
-    /// `hdfs://host:8020/`.
+    /// The prefix that makes a path in the store a name for [`open`](Self::open): `/`, or for instance `hdfs://host:8020/`.
     pub fn root(url_or_path: &str) -> String {
         match url_or_path.split_once("://") {
             None => "/".to_owned(),
@@ -148,7 +147,7 @@ fn parse(path: &str, url: &str) -> Result<Path, Fault> {
     Path::parse(path).map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(url), unreadable(&e))))
 }
 
-/// Whether a scheme is that of local files, in any case (RFC 3986).
+/// Whether a scheme means local files, in any case (RFC 3986).
 fn is_file(scheme: &str) -> bool {
     scheme.eq_ignore_ascii_case("file")
 }
@@ -156,7 +155,7 @@ fn is_file(scheme: &str) -> bool {
 /// A local path from the root on.
 ///
 /// # Errors
-/// User: the path is relative, and there is no working directory any more.
+/// User: the path is relative, and the working directory has been removed.
 pub(crate) fn absolute(local: &str) -> Result<PathBuf, Fault> {
     std::path::absolute(local).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Fault::user(format!(
@@ -181,7 +180,7 @@ pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     }
 }
 
-/// A path or URL to be compared with others, not to be opened: a store with several names has one here.
+/// A path or URL to compare, not to open: a store with several names gets one name.
 pub(crate) fn comparable(url_or_path: &str) -> String {
     let Some((scheme, rest)) = url_or_path.split_once("://") else { return url_or_path.to_owned() };
     let (store, path) = rest.split_once('/').unwrap_or((rest, ""));

@@ -1,5 +1,5 @@
-//! A store in front of another one that is slow in a known way and counts the bytes in memory: for tests and benches. Each
-//! range waits a fixed latency, then for one line of fixed bandwidth that all requests share.
+//! A store in front of another one, slow in a known way, that counts the bytes in memory: for tests and benches. Each range waits a fixed
+//! latency, then for one line of fixed bandwidth that all requests share.
 
 use std::fmt;
 use std::ops::Range;
@@ -29,7 +29,7 @@ pub struct ThrottledStore {
     counts: Arc<Counts>,
 }
 
-/// What went through a [`ThrottledStore`].
+/// The counts of a [`ThrottledStore`].
 #[derive(Debug, Default)]
 pub struct Counts {
     requests: AtomicU64,
@@ -95,7 +95,7 @@ impl ThrottledStore {
         Self { inner, latency, bytes_per_second, line: Mutex::new(None), counts: Arc::default() }
     }
 
-    /// What goes through, also after the store itself was given away.
+    /// The counts, also after the store was given away.
     pub fn counts(&self) -> Arc<Counts> {
         Arc::clone(&self.counts)
     }

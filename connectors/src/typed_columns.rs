@@ -26,15 +26,14 @@ pub(crate) enum Origin {
 pub(crate) struct FoundColumns {
     /// Their types in batches, in the order wanted.
     pub(crate) schema: SchemaRef,
-    /// For each column wanted where it comes from.
+    /// The origin of each wanted column.
     origins: Vec<Origin>,
-    /// The places among the file's columns of those that are decoded, ascending.
+    /// The places of the decoded columns among the file's columns, ascending.
     pub(crate) places: Vec<usize>,
 }
 
-/// Finds the columns `wanted` among those of a file (`there`). As in Spark, a folder's value counts before a column of the same name; that
-/// of a folder above the path that was named counts if the file has no such column.
-/// `in_batches` gives the field that batches have.
+/// Finds the columns `wanted` among the columns of a file (`there`). As in Spark, a folder's value counts before a column of the same name;
+/// a folder above the named path counts only if the file has no such column. `in_batches` gives the field that batches have.
 ///
 /// # Errors
 /// A user fault that names file and column if none is wanted, or the file lacks one or has it twice.
@@ -64,7 +63,7 @@ pub(crate) fn find(
             fields.push(Arc::new(field));
             origins.push(Origin::Constant(constant));
         } else if optional.contains(column) {
-            // Its type is that of the files that have it; see `unified`.
+            // Its type comes from the files that have it; see `unified`.
             fields.push(Arc::new(Field::new(column, DataType::Null, true)));
             origins.push(Origin::Constant(Constant::Null(DataType::Null)));
         } else {
@@ -123,7 +122,7 @@ fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> 
 }
 
 impl FoundColumns {
-    /// Batches have these columns: those of the file in types that hold the values of all files.
+    /// Sets the columns of batches: the types hold the values of all files.
     pub(crate) fn read_as(&mut self, schema: &SchemaRef) {
         self.schema = Arc::clone(schema);
         for (origin, field) in self.origins.iter_mut().zip(schema.fields()) {

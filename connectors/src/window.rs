@@ -63,8 +63,8 @@ impl Numbered {
         Self { order, rows: rows.into(), epochs, total, window_rows: window_rows.max(1) }
     }
 
-    /// What a source reads, in order: all, or what it is leased, with a lease asked for only when all
-    /// parts of the one before were taken. `fingerprint`: see [`DataPlan`].
+    /// The parts that a source reads, in order: all, or the leased ones. A lease is asked for only when all parts of the lease before were
+    /// taken. `fingerprint`: see [`DataPlan`].
     pub(crate) fn parts(
         self,
         leases: Option<&Arc<dyn Leases>>,
@@ -91,7 +91,7 @@ impl Numbered {
         self.numbers(lease.epoch, numbers, lease.term).filter(|part| !part.rows.is_empty())
     }
 
-    /// Every split of the epoch, with those of its rows whose numbers lie in `numbers`.
+    /// The parts of the epoch's splits whose row numbers lie in `numbers`.
     fn numbers(&self, epoch: u32, numbers: Range<u64>, term: u32) -> impl Iterator<Item = Part> + Send + use<> {
         let (rows, window_rows, total) = (Arc::clone(&self.rows), self.window_rows, self.total);
         let mut next = 0;

@@ -8,7 +8,7 @@ use arrow::ipc::{self, CompressionType, MetadataVersion};
 use crate::nested::fields_within;
 use crate::requests::coalesce;
 
-/// Rows of a batch, and elements of a column: columns without bytes (null, say) could claim any number.
+/// The most rows of a batch, and elements of a column: columns without bytes, such as null, could claim any number.
 const MOST_ROWS: i64 = i32::MAX as i64;
 
 /// The wanted columns of one message, checked against its body.
@@ -26,7 +26,7 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// What is wanted of `batch`: the columns `places` of `fields`. `body` is its place in the file.
+    /// The wanted columns of `batch`: the `places` of `fields`. `body` is the place of the batch's body in the file.
     ///
     /// # Errors
     /// What is wrong with the message.
@@ -108,7 +108,7 @@ struct Parts {
     views: Vec<i64>,
 }
 
-/// Arrays, buffers and arrays of views that stand before a place of a message.
+/// Arrays, buffers and arrays of views before a place of a message.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     nodes: usize,

@@ -16,14 +16,14 @@ use super::types::{decoded, loaded};
 use super::unpack::{self, FetchedBuffers};
 use crate::file::DataFile;
 
-/// Sets of dictionaries that are kept beside those of batches under way: with a shuffle, batches of several files take turns.
+/// Sets of dictionaries that the cache keeps: with a shuffle, batches of several files alternate.
 const KEPT: usize = 8;
 
 /// A message with the values of a dictionary.
 #[derive(Debug)]
 pub(super) struct DictionaryBlock {
     pub(super) number: i64,
-    /// Its values are added to those that came before.
+    /// The values are added to the earlier ones.
     pub(super) is_delta: bool,
     /// The type of the values in the file.
     pub(super) values: DataType,
@@ -45,7 +45,7 @@ enum State {
 }
 
 impl DictionarySet {
-    /// Reads the buffers, unless that was done.
+    /// Reads the buffers, unless they were read.
     pub(super) async fn fetch(&self, file: &DataFile, blocks: &[&DictionaryBlock]) -> Result<(), Fault> {
         let fetched = async || {
             let mut reads = Vec::with_capacity(blocks.len());
@@ -57,7 +57,7 @@ impl DictionarySet {
         self.state.get_or_try_init(fetched).await.map(|_| ())
     }
 
-    /// The dictionaries. Decodes them, unless that was done; another thread that wants them waits.
+    /// The dictionaries. The first call decodes them; meanwhile calls of other threads wait.
     pub(super) fn decoded(&self, blocks: &[&DictionaryBlock]) -> Result<Arc<Dictionaries>, ArrowError> {
         let state = self.state.get().ok_or_else(|| ArrowError::IpcError("dictionaries were not fetched".to_owned()))?;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -71,7 +71,7 @@ impl DictionarySet {
         let mut dictionaries = Dictionaries::new();
         for (dictionary, fetched) in blocks.iter().zip(fetched) {
             let field = Arc::new(Field::new("", dictionary.values.clone(), true));
-            // Dictionaries within it stand before it in the file.
+            // Dictionaries within a dictionary stand before it in the file.
             let schema = Schema::new(vec![decoded(&field)]);
             let values: RecordBatch = unpack::arrays(&dictionary.block, fetched, Arc::new(schema), &dictionaries)?;
             let mut values = cast(values.column(0), &loaded(&dictionary.values))?;

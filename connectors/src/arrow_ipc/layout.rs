@@ -105,7 +105,7 @@ async fn places(file: &DataFile, blocks: impl Iterator<Item = &ipc::Block>, end:
             let (offset, header, body) =
                 (u64::try_from(offset).ok()?, u64::try_from(header).ok()?, u64::try_from(body).ok()?);
             let at = offset.checked_add(header)?;
-            // Messages do not overlap, so that all of them together are no longer than the file.
+            // Messages do not overlap, so together they are no longer than the file.
             left = left.checked_sub(header)?.checked_sub(body)?;
             let whole = offset >= HEAD && header >= 8 && at.checked_add(body)? <= end;
             whole.then(|| (offset..at, at..at + body))
@@ -187,7 +187,7 @@ async fn of_stream(file: &DataFile) -> Result<Layout, Fault> {
     Ok(Layout { schema, dictionaries, batches })
 }
 
-/// Bytes of a file that are read along with those that were asked for.
+/// Bytes of a file around the requested ones, read in one request.
 struct Window<'a> {
     file: &'a DataFile,
     from: u64,
@@ -206,8 +206,8 @@ impl Window<'_> {
     }
 }
 
-/// The schema in a header. Arrow's conversion panics at types that it does not know, such as the integers of 128 bits of polars, and at
-/// some schemas that are damaged; here that is an error.
+/// The schema in a header. Arrow's conversion panics at unknown types, such as the integers of 128 bits of polars, and at some damaged
+/// schemas; here a panic becomes an error.
 fn schema_of(file: &DataFile, schema: ipc::Schema<'_>) -> Result<SchemaRef, Fault> {
     if !schema.endianness().equals_to_target_endianness() {
         return Err(Fault::user(format!(

@@ -3,9 +3,9 @@
 //! Read in this order: `layout` (which messages a file has, and where), `blocks` (which buffers of a message are wanted), `unpack` (these
 //! buffers as arrays), `types`, `dictionaries`, `open` (all files), `source`.
 //!
-//! A file may be damaged or hostile: every place and length is checked against the size of the file before anything is read or
-//! allocated for it, a compressed buffer grows with what it unpacks to and not with what it claims, and a panic of Arrow's decoder
-//! becomes a fault that names the file.
+//! A file may be damaged or hostile. Every place and length is checked against the size of the file before a read or an allocation. A
+//! compressed buffer grows with its unpacked bytes, not with the length that it claims. A panic of Arrow's decoder becomes a fault that
+//! names the file.
 
 mod blocks;
 mod dictionaries;

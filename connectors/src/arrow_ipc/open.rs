@@ -45,7 +45,7 @@ impl IpcFile {
         self.batches.iter().map(|batch| batch.block.rows).collect()
     }
 
-    /// The dictionaries of a record batch, without those that later ones replaced.
+    /// The dictionaries of a record batch, without replaced ones.
     pub(super) fn dictionaries_of(&self, before: usize) -> Vec<&DictionaryBlock> {
         let (mut replaced, mut found) = (HashSet::new(), Vec::new());
         for dictionary in self.dictionaries[..before].iter().rev() {
@@ -93,7 +93,7 @@ pub(crate) async fn load(
     for (file, layout) in layouts {
         let in_batches = |field: &_| types::field_in_batches(field, dictionaries);
         let found = typed_columns::find(&file, layout.schema.fields(), &wanted, &optional, &folders, in_batches)?;
-        // Arrow's readers of headers may panic at those of a damaged file.
+        // Arrow's readers of headers may panic at a damaged file.
         let read = catch_expected(|| blocks(&layout, &found.places));
         let read = read.unwrap_or_else(|panic| Err(panic_message(&*panic).to_owned()));
         let (decoded, dictionaries, batches) = read.map_err(|why| damaged(&file.name, why))?;
@@ -108,7 +108,7 @@ pub(crate) async fn load(
 
 type Blocks = (SchemaRef, Vec<DictionaryBlock>, Vec<BatchBlock>);
 
-/// What the columns at `places` need of each message.
+/// The parts of each message that the columns at `places` need.
 fn blocks(layout: &Layout, places: &[usize]) -> Result<Blocks, String> {
     let fields = layout.schema.fields();
     let mut numbers = Vec::new();
@@ -135,7 +135,7 @@ fn batch_block(place: &Place, fields: &Fields, places: &[usize]) -> Result<Block
     Block::new(batch, message.version(), &place.body, fields, places)
 }
 
-/// `None`: no column that is wanted has it.
+/// `None`: no wanted column has the dictionary.
 fn dictionary_block(place: &Place, numbers: &[(i64, DataType)]) -> Result<Option<DictionaryBlock>, String> {
     let message = layout::message(&place.header)?;
     let dictionary: ipc::DictionaryBatch<'_> =

@@ -42,8 +42,7 @@ pub struct ArrowSource {
 }
 
 impl ArrowSource {
-    /// Reads all columns of a file, a folder, a glob, or several of them; those that folders stand for only if
-    /// [`columns`](Self::columns) asks for them.
+    /// Reads all columns of a file, a folder, a glob, or several of them; columns of folders only if [`columns`](Self::columns) names them.
     pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
         Self {
             input: input.into(),
@@ -77,8 +76,8 @@ impl ArrowSource {
         self
     }
 
-    /// Without [`columns`](Self::columns), reads the columns of all files, not only those of the first one. They are null in the rows of a
-    /// file that lacks them. A file without any column of the first file is refused all the same.
+    /// Without [`columns`](Self::columns), reads the columns of all files, not only of the first one. A column is null in the rows of a
+    /// file that lacks it. A file without any column of the first file is refused all the same.
     #[must_use]
     pub fn of_all_files(mut self, yes: bool) -> Self {
         self.of_all_files = yes;
@@ -240,7 +239,7 @@ impl Decode {
             let dictionaries = self.set.decoded(&self.file.dictionaries_of(at.before))?;
             unpack::arrays(&at.block, fetched, Arc::clone(&self.file.decoded), &dictionaries)
         };
-        // The decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
+        // The decoder may panic on unforeseen bytes: the file is at fault, not the program.
         match catch_expected(arrays) {
             Ok(Ok(batch)) => Ok(batch),
             Ok(Err(e)) => Err(self.fault(&e.to_string())),

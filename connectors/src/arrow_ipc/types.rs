@@ -1,4 +1,4 @@
-//! Which types columns of Arrow IPC files are decoded as, and which batches have: the many ways in which Arrow writes texts and lists
+//! The types that columns of Arrow IPC files are decoded as, and the types in batches: the many ways in which Arrow writes texts and lists
 //! become one.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use crate::nested::fields_within;
 
 /// The type that batches have. Texts are `Utf8`, lists `List`, and dictionaries of texts stay dictionaries with 32-bit indices if
-/// `dictionaries` says so; other dictionaries and runs are the values that they stand for.
+/// `dictionaries` says so; other dictionaries and runs become their values.
 pub(super) fn in_batches(kind: &DataType, dictionaries: bool) -> DataType {
     let normal = |kind: &DataType| in_batches(kind, dictionaries);
     match kind {
@@ -63,7 +63,7 @@ fn of_decoded(kind: &DataType) -> DataType {
     }
 }
 
-/// The type that the values of a dictionary are kept in: converted once, and not with every batch.
+/// The type in which a dictionary's values are kept: converted once, not for every batch.
 pub(super) fn loaded(values: &DataType) -> DataType {
     in_batches(values, false)
 }

@@ -1,5 +1,5 @@
-//! Turns the wanted buffers of a message into arrays: fetches them, unpacks them, and has Arrow's decoder read a message that has no
-//! other buffers. What is allocated follows from the bytes that are there, not from what they claim.
+//! Turns the wanted buffers of a message into arrays: fetches them, unpacks them, and has Arrow's decoder read a message that has no other
+//! buffers. Allocations follow the bytes that are there, not the lengths that they claim.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -65,7 +65,7 @@ pub(super) fn arrays(
     read_record_batch(&body, batch, schema, dictionaries, None, &block.version)
 }
 
-/// One body for all buffers, and their places in it: (offset, length). What came in one piece is not copied.
+/// One body for all buffers, and their places in it: (offset, length). A body that came in one piece is not copied.
 fn plain(block: &Block, fetched: FetchedBuffers) -> (Buffer, Vec<(usize, usize)>) {
     let mut starts = Vec::with_capacity(fetched.0.len());
     let mut end = 0_usize;
@@ -112,7 +112,7 @@ fn unpacked(
     Ok((Buffer::from_vec(body), places))
 }
 
-/// Appends what a buffer unpacks to.
+/// Appends the unpacked bytes of a buffer.
 fn unpack(packed: &[u8], codec: CompressionType, body: &mut Vec<u8>) -> Result<(), String> {
     let (length, packed) = packed.split_first_chunk::<PREFIX>().ok_or("a compressed buffer of less than 8 bytes")?;
     let length = i64::from_le_bytes(*length);

@@ -34,7 +34,7 @@ pub fn to_csv(batch: &RecordBatch, header: bool, text: &mut Vec<u8>) -> Result<(
     WriterBuilder::new().with_header(header).build(text).write(&flat).map_err(cannot)
 }
 
-/// A column that CSV can hold: lists and structs become text, and timestamps of a time zone those of UTC.
+/// A column that CSV can hold: lists and structs become text, and timestamps of a time zone become UTC.
 fn flat(field: &FieldRef, column: &ArrayRef) -> Result<(FieldRef, ArrayRef), ArrowError> {
     let utc = in_utc(column.data_type());
     if utc != *column.data_type() {

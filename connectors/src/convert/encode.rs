@@ -31,7 +31,7 @@ use crate::staged::{FileWriter, StagedFolder, fault};
 /// Row groups that are encoded or written at once, beside the one that is being gathered.
 const GROUPS: usize = 2;
 
-/// The threads. Dropping it stops them, and removes what they wrote.
+/// The threads. A drop stops them, and removes what they wrote.
 pub(super) struct Encoder {
     change: Change,
     options: ParquetOptions,
@@ -49,7 +49,7 @@ pub(super) struct Encoder {
 struct Columns {
     schema: SchemaRef,
     factory: ArrowRowGroupWriterFactory,
-    /// For each leaf the column that it belongs to.
+    /// The column of each leaf.
     roots: Vec<usize>,
 }
 
@@ -173,7 +173,7 @@ impl Encoder {
     fn join(&mut self) -> Result<(StagedFolder, Written), Fault> {
         self.jobs = None;
         for thread in mem::take(&mut self.encoders) {
-            // Its panic shows as a column that never comes.
+            // A panic of the thread shows as a column that never comes.
             let _ = thread.join();
         }
         match self.writer.take().map(JoinHandle::join) {
@@ -195,7 +195,7 @@ impl Drop for Encoder {
 
 impl Columns {
     fn new(schema: SchemaRef, options: &ParquetOptions) -> Result<Self, Fault> {
-        // Only the schema of this file is used: column writers do not depend on the file that they are for.
+        // Only the schema of this file is used: column writers do not depend on their file.
         let file = ArrowWriter::try_new(io::sink(), Arc::clone(&schema), Some(options.properties()));
         let (file, factory) = file.and_then(ArrowWriter::into_serialized_writer).map_err(unwritable)?;
         let leaves = file.schema_descr();
@@ -212,12 +212,12 @@ fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(Job { at, field, pieces, change, writers, to }) = job else { return };
-        // Not wanted any more if the writing thread is gone.
+        // If the writing thread is gone, the column is not needed.
         let _ = to.send((at, encode(&pieces, change, &field, writers)));
     }
 }
 
-/// What the writing thread holds.
+/// The state of the writing thread.
 struct Files {
     /// Dropped before the folder, so that an upload is given up before its folder.
     part: Option<Part>,
@@ -258,7 +258,7 @@ impl Files {
         };
         let failed = |name: &str, e| fault(name, "cannot write", e);
         let mut row_group = part.file.next_row_group().map_err(|e| failed(&part.name, e))?;
-        // They come in any order and are written in the schema's.
+        // Columns come in any order and are written in the order of the schema.
         let mut early = HashMap::new();
         for at in 0..group.schema.fields().len() {
             let chunks = loop {

@@ -17,7 +17,7 @@ use crate::column_types::is_text;
 use crate::criteo::Categories;
 use crate::criteo::schema::hex;
 
-/// What is done to each column before it is encoded.
+/// The change of each column before it is encoded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     hex: bool,
@@ -70,7 +70,7 @@ pub(super) fn encode(
     writers: Vec<ArrowColumnWriter>,
 ) -> Result<Vec<ArrowColumnChunk>, Fault> {
     let pieces: Vec<&dyn Array> = pieces.iter().map(AsRef::as_ref).collect();
-    // One piece, so that where pages end does not depend on where batches did.
+    // One piece, so that the ends of pages do not depend on the ends of batches.
     let column = concat(&pieces).map_err(|e| {
         let name = field.name();
         Fault::user(format!("a row group of column `{name}` is too large: ask for fewer rows in one")).because(e)
@@ -87,12 +87,12 @@ pub(super) fn encode(
     chunks().map_err(|e| Fault::user(cannot()).because(e))
 }
 
-/// The types that have a value for what is missing.
+/// The types that have a value for missing values.
 fn fillable(kind: &DataType) -> bool {
     is_text(kind) || kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
 }
 
-/// The column with 0, false or an empty string for what is missing.
+/// The column with 0, false or an empty string for missing values.
 fn filled(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     let nothing: ArrayRef = match is_text(column.data_type()) {
         true => Arc::new(StringArray::from(vec![""])),

@@ -1,4 +1,4 @@
-//! What the columns of CSV and JSON lines hold, by a look at the first rows: integers, numbers or text.
+//! The types of the columns of CSV and JSON lines, by their first rows: integers, numbers or text.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::DataType;
@@ -31,7 +31,7 @@ impl Seen {
         let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
-        // Also an infinite one, such as `1e400`, as in `inspect`: what reads the numbers says what becomes of it.
+        // An infinite number too, such as `1e400`, as in `inspect`: the reader of the numbers decides about it.
         let number = !whole && kept && parse_number(bytes).is_some_and(|number| !number.is_nan());
         let truth = parse_truth(bytes).is_some();
         self.integers &= integer;
@@ -50,10 +50,10 @@ impl Seen {
     }
 }
 
-/// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
-/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits, or with fractions and integers that a
-/// floating-point number rounds. A column of `true` and `false` alone, in any case, is one of integers, 1 and 0. Later values that would
-/// lose digits as numbers are refused ([`Integers::AsWritten`]).
+/// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column without a
+/// value there is text. So is a column with integers that begin with 0 or have more than 64 bits, or with fractions and integers that a
+/// floating-point number rounds. A column of only `true` and `false`, in any case, becomes integers, 1 and 0. Later values that would lose
+/// digits as numbers are refused ([`Integers::AsWritten`]).
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.

@@ -1,4 +1,4 @@
-//! What converted files look like.
+//! The options of converted files.
 
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
@@ -17,7 +17,7 @@ pub enum Encoding {
     Plain,
 }
 
-/// What the Parquet files shall look like.
+/// The options of Parquet files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ParquetOptions {

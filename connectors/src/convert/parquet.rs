@@ -1,7 +1,7 @@
 //! Writes rows into Parquet files, `part-00000.parquet` and so on: row groups of a fixed size, several to a file.
 //!
-//! The bytes depend on the rows and the options alone, not on threads or on how the rows were cut into batches. Rows are
-//! gathered into row groups here; `encode` encodes and writes them on its own threads while the next one is read.
+//! The bytes depend on the rows and the options alone, not on threads or on how the rows were cut into batches. The writer gathers rows
+//! into row groups; `encode` encodes and writes a row group on its own threads while the next one is gathered.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub async fn to_parquet<S: Source<Out = Rows>>(
     Ok(Written { rejected, ..written })
 }
 
-/// Endings of the files that a folder of rows may hold to be replaced; the second is that of vectors beside their rows.
+/// Endings of the files that a folder of rows may hold to be replaced; the second belongs to vectors beside their rows.
 const REPLACED: [&str; 2] = [".parquet", ".npy"];
 
 /// Writes record batches into a folder of Parquet files, in any store. The folder appears at [`finish`](Self::finish), or not
@@ -74,7 +74,7 @@ impl ParquetWriter {
     /// Adds rows; waits while two row groups are being written. Not cancel safe.
     ///
     /// # Errors
-    /// The store's fault, or a user fault if the columns are not those of the first batch.
+    /// The store's fault, or a user fault if the columns differ from the first batch.
     pub async fn write(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
         let schema = self.schema.get_or_insert_with(|| batch.schema());
         if **schema != *batch.schema() {

@@ -1,5 +1,4 @@
-//! Types that Parquet has no words for, and those that columns are written as instead, so that other readers see moments and days and
-//! not bare integers.
+//! Types that Parquet lacks, and the types that replace them, so that other readers see moments and days instead of bare integers.
 
 use std::sync::Arc;
 
@@ -54,7 +53,7 @@ pub(super) fn as_written(column: ArrayRef) -> Result<ArrayRef, ArrowError> {
     }
 }
 
-/// The days of moments: before 1970 too the day that has begun.
+/// The days of moments, rounded down, also before 1970.
 fn days(moments: &PrimitiveArray<Date64Type>) -> Result<ArrayRef, ArrowError> {
     let day = |moment: i64| {
         i32::try_from(moment.div_euclid(MILLISECONDS_IN_DAY))

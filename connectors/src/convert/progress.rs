@@ -1,4 +1,4 @@
-//! How far a conversion is, and what every conversion does.
+//! The progress of a conversion, and the loop of every conversion.
 
 use std::future::Future;
 
@@ -17,7 +17,7 @@ pub struct ConvertProgress {
     pub bytes: u64,
 }
 
-/// What a conversion left.
+/// The result of a conversion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Files in the folder.

@@ -14,7 +14,7 @@ use crate::criteo::{Categories, INTEGERS, criteo_schema};
 use crate::rows::Rows;
 use crate::staged::{FileWriter, Folder, StagedFolder, fault};
 
-/// What the text files shall look like.
+/// The options of text files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TextOptions {

@@ -24,7 +24,7 @@ const BLOCK: usize = 64;
 /// Columns being filled.
 pub struct BatchBuilder {
     categories: Categories,
-    /// Per column one value per row, without those of `block`; missing ones are 0. Integers are stored by their bits.
+    /// One value per column and row, without the rows of `block`; a missing value is 0. Integers are stored by their bits.
     values: Vec<Vec<u32>>,
     /// The values of the last rows, per column.
     block: Box<[[u32; BLOCK]; COLUMNS]>,
@@ -78,7 +78,7 @@ impl BatchBuilder {
 
     #[inline]
     fn push_line(&mut self, text: &[u8], at: usize, labelled: bool) -> Option<usize> {
-        // The remainder is the number itself, and tells the compiler that it is within the block.
+        // The remainder changes nothing, and tells the compiler that the number is within the block.
         let row = self.block_rows % BLOCK;
         let mut p = at;
         let mut present = 1u64;
@@ -157,7 +157,7 @@ impl LineParser for BatchBuilder {
         if pushed.is_some() || !self.label_optional {
             return pushed;
         }
-        // No line is good both ways: the number of fields tells them apart.
+        // The number of fields tells whether a line has a label.
         let pushed = self.push_line(text, at, !self.labelled)?;
         self.labelled = !self.labelled;
         Some(pushed)

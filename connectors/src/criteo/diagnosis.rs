@@ -80,7 +80,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
             return BadRow { other_format, ..bad(reason, Some(at), shown(field), expected) };
         }
     }
-    // Not reachable as long as parser and diagnosis agree, which a property test watches.
+    // Not reachable as long as parser and diagnosis agree, which a property test checks.
     bad(Reason::TooFewFields, None, shown(line), "a row that can be read")
 }
 

@@ -18,12 +18,12 @@ pub struct Csv {
     columns: Option<Vec<FileColumn>>,
     /// Without `columns`: whether the folders above the first file are columns, too.
     folders: bool,
-    /// Without `columns`: whether those of all files are read, not only those of the first.
+    /// Without `columns`: whether the columns of all files are read, not only of the first.
     of_all_files: bool,
 }
 
-/// Reads CSV with a header. Columns are found by name, at any place of each file. Without [`columns`](CsvSource::columns), it reads
-/// all columns of the first file, as text. A missing value (nothing between two delimiters, or what the options name) is null.
+/// Reads CSV with a header. Columns are found by name, at any place of each file. Without [`columns`](CsvSource::columns), it reads all
+/// columns of the first file, as text. A missing value (nothing between two delimiters, or a text that the options name) is null.
 pub type CsvSource = TextSource<Csv>;
 
 impl CsvSource {

@@ -1,4 +1,4 @@
-//! The header of a CSV file: which field of a line is which column wanted, and which columns its folders stand for.
+//! The header of a CSV file: the field of each wanted column, and the columns of the file's folders.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Layout {
     pub(super) names: Vec<String>,
     /// For each field the place of its column in a batch, if it is wanted.
     pub(super) targets: Vec<Option<usize>>,
-    /// For each column of a batch where its values come from.
+    /// The origin of each column of a batch.
     pub(super) origins: Vec<Origin>,
     /// The columns of a batch.
     pub(super) schema: SchemaRef,
@@ -47,12 +47,12 @@ pub(super) enum Origin {
     Constant(Constant),
 }
 
-/// What is read where no columns are wanted by name.
+/// What is read if no columns are named.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unnamed {
     /// Also the folders `column=value` above the first file.
     pub(super) folders: bool,
-    /// The columns of all files, not only those of the first.
+    /// The columns of all files, not only of the first.
     pub(super) of_all_files: bool,
 }
 
@@ -149,7 +149,7 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
 fn not_utf8(name: &str, line: &[u8]) -> Fault {
     let marked = marked_encoding(line);
     let valid = std::str::from_utf8(line).map_or_else(|e| e.valid_up_to(), str::len);
-    // Control characters other than tabs are those of binary files.
+    // A control character other than a tab means a binary file.
     if marked.is_none() && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {
         return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"));
     }
@@ -230,7 +230,7 @@ fn layout(
     Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
 }
 
-/// The first of the names of a header that is a number: then the line is a row, most likely, and the file has no header.
+/// The first name of a header that is a number: then the line is a row, most likely, and the file has no header.
 pub fn number_among<'a>(names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     names.into_iter().find(|name| name.parse::<f64>().is_ok_and(f64::is_finite))
 }

@@ -18,7 +18,7 @@ pub struct CsvParser {
     /// A byte that begins a quoted field; `\n`, which begins none, if there are no quotes.
     quote: u8,
     nulls: Vec<Vec<u8>>,
-    /// One for each column of a batch; `None` for those that are the same in all rows.
+    /// One for each column of a batch; `None` for a column that is the same in all rows.
     columns: Vec<Option<Column>>,
     rows: usize,
     text_bytes: usize,
@@ -189,7 +189,7 @@ fn one_name(name: &str, delimiter: char) -> String {
     }
 }
 
-/// What is expected of a number; of a text that other programs write for a missing value, what to do.
+/// The expectation of a number; for a text that other programs write for a missing value, the advice.
 fn number_expected(found: &[u8]) -> String {
     const MISSING: [&str; 8] = ["na", "n/a", "null", "none", "nil", "\\n", "-", "?"];
     let found = String::from_utf8_lossy(trimmed(found)).into_owned();

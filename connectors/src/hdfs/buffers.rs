@@ -1,4 +1,4 @@
-//! Memory for ranges, used again: a range is megabytes, and fresh pages for each cost a fifth of what reading it does.
+//! Memory for ranges, used again: a range has megabytes, and fresh pages cost a fifth of the time of the read.
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,7 +60,7 @@ impl Drop for Buffer {
         let mut free = self.home.free();
         let mut kept: usize = free.iter().map(Vec::len).sum();
         free.push(bytes);
-        // The oldest go first: what was used last fits best.
+        // The oldest buffers are freed first: recently used ones fit best.
         kept += free.last().map_or(0, Vec::len);
         while kept > KEPT {
             kept -= free.remove(0).len();

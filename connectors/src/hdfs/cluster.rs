@@ -1,4 +1,4 @@
-//! A name service or a NameNode, and what this process knows of its files.
+//! A name service or a NameNode, and the files that this process reads there.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,13 +18,13 @@ use super::explain::{Asked, explain};
 use super::pace::Pace;
 use super::settings::{Settings, cannot_open};
 
-/// Reads under way: each holds a connection to a DataNode, and overtaking needs some to spare.
+/// Reads under way. Each holds a connection to a DataNode; reads that overtake others need some of them.
 const READS: usize = 96;
 
 /// Reads that overtake others. A cluster that is slow all over must not get many times the work.
 const OVERTAKES: usize = 24;
 
-/// What all clusters of a process share.
+/// The state that all clusters of a process share.
 pub(crate) struct Shared {
     pub(super) io: IoRuntime,
     pub(super) reads: Semaphore,
@@ -136,7 +136,7 @@ impl Cluster {
         !self.away.swap(true, Ordering::Relaxed)
     }
 
-    /// Explains the error of a call. `waited`: it was made again until the timeout.
+    /// Explains the error of a call. `waited`: the call was repeated until the timeout.
     pub(super) fn explain(&self, path: &str, error: Error, waited: bool) -> Error {
         let answered = self.has_answered();
         explain(&Asked { root: &self.root, namenodes: &self.namenodes, path, answered, waited }, error)

@@ -21,7 +21,7 @@ const LATEST: u64 = 1 << 52;
 /// Replaced as a whole when a NameNode hangs.
 pub(super) struct Connection {
     pub(super) client: Client,
-    /// Leaves a DataNode that sends nothing for two seconds, whatever the cluster's own timeout is.
+    /// Leaves a DataNode that sends nothing for two seconds, instead of waiting for the cluster's own timeout.
     pub(super) quick: Client,
     pub(super) store: HdfsObjectStore,
     /// The links of the mount table.
@@ -56,8 +56,8 @@ impl Connection {
         }
     }
 
-    /// What is directly in a folder, links of the mount table included; nothing if it is not there. The NameNode answers with some of it at
-    /// a time.
+    /// The entries directly in a folder, links of the mount table included; none if the folder is missing. The NameNode answers with some
+    /// entries at a time.
     pub(super) async fn list(&self, folder: &Path, heard: &Heard) -> object_store::Result<ListResult> {
         let own = format!("/{folder}");
         let (mut common_prefixes, mut objects) = (Vec::new(), Vec::new());
@@ -67,7 +67,7 @@ impl Connection {
             match entry {
                 Err(HdfsError::FileNotFound(_)) => {}
                 Err(e) => return Err(from_hdfs(e)),
-                // A file is listed as the only one in itself. One behind a link was taken for a folder.
+                // HDFS lists a file as the only entry of itself. A file behind a link stays: the listing above takes links for folders.
                 Ok(entry) if entry.path == own && !self.links.contains(folder) => {}
                 Ok(entry) if entry.isdir => common_prefixes.push(Path::parse(&entry.path)?),
                 Ok(entry) => objects.push(meta(&entry)?),
@@ -102,7 +102,8 @@ impl Connection {
     }
 }
 
-/// Adds the links of a mount table, and folders above them, to what else is in a folder. They hide what has the same name, as in Hadoop.
+/// Adds the links of a mount table, and folders above them, to the other entries of a folder. They hide entries of the same name, as in
+/// Hadoop.
 fn add_links(found: &mut ListResult, links: &[Path], folder: &Path) {
     let child = |link: &Path| Some(folder.clone().join(link.prefix_match(folder)?.next()?));
     let linked: BTreeSet<Path> = links.iter().filter_map(child).collect();

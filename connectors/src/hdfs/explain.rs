@@ -18,7 +18,7 @@ pub(super) struct Asked<'a> {
     pub(super) path: &'a str,
     /// Whether one of them has answered before.
     pub(super) answered: bool,
-    /// Whether the call was made again until the timeout.
+    /// Whether the call was repeated until the timeout.
     pub(super) waited: bool,
 }
 
@@ -198,7 +198,7 @@ pub(super) fn lost(
     Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, waited: true, source: None }) }
 }
 
-/// The addresses in what hdfs-native prints of the replicas it tried.
+/// The addresses in hdfs-native's text about the replicas that it tried.
 pub(super) fn nodes(error: &HdfsError) -> Vec<String> {
     let HdfsError::DataTransferError(text) = error else {
         return Vec::new();

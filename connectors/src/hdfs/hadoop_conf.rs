@@ -9,7 +9,7 @@ use std::{env, fs};
 use forebay_actors::Fault;
 use roxmltree::{Document, Node, ParsingOptions};
 
-/// Files that include one another are no deeper than this, unless one includes itself.
+/// The deepest inclusion of files; a deeper one means that a file includes itself.
 const MOST_DEEP: usize = 16;
 
 /// Values by name.
@@ -101,7 +101,7 @@ impl HadoopConf {
         ids.map(|id| (id, value(format!("dfs.namenode.rpc-address.{service}.{id}")))).collect()
     }
 
-    /// What stands in a URL for a cluster; if nothing does, what stands in that of the default file system.
+    /// The name of the cluster in a URL; without one, the name in the URL of the default file system.
     fn or_default<'a>(&'a self, named: &'a str) -> &'a str {
         match named {
             "" => self.0.get("fs.defaultFS").map_or("", |url| authority(url)),
@@ -143,13 +143,13 @@ impl HadoopConf {
 /// The settings that the environment names, read once; none if they cannot be read, because opening a cluster then returns the error.
 static CONF: LazyLock<HadoopConf> = LazyLock::new(|| HadoopConf::from_env().unwrap_or_default());
 
-/// One of the names that a cluster has in URLs, to be compared: the name service, for the address of one of its NameNodes too, or what the
-/// default file system is, for no name.
+/// One name for a cluster, to compare URLs: the name service, also for the address of one of its NameNodes; without a name, the default
+/// file system.
 pub(crate) fn one_name(authority: &str) -> String {
     CONF.one_name(authority)
 }
 
-/// Whether a URL is a link of a mount table (`viewfs://`), which leads to another place than the folder above it, or a folder above a link.
+/// Whether a URL is a link of a mount table (`viewfs://`) or a folder above one. A link leads to another place than the folder above it.
 pub(crate) fn holds_mount_link(url: &str) -> bool {
     CONF.holds_mount_link(url)
 }

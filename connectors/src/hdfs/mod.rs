@@ -3,7 +3,7 @@
 //! `hdfs-native-object-store` renames and copies. A training run over a large cluster needs more. Read in this order:
 //!
 //! - `settings`, `hadoop_conf`, `connection`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab.
-//! - `cluster`: what one process knows of a cluster and shares between its clusters.
+//! - `cluster`: the state of a cluster in this process, and the state that all clusters share.
 //! - `retry`, `silence`: waits for a NameNode that restarts, fails over or hangs.
 //! - `read`, `pace`, `buffers`: asks for block locations once a file, overtakes a DataNode that stalls, reads around one
 //!   that is lost.

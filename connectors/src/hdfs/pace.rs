@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Averages over the reads of a cluster. For the time a byte takes, each read counts one MiB more, for its latency.
+/// Averages over the reads of a cluster. The average time per byte counts one MiB more for each read, because of the latency.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     silence: Average,

@@ -48,7 +48,7 @@ const OVERTAKERS: usize = 5;
 const FILES: usize = 4096;
 
 impl Cluster {
-    /// The version that is being read, if it is the one asked for.
+    /// The version that is being read, if it is `e_tag`.
     pub(super) fn known(&self, path: &Path, e_tag: &str) -> Option<ObjectMeta> {
         let file = self.files.get(path)?;
         (file.meta.e_tag.as_deref() == Some(e_tag)).then(|| file.meta.clone())
@@ -121,8 +121,7 @@ impl Cluster {
                 },
                 Some(done) = overtakers.next() => match (joined(done), failed.take()) {
                     (Ok(read), None) => {
-                        // The slow one goes on for a moment, to learn which DataNode is silent: all reads of the file
-                        // will pass it by.
+                        // The slow read goes on for a moment, to learn which DataNode is silent: later reads of the file avoid it.
                         drop(first.detach());
                         break read;
                     }
@@ -155,7 +154,7 @@ impl Cluster {
     }
 }
 
-/// What one attempt brought, and how.
+/// The result of one attempt.
 struct Read {
     bytes: Bytes,
     took: Duration,
@@ -201,7 +200,7 @@ async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Resu
     let client = if quick { &connection.quick } else { &connection.client };
     let reader = client.read(&format!("/{}", meta.location)).await.map_err(from_hdfs)?;
     let now = connection.head(&meta.location).await?;
-    // The NameNode counts the last block of a file that is being written in its length, and not among what can be read.
+    // The NameNode counts the last block of a file that is being written in its length, but not among the readable blocks.
     if now.e_tag == meta.e_tag && (reader.file_length() as u64) < meta.size {
         let text = format!(
             "`/{}` is still being written, {} of its {} bytes can be read: wait until its writer has closed it; if the writer has died, \

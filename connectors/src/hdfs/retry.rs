@@ -1,5 +1,5 @@
-//! Calls to a NameNode. One that restarts, fails over or hangs is waited for, with growing pauses, until the timeout. The log says once
-//! that it is away, whatever is asked for meanwhile, and that it is back.
+//! Calls to a NameNode. A call waits for a NameNode that restarts, fails over or hangs, with growing pauses, until the timeout. The log
+//! says once for all calls that the NameNode is away, and that it is back.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -19,11 +19,11 @@ use super::silence::{ANSWER_WITHIN, Heard, unless_silent, warn_while_silent};
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Repeat {
-    /// It changes nothing.
+    /// The call changes nothing.
     Always,
-    /// It changes something, and done twice the same as done once. No call is given up, because it may be done late.
+    /// The call changes something, and a second call changes nothing more. No call is given up, because it may be done late.
     UntilAnswered,
-    /// It changes something: only if the NameNode surely did nothing.
+    /// The call changes something: only if the NameNode surely did nothing.
     IfUntouched,
 }
 
@@ -36,7 +36,7 @@ impl Cluster {
         self.call_heard(path, repeat, &Heard::default(), call).await
     }
 
-    /// As [`call`](Self::call), for a call of several answers, which it counts: it may take long, and only silence is too long.
+    /// As [`call`](Self::call), for a call with several answers, which it counts: the call may take long, if answers come.
     pub(super) async fn call_heard<T, F>(
         &self,
         path: &str,
@@ -53,7 +53,7 @@ impl Cluster {
             let within = ANSWER_WITHIN.min(self.timeout());
             let answer = match repeat {
                 Repeat::Always => unless_silent(within, heard, call(self.connection())).await,
-                // They have no deadline: after one, nothing would tell whether it was done.
+                // These calls have no deadline: after one, nothing would tell whether the call was done.
                 Repeat::UntilAnswered | Repeat::IfUntouched => {
                     Some(warn_while_silent(self.root(), path, heard, call(self.connection())).await)
                 }
@@ -75,7 +75,7 @@ impl Cluster {
                 self.set_answered();
             }
             let known = hdfs_error(&error);
-            // It had a ticket before: one that has expired may be renewed soon.
+            // The process had a ticket before: an expired one may be renewed soon.
             let no_ticket = self.has_answered() && known.is_some_and(lacks_ticket);
             let again = no_ticket || known.is_some_and(|e| may_pass(e, repeat));
             let (wait, waited) = (backoff.next_wait(), since.elapsed());
@@ -104,7 +104,7 @@ impl Cluster {
     }
 }
 
-/// Whether a NameNode has answered so.
+/// Whether the error is the answer of a NameNode.
 fn is_answer(error: &Error) -> bool {
     match hdfs_error(error) {
         Some(error) => matches!(error, HdfsError::RPCError(..) | HdfsError::FatalRPCError(..)) && !lacks_ticket(error),

@@ -1,4 +1,4 @@
-//! What the environment says about HDFS, and what is wrong with it.
+//! The settings of HDFS in the environment, and their faults.
 //!
 //! | variable | meaning |
 //! |---|---|
@@ -50,7 +50,7 @@ impl Settings {
     }
 }
 
-/// What hdfs-native says of a URL without a host where the default file system is of another kind.
+/// The text of hdfs-native about a URL without a host if the default file system is of another kind.
 const NO_HOST: &str = "URL must contain a host";
 
 /// Why no client can be made for a URL, and what to set.

@@ -1,4 +1,4 @@
-//! Tells silence from work that takes long, and says that HDFS does not answer while something waits for it as long as it takes.
+//! Distinguishes silence from long work, and warns that HDFS does not answer during waits without a limit.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 /// A NameNode that has not answered for this long hangs: its calls take milliseconds, under load seconds.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
-/// Counts the answers that come while something is under way that takes several.
+/// Counts the answers to a call that takes several.
 #[derive(Debug, Default)]
 pub(super) struct Heard(AtomicU64);
 

@@ -67,7 +67,7 @@ impl HdfsStore {
     /// Removes a folder. Returns false if it is not there.
     ///
     /// # Errors
-    /// It is not empty, or may not be removed.
+    /// The folder is not empty, or may not be removed.
     pub(crate) async fn remove_empty_folder(&self, folder: &Path) -> Result<bool> {
         let own = format!("/{folder}");
         self.call(folder, Repeat::Always, move |connection| {
@@ -84,7 +84,7 @@ impl HdfsStore {
         io.spawn(async move { Upload::begin(cluster, &path, replace).await }).await?
     }
 
-    /// What is directly in a folder; nothing if it is not there.
+    /// The entries directly in a folder; none if the folder is missing.
     async fn list_folder(&self, folder: Path) -> Result<ListResult> {
         let cluster = Arc::clone(&self.0);
         let io = cluster.shared.io.clone();
@@ -146,7 +146,7 @@ impl ObjectStore for HdfsStore {
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
         let (store, level) = (self.clone(), vec![prefix.cloned().unwrap_or_default()]);
-        // Level by level: a NameNode that is away for a while costs the folders that are asked for then, not all of them.
+        // Level by level: after an outage of the NameNode only the folders under way are listed again.
         let levels = futures::stream::try_unfold(level, move |level| {
             let store = store.clone();
             async move {
@@ -189,7 +189,7 @@ impl ObjectStore for HdfsStore {
         };
         let mut upload = self.begin(location, replace).await?;
         let put = upload.put_part(payload).await;
-        // It deletes what there is if the bytes could not be written.
+        // If the bytes cannot be written, this deletes the file.
         let completed = upload.complete().await;
         put.and(completed)
     }
@@ -233,7 +233,7 @@ impl ObjectStore for HdfsStore {
             let asked_before = asked.swap(true, Ordering::Relaxed);
             async move {
                 let renamed = connection.store.rename_opts(&path, &to, options).await;
-                // The earlier call may have done it, if its answer was lost.
+                // An earlier call may have renamed the file, if its answer was lost.
                 match renamed.is_err() && asked_before && connection.has_moved(&path, &to).await? {
                     true => Ok(()),
                     false => renamed,

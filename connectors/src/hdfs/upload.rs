@@ -1,8 +1,8 @@
 //! A file that is being written; until it is complete, it has a hidden name. If it is never complete, it is deleted.
 //!
 //! hdfs-native gives a file up when a call to the NameNode fails. Here, the file is then closed (the NameNode recovers its lease, and the
-//! DataNodes agree on its last block), and a new writer appends what is missing. DataNodes have acknowledged whole blocks before the next
-//! call to the NameNode, so the missing bytes are those of the part in hand, and no others are kept in memory.
+//! DataNodes agree on its last block), and a new writer appends the missing bytes. DataNodes have acknowledged whole blocks before the next
+//! call to the NameNode, so only bytes of the part in hand can be missing, and no others are kept in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ use super::explain::short;
 use super::retry::{Repeat, lacks_ticket, may_pass};
 use super::silence::{ANSWER_WITHIN, Heard, warn_while_silent};
 
-/// Between questions whether a file is closed.
+/// The pause between questions whether a file is closed.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
 
 /// Bytes that are handed over at once. Each such piece that the DataNodes take shows that they are not silent.
@@ -38,7 +38,7 @@ type Part = (PutPayload, oneshot::Sender<Result<()>>);
 #[derive(Debug)]
 pub(super) struct Upload {
     place: String,
-    /// Whether the file replaces one of its name. If not, completing it next to one is an error, [`Error::AlreadyExists`].
+    /// Whether the file replaces one of its name. If not, an existing file is an error at the end, [`Error::AlreadyExists`].
     replace: bool,
     /// Where parts go, and the task that writes them and returns their bytes. `None` once it has ended.
     running: Option<(mpsc::UnboundedSender<Part>, AbortOnDropHandle<Result<u64>>)>,
@@ -56,13 +56,13 @@ impl Upload {
         let create = |connection: Arc<Connection>| {
             let at = at.clone();
             async move {
-                // An earlier call may have made it, if its answer was lost.
+                // An earlier call may have made the file, if its answer was lost.
                 let options = WriteOptions::default().overwrite(true);
                 connection.client.create(&at, options).await.map_err(from_hdfs)
             }
         };
         let created = cluster.call(&place, Repeat::UntilAnswered, create).await;
-        // A user without the right to make the file has none to delete it.
+        // A user who may not make the file may not delete it either.
         let writer = created.inspect_err(|_| hidden.gone = true)?;
         let mut file = GrowingFile { cluster, place: place.clone(), hidden: at, writer: Some(writer), bytes: 0 };
         let (parts, mut received) = mpsc::unbounded_channel::<Part>();
@@ -70,7 +70,7 @@ impl Upload {
             while let Some((part, done)) = received.recv().await {
                 let written = file.advance(Some(Bytes::from(part))).await;
                 let failed = written.is_err();
-                // Who put the part may have stopped waiting.
+                // The caller that put the part may have stopped waiting.
                 let _ = done.send(written);
                 if failed {
                     return Err(ended());
@@ -95,18 +95,18 @@ impl Upload {
     }
 }
 
-/// The file under its hidden name. If it is not gone when this is dropped, because a future was cancelled or a call failed, a task
-/// deletes it. A process that ends before the task does leaves the file.
+/// The file under its hidden name. If the file is not gone at the drop, because a future was cancelled or a call failed, a task deletes the
+/// file. A process that ends before the task leaves it.
 #[derive(Debug)]
 struct HiddenFile {
     cluster: Arc<Cluster>,
     path: String,
-    /// It has got its name, or it was deleted.
+    /// The file has got its name, or was deleted.
     gone: bool,
 }
 
 impl HiddenFile {
-    /// Asks once to delete it. Without an answer it is an error: then a drop asks again.
+    /// Asks once to delete the file. Without an answer this is an error: then a drop asks again.
     async fn delete(&mut self) -> Result<()> {
         let (cluster, path) = (Arc::clone(&self.cluster), self.path.clone());
         let io = cluster.shared.io.clone();
@@ -168,13 +168,13 @@ impl MultipartUpload for Upload {
     async fn abort(&mut self) -> Result<()> {
         let (_parts, task) = self.running.take().ok_or_else(ended)?;
         task.abort();
-        // Its writer is dropped then.
+        // The end of the task drops the writer.
         let _ = task.await;
         self.hidden.delete().await
     }
 }
 
-/// Gives a file of so many bytes its name.
+/// Gives a file of this many bytes its name.
 async fn rename(cluster: &Cluster, hidden: &str, place: &str, replace: bool, bytes: u64) -> Result<()> {
     let rename = |connection: Arc<Connection>| {
         let (hidden, place) = (hidden.to_owned(), place.to_owned());
@@ -183,7 +183,7 @@ async fn rename(cluster: &Cluster, hidden: &str, place: &str, replace: bool, byt
             if !matches!(renamed, Err(Error::NotFound { .. })) {
                 return renamed;
             }
-            // An earlier call may have renamed it, if its answer was lost.
+            // An earlier call may have renamed the file, if its answer was lost.
             let there = connection.client.get_file_info(&place).await.map_err(from_hdfs)?;
             if there.length as u64 == bytes { Ok(()) } else { renamed }
         }
@@ -288,8 +288,8 @@ async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> 
     cluster.call(place, Repeat::Always, length).await
 }
 
-/// Whether the write can go on later: the NameNode is away, it waits for reports of its DataNodes because it has just started or they are
-/// slow, or the ticket that the file was begun with has expired.
+/// Whether the write can go on later: the NameNode is away, or waits for reports of its DataNodes (just after its start, or because they
+/// are slow), or the Kerberos ticket of the file has expired.
 fn may_go_on(error: &HdfsError) -> bool {
     let said = match error {
         HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {

@@ -1,4 +1,4 @@
-//! Whether files that are written would be read with the rows of an input.
+//! Whether an input would read files that are written.
 
 use forebay_actors::Fault;
 
@@ -8,8 +8,8 @@ use crate::staged::below;
 use crate::text::bad_row::{OnBadRow, REJECTED};
 
 impl Input {
-    /// The path of this input that is read with all below it, if a folder at `place`, a path or URL, would be read with it: the next program
-    /// that reads the input would take the files there for rows. Follows the symbolic links of this machine.
+    /// The path of this input that would be read with the files of a folder at `place`, a path or URL: the next program that reads the
+    /// input would take these files for rows. Follows the symbolic links of this machine.
     #[must_use]
     pub fn path_around(&self, place: &str) -> Option<&str> {
         self.paths().find(|path| is_read_with(path, place))

@@ -43,7 +43,7 @@ pub(super) async fn list(
         if root == "/" {
             is_folder = is_local_folder(&LocalPath::new("/").join(path.as_ref()), text)?;
         }
-        // The local store does not look at files of numbered names, so this is the name of nothing.
+        // The local store does not look at files of numbered names; this name stands for a missing file.
         let head = match is_folder || root == "/" && path.filename().is_some_and(is_numbered) {
             true => Err(object_store::Error::NotFound { path: path.to_string(), source: text.into() }),
             false => store.head(path).await,
@@ -96,7 +96,7 @@ pub(super) async fn list(
             matched && (!is_exact || meta.location.prefix_matches(path)) && !whole[below..].split('/').any(left_out);
         let empty = meta.size == 0;
         if named && (!empty || Format::from_extension(whole) == Some(Format::Parquet)) {
-            // Files of one folder mostly come together and share what it says.
+            // Files of one folder mostly come together and share its partitions.
             let within = whole[below..].rsplit_once('/').map_or("", |(within, _)| within);
             if folder.0 != within {
                 folder = (within.to_owned(), Partitions::of(within).below_path(&whole[..below]));
@@ -140,7 +140,7 @@ pub(super) async fn list(
 const UNEXPANDED: &str = "the shell did not expand `~`, which it does only at the beginning of a word and outside of \
     quotes; write $HOME instead, in double quotes";
 
-/// Says that a path has what is a glob elsewhere.
+/// Says that a path has brackets, which are a glob in other programs.
 fn brackets(text: &str) -> &'static str {
     match text.contains(['[', '{']) {
         true => "; `[` and `{` are part of a name, not of a glob: name several paths instead",
@@ -165,14 +165,14 @@ fn numbered(name: &str) -> Fault {
     ))
 }
 
-/// Names that Spark does not read, either: hidden ones, those of no data (`_SUCCESS`, `_temporary`), copies under way. A partition column's
-/// name may begin with `_`.
+/// Names that Spark does not read, either: hidden files, files without data (`_SUCCESS`, `_temporary`), copies under way. A partition
+/// column's name may begin with `_`.
 pub(super) fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 
-/// Whether a local path is that of a folder. Refuses what is neither a file nor a folder: a pipe or a device has no size, and opening it
-/// may block. Also refuses a file whose name the store does not read.
+/// Whether a local path is a folder. Refuses a path that is neither a file nor a folder: a pipe or a device has no size, and opening it may
+/// block. Also refuses a file whose name the store does not read.
 fn is_local_folder(path: &LocalPath, text: &str) -> Result<bool, Fault> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Ok(true),
@@ -184,7 +184,7 @@ fn is_local_folder(path: &LocalPath, text: &str) -> Result<bool, Fault> {
     }
 }
 
-/// The type of an entry, of a link that of its target.
+/// The type of an entry; for a link, the type of its target.
 fn entry_kind(entry: &DirEntry) -> std::io::Result<FileType> {
     match entry.file_type()? {
         link if link.is_symlink() => Ok(std::fs::metadata(entry.path())?.file_type()),
@@ -301,14 +301,14 @@ impl Search<'_> {
     /// whose metadata cannot be read.
     ///
     /// Refuses entries that may be wanted, or may hold wanted files, but are no files: a link to nothing, a pipe, a device. Also refuses
-    /// files whose names end in `#` and digits. Listings leave these out, or have them as empty files.
+    /// files whose names end in `#` and digits. Listings leave such entries out, or show them as empty files.
     fn left_out_by_the_store(&mut self, found: &[ObjectMeta]) -> Result<Vec<Path>, Fault> {
         let found: HashSet<&str> = found.iter().map(|meta| meta.location.as_ref()).collect();
         let (mut folders, mut missed) = (vec![self.root.clone()], Vec::new());
         while let Some(folder) = folders.pop() {
             let at = LocalPath::new("/").join(folder.as_ref());
             let entries = match std::fs::read_dir(&at) {
-                // It vanished, or is a file now.
+                // The folder vanished, or is a file.
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => continue,
                 entries => entries.map_err(|e| cannot_look_at(&at, e))?,
             };
@@ -333,7 +333,7 @@ impl Search<'_> {
                     },
                     Ok(_) if found.contains(path.as_ref()) => {}
                     Ok(_) => missed.push(path),
-                    // It vanished, unless its name is still there: that of a link.
+                    // The entry vanished; if its name is still there, it is a link to nothing.
                     Err(e) if e.kind() == ErrorKind::NotFound && is_gone(&entry.path()) => {}
                     Err(e) => {
                         let reaches = |pattern| glob::reaches(pattern, path.as_ref());

@@ -22,9 +22,9 @@ use twice::Seen;
 /// predicate selects.
 ///
 /// A path is a file, a folder (with all below it) or a glob of files and folders: `*` and `?` stay within a name, `**` spans folders. Below
-/// a folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`, copies under way
-/// (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a device are faults:
-/// their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
+/// a folder, names that Spark does not read are left out: names that begin with `.`, names that begin with `_` and hold no `=`, copies
+/// under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing, a pipe or a device are
+/// faults: their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
 pub struct Input {
     parts: Vec<Part>,
@@ -62,8 +62,8 @@ impl Input {
         Self::in_store_at("", store, path)
     }
 
-    /// As [`in_store`](Self::in_store), of a store in front of another one: the names of files begin with the [root](Stores::root) of
-    /// that one.
+    /// As [`in_store`](Self::in_store), of a store in front of another one: the names of files begin with `root`, the [root](Stores::root)
+    /// of the other store.
     pub fn in_store_at(root: &str, store: Arc<dyn ObjectStore>, path: Path) -> Self {
         Self::at(Location::InStore(store, path, root.to_owned()))
     }
@@ -91,8 +91,8 @@ impl Input {
         Self::of(inputs.into_iter().flat_map(|input| input.parts).collect())
     }
 
-    /// Only the files whose folders `column=value` the predicate selects; other folders are not even listed. A second
-    /// predicate selects among what the first one does.
+    /// Only the files whose folders `column=value` the predicate selects; other folders are not even listed. A file must be selected by
+    /// every predicate.
     #[must_use]
     pub fn filtered(mut self, predicate: &Predicate) -> Self {
         for part in &mut self.parts {
@@ -102,7 +102,7 @@ impl Input {
         Self::of(self.parts)
     }
 
-    /// The same input with the files that it has now: the store is not asked again for them, however often they are listed and read.
+    /// The same input with the files of one listing: later lists and reads do not ask the store again.
     ///
     /// # Errors
     /// As [`list`](Self::list).

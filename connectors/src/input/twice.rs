@@ -50,7 +50,7 @@ impl Seen {
     }
 }
 
-/// The path of a file without symbolic links; of one that has vanished, as it is. `folders` are the folders whose real paths are known.
+/// The path of a file without symbolic links; unchanged if the file has vanished. `folders` are the folders whose real paths are known.
 fn real(path: &Path, folders: &mut HashMap<PathBuf, PathBuf>) -> io::Result<PathBuf> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return Ok(path.to_owned()) };
     let is_link = match fs::symlink_metadata(path) {

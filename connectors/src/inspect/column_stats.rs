@@ -1,4 +1,4 @@
-//! What one column holds: missing values, distinct values, smallest and largest.
+//! The statistics of one column: missing values, distinct values, smallest and largest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ pub(super) struct ColumnStats {
     odd_texts: Option<OddTexts>,
 }
 
-/// What texts may be.
+/// How texts are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Texts {
     /// Texts: the file knows its types.
@@ -250,14 +250,14 @@ impl ColumnStats {
         }
     }
 
-    /// The column is one of text after all.
+    /// The column turns out to be text.
     fn are_texts(&mut self) {
         (self.texts_are_numbers, self.look_like_numbers) = (false, false);
         (self.range, self.infinite, self.bins) = (None, 0, Bins::default());
         self.spelling = Spelling::default();
     }
 
-    /// Values of texts that are all numbers, or all truth values, and are not written as other programs do.
+    /// Values of a column of texts that are all numbers, or all truth values, in a spelling that other programs do not use.
     pub(super) fn other_spelling(&mut self) -> Option<OtherSpelling> {
         self.spelling.finish()
     }

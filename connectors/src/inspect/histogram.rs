@@ -19,7 +19,7 @@ pub struct Histogram {
     pub counts: Vec<u64>,
 }
 
-/// A histogram that is being counted. Bins begin at multiples of their width, 2^`exponent`, which doubles as often as values demand.
+/// A histogram that is being counted. Bins begin at multiples of their width, 2^`exponent`; the width doubles until all values fit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Bins {
     exponent: i32,
@@ -85,7 +85,7 @@ impl Bins {
     }
 }
 
-/// The power of 2 at or below the size of a value; small ones, and 0, have that of 2^-900.
+/// The exponent of the power of 2 at or below the size of a value; -900 for small values and 0.
 fn exponent_of(value: f64) -> i32 {
     if value.abs() < 2f64.powi(-900) { -900 } else { value.abs().log2().floor() as i32 }
 }

@@ -1,4 +1,4 @@
-//! What data there is: schema, rows, row groups, missing rates, distinct values, positive rate.
+//! The report on a data set: schema, rows, row groups, missing rates, distinct values, positive rate.
 //!
 //! `inspect` reads all rows and computes in place: call it on a thread of your own or in
 //! [`block_on`](crate::convert::block_on).
@@ -35,7 +35,7 @@ use crate::partition_columns::folder_columns;
 use crate::rows::Rows;
 use crate::text::{OnBadRow, number};
 
-/// What a set of files holds.
+/// The report on a set of files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
     /// The path that was inspected.
@@ -64,7 +64,7 @@ pub struct Inspection {
     pub positive_rate: Option<f64>,
 }
 
-/// What a column holds.
+/// The report on a column.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ColumnReport {
     /// Its name.
@@ -92,7 +92,7 @@ pub struct ColumnReport {
     /// The only text in a column of text files whose other values are numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub odd_text: Option<OddText>,
-    /// How often which values occur, of columns that have a `min`.
+    /// The histogram of the values, for columns that have a `min`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<Histogram>,
 }
@@ -102,7 +102,7 @@ fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
-/// What an inspection must know about files if their names do not say it.
+/// The format of the files to inspect, if their names do not tell it.
 #[derive(Clone, Debug, Default)]
 pub struct InspectOptions {
     /// The format of the files. Default: told by their names, or else by the first bytes of the first.

@@ -19,7 +19,7 @@ const LONGEST: usize = 16;
 pub(super) struct OddTexts {
     found: OddText,
     numbers: u64,
-    /// It has several texts, or a long one: it is a column of text.
+    /// The column has several texts, or a long one: it is a column of text.
     several: bool,
 }
 

@@ -28,7 +28,7 @@ const LARGEST_WHOLE: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spelling {
     other: OtherSpelling,
-    /// Whether it has fractions: it holds measurements, and is no slot without a kind.
+    /// Whether the column has fractions: then it holds measurements, and is no slot without a kind.
     fractions: bool,
 }
 

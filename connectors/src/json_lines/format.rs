@@ -25,9 +25,9 @@ pub struct JsonLines {
     folders: bool,
 }
 
-/// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values are
-/// lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of the first
-/// lines, as text, except keys with objects, lists of lists or lists of objects; a warning names these.
+/// Reads JSON lines. Columns are keys at the first level of the objects; a key that a line lacks is null, like `null`. A column whose
+/// values are lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of
+/// the first lines, as text, except keys with objects, lists of lists or lists of objects; a warning names these.
 pub type JsonLinesSource = TextSource<JsonLines>;
 
 impl JsonLinesSource {

@@ -27,13 +27,13 @@ pub struct JsonHead(pub(super) Arc<Layout>);
 
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// For each column of a batch where its values come from.
+    /// The origin of each column of a batch.
     pub(super) origins: Vec<Origin>,
     /// The columns of a batch.
     pub(super) schema: SchemaRef,
     /// Bytes of a line, about, by the first lines of the file.
     pub(super) line_bytes: u64,
-    /// What becomes of keys that no file has in its first lines.
+    /// What happens to keys that no file has in its first lines.
     pub(super) new_keys: NewKeys,
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Origin {
     Folder(Constant),
 }
 
-/// The names in the first lines of a file with what their values are; and the mean length of these lines, in bytes.
+/// The names in the first lines of a file, and the kinds of their values; and the mean length of these lines, in bytes.
 struct Head {
     names: BTreeMap<String, Seen>,
     line_bytes: u64,
@@ -71,9 +71,9 @@ impl Seen {
 }
 
 /// Reads the first lines of all files and finds the columns `wanted` in them; if it is `None`, all columns without nested values, as text,
-/// and with `also_folders` the folders `column=value` above the first file.
-/// A column is one of lists in all files if a value of it is a list in one of them, or if all are null and the job says that it holds
-/// lists, and the column beside it has no single values. A [`single`](FileColumn::single) column is none.
+/// and with `also_folders` the folders `column=value` above the first file. A column has lists in all files if one of its values in any
+/// file is a list. It also has lists if all of its values are null, the job says that it holds lists, and the paired column has no single
+/// values. A [`single`](FileColumn::single) column never has lists.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -147,8 +147,8 @@ pub(super) async fn read_heads(
     Ok(layouts.collect())
 }
 
-/// Refuses a file that begins as an array, or as an object of several lines. All of its lines would be bad rows, and a run that leaves
-/// out bad rows would read nothing of it.
+/// Refuses a file that begins as an array, or as an object of several lines. All of its lines would be bad rows, and a run that leaves out
+/// bad rows would read no row of the file.
 fn one_object_per_line(name: &str, text: &[u8]) -> Result<(), Fault> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).trim_ascii_start();
     let first_line = text.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii_end();
@@ -188,7 +188,7 @@ fn head(text: &[u8]) -> Head {
     Head { names, line_bytes: (text.len() / lines.max(1)).max(1) as u64 }
 }
 
-/// What a value is, given as its text.
+/// The kind of a value, given as its text.
 fn seen(raw: &str) -> Seen {
     let list = raw.starts_with('[');
     let nests = |raw: &str| raw.starts_with(['[', '{']);

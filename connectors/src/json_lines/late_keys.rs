@@ -1,5 +1,4 @@
-//! Keys that no file has in its first lines, and what becomes of them. A source that finds its columns in the first lines does not know
-//! these keys.
+//! Keys that no file has in its first lines. A source that finds its columns in the first lines does not know these keys.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -7,7 +6,7 @@ use std::sync::{Arc, Mutex};
 /// What a source does with a value of a key that no file has in its first lines.
 #[derive(Clone, Debug)]
 pub(super) enum NewKeys {
-    /// It skips the value, as that of any key that is no column.
+    /// It skips the value, as for any key that is no column.
     Skipped,
     /// The row is bad. With the keys of the first lines of all files.
     Bad(Arc<HashSet<String>>),
@@ -16,7 +15,7 @@ pub(super) enum NewKeys {
 }
 
 impl NewKeys {
-    /// Whether it matters that no file has this key in its first lines, and none has it.
+    /// Whether no file has this key in its first lines, unless such keys are skipped.
     pub(super) fn is_new(&self, key: &str) -> bool {
         match self {
             Self::Skipped => false,
@@ -36,7 +35,7 @@ struct Counts {
     keys: BTreeMap<String, u64>,
 }
 
-/// Keys whose rows are counted each for itself. Some files have values in the place of keys.
+/// The most keys with a count of their own. Some files have values in the place of keys.
 const MOST_KEYS: usize = 1000;
 
 impl LateKeys {

@@ -23,7 +23,7 @@ pub struct JsonParser {
     places: HashMap<String, usize>,
     /// The keys of the current line that no file has in its first lines, if they are counted.
     late: RefCell<Vec<String>>,
-    /// One for each column of a batch; `None` for those of folders.
+    /// One for each column of a batch; `None` for a column of folders.
     columns: Vec<Option<JsonColumn>>,
     rows: usize,
     text_bytes: usize,
@@ -110,7 +110,7 @@ impl JsonParser {
     }
 }
 
-/// What Python's `json.dumps` writes for numbers that JSON does not have, if the parser stopped at it: at this column, counted from 1.
+/// The text of Python's `json.dumps` for a number that JSON lacks, if the parser stopped there: at this column, counted from 1.
 fn no_number(line: &[u8], column: usize) -> Option<&'static str> {
     let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
     let stopped = line.get(column.checked_sub(1)?..)?;

@@ -21,7 +21,7 @@ pub(super) fn each_value<'a, E>(
     Ok(found)
 }
 
-/// The text of a string: what stands between its quotes, without escapes.
+/// The text of a string: without its quotes and escapes.
 pub(super) fn string(raw: &str) -> Result<Cow<'_, str>, serde_json::Error> {
     let inner = &raw[1..raw.len() - 1];
     if inner.contains('\\') { serde_json::from_str::<String>(raw).map(Cow::Owned) } else { Ok(Cow::Borrowed(inner)) }

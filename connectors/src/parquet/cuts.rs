@@ -1,14 +1,14 @@
-//! How many jobs decode one row group. A large one alone fills the budget of fetched bytes, so with one job for each, one thread would
-//! decode while the others wait. Its rows are cut into pieces then, as many as give every thread one.
+//! How many jobs decode one row group. A large row group alone fills the budget of fetched bytes: with one job, one thread would decode
+//! while the others wait. So its rows are cut into pieces, enough for every thread.
 //!
-//! Each piece decodes the dictionaries anew, so nothing is cut without need.
+//! Each piece decodes the dictionaries anew, so a small row group stays whole.
 
 use crate::options::ReadOptions;
 
 /// A piece has at least these rows, so that the dictionaries are a small part of its work.
 const LEAST_ROWS: u64 = 1 << 17;
 
-/// What the number of pieces depends on, beside the row group.
+/// The budget and the threads, which decide the number of pieces.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cuts {
     threads: u64,
@@ -17,13 +17,13 @@ pub(super) struct Cuts {
 }
 
 impl Cuts {
-    /// For a source of so many row groups.
+    /// For a source of this many row groups.
     pub(super) fn new(options: &ReadOptions, splits: usize) -> Self {
         let threads = options.decode_threads.max(options.most_decode_threads) as u64;
         Self { threads, budget: options.read_ahead_bytes as u64, splits: splits as u64 }
     }
 
-    /// Pieces of a row group that takes `bytes` when it is fetched, and of which `rows` are read.
+    /// Pieces of a row group of `bytes` fetched bytes, for `rows` rows that are read.
     pub(super) fn of(&self, bytes: u64, rows: u64) -> u64 {
         let at_once = (self.budget / bytes.max(1)).min(self.splits).max(1);
         self.threads.div_ceil(at_once).min(rows / LEAST_ROWS).max(1)

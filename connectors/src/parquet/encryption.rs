@@ -1,7 +1,7 @@
 //! Columns that are encrypted in a file whose footer is plain.
 //!
-//! The parser of footers skips the fields that say so, because it is built without its feature `encryption`. But in place of pages, such a
-//! column has encrypted modules, each behind its length.
+//! The parser of footers skips the fields of encryption, because it is built without its feature `encryption`. But in place of pages, such
+//! a column has encrypted modules, each behind its length.
 
 use parquet::file::reader::ChunkReader as _;
 
@@ -22,7 +22,7 @@ pub(super) fn encrypted_column(footer: &Footer, row_group: usize, data: &Fetched
     Some(encrypted.column_path().string())
 }
 
-/// Whether a column chunk is a row of modules and nothing else: a length of four bytes, and so many bytes.
+/// Whether a column chunk consists of modules alone: each a length of four bytes, and this many bytes.
 fn holds_modules(chunk: &[u8]) -> bool {
     let mut rest = chunk;
     while let Some((length, after)) = rest.split_first_chunk::<4>() {

@@ -16,9 +16,9 @@ use super::pages::{self, Pages};
 use crate::prefetch::BudgetPermit;
 use crate::requests::coalesce;
 
-/// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `in_pieces`: the
-/// rows are decoded in several pieces, so the places of pages are useful even if all are read. `permit` is for the whole row group, and
-/// gives back what is not needed.
+/// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `in_pieces`: the rows
+/// are decoded in several pieces, so the places of pages are useful even if all are read. `permit` is for the whole row group, and gives
+/// the unneeded part back.
 pub(super) async fn fetch(
     footer: &Arc<Footer>,
     row_group: usize,
@@ -48,7 +48,7 @@ pub(super) async fn fetch(
     })
 }
 
-/// What the decoder needs to read rows of a row group.
+/// The input of the decoder for rows of a row group.
 #[derive(Clone)]
 pub(super) struct FetchedRows {
     pub(super) data: Fetched,
@@ -57,8 +57,8 @@ pub(super) struct FetchedRows {
     pub(super) row_group: usize,
     /// Bytes that were read from the store.
     pub(super) bytes: u64,
-    /// Whether rows in the middle are found without decoding those before them: pages of lists do not say how many rows they hold,
-    /// but the index does.
+    /// Whether the decoder finds rows in the middle without decoding earlier rows: pages of lists do not say how many rows they hold, but
+    /// the index does.
     pub(super) finds_rows: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Reads footers: what each Parquet file holds, kept for all epochs, and the types of columns over all files.
+//! Reads the footers of Parquet files, kept for all epochs, and the types of columns over all files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const FOOTER_GUESS: usize = 64 * 1024;
 pub(crate) struct Footer {
     pub(crate) file: Arc<DataFile>,
     pub(crate) metadata: ArrowReaderMetadata,
-    /// What the job reads of it.
+    /// The columns that the job reads.
     pub(crate) selected: Selection,
 }
 
@@ -135,7 +135,7 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
         let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
         arrow_metadata(&metadata, options)
     };
-    // A file whose strings cannot be asked for as dictionaries is read as it is.
+    // A file whose strings cannot be read as dictionaries is read in its own types.
     match read_as(dictionaries) {
         Err(_) if dictionaries => read_as(false),
         read => read,
@@ -143,8 +143,8 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
     .map_err(|e| Fault::user(format!("`{name}` has columns of types that cannot be read")).because(e))
 }
 
-/// The columns in the types of the Arrow schema that the writer left in the footer. If it has types that the crate does not know, such as
-/// the integers of 128 bits of polars, in those of Parquet alone.
+/// The columns in the types of the Arrow schema that the writer left in the footer. If this schema has types that the crate does not know,
+/// such as the integers of 128 bits of polars, the columns have Parquet's own types.
 fn as_written(name: &str, metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, Fault> {
     let read = |skip| arrow_metadata(metadata, ArrowReaderOptions::new().with_skip_arrow_metadata(skip));
     read(false).or_else(|_| read(true)).map_err(|e| {

@@ -1,6 +1,5 @@
-//! Parquet files. Read in this order: `footer` (what a file holds), `selection` (the columns wanted), `types`, `pages`
-//! (those of some rows of a row group), `fetch` (column chunks into memory), `encryption`, `cuts` (how many jobs decode a row
-//! group), `source`.
+//! Parquet files. Read in this order: `footer` (the contents of a file), `selection` (the columns wanted), `types`, `pages` (the pages of
+//! some rows), `fetch` (column chunks into memory), `encryption`, `cuts` (how many jobs decode a row group), `source`.
 
 mod cuts;
 mod encryption;

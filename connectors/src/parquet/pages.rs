@@ -1,5 +1,5 @@
-//! Which pages of a row group hold some of its rows, by the file's offset index. A lease may end in the middle of a large row group:
-//! then only the pages of its rows are fetched and decoded, and the dictionaries.
+//! Which pages of a row group hold some of its rows, by the file's offset index. A lease may end in the middle of a large row group: then
+//! the source fetches and decodes only the pages of its rows, and the dictionaries.
 //!
 //! The index of a row group is read when it is needed: the indexes of all row groups would take memory in proportion to the data.
 
@@ -31,8 +31,8 @@ pub(super) struct Pages {
     pub(super) index_bytes: u64,
 }
 
-/// Finds the pages of `rows` of a row group. `None` if the row group is small, or the file has no index that can be used: then it is to be
-/// fetched whole.
+/// Finds the pages of `rows` of a row group. `None` if the row group is small, or the file has no usable index: then fetch the row group
+/// whole.
 ///
 /// # Errors
 /// The fault of the store.
@@ -91,7 +91,7 @@ fn ranges(footer: &Footer, alone: &ParquetMetaData, rows: &Range<u64>) -> Option
     Some(ranges)
 }
 
-/// The byte ranges of the pages of one column chunk that hold `rows`, and of its dictionary. Near ones become one.
+/// The byte ranges of the pages of one column chunk that hold `rows`, and of its dictionary. Near ranges become one.
 fn pages_of(pages: &[PageLocation], chunk: Range<u64>, all_rows: u64, rows: &Range<u64>) -> Option<Vec<Range<u64>>> {
     let first = pages.first().filter(|page| page.first_row_index == 0)?;
     let mut from = u64::try_from(first.offset).ok().filter(|offset| chunk.contains(offset))?;

@@ -43,8 +43,7 @@ pub struct ParquetSource {
 }
 
 impl ParquetSource {
-    /// Reads all columns of a file, a folder, a glob, or several of them; those that folders stand for only if
-    /// [`columns`](Self::columns) asks for them.
+    /// Reads all columns of a file, a folder, a glob, or several of them; columns of folders only if [`columns`](Self::columns) names them.
     pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
         Self {
             input: input.into(),
@@ -79,8 +78,8 @@ impl ParquetSource {
         self
     }
 
-    /// Without [`columns`](Self::columns), reads the columns of all files, not only those of the first one. They are null in the rows of a
-    /// file that lacks them. A file without any column of the first file is refused all the same.
+    /// Without [`columns`](Self::columns), reads the columns of all files, not only of the first one. A column is null in the rows of a
+    /// file that lacks it. A file without any column of the first file is refused all the same.
     #[must_use]
     pub fn of_all_files(mut self, yes: bool) -> Self {
         self.of_all_files = yes;
@@ -221,7 +220,7 @@ struct Decode {
 }
 
 impl Decode {
-    /// The rows in pieces of whole batches, in order; all at once if rows cannot be found without those before them.
+    /// The rows in pieces of whole batches, in order; in one piece if the decoder cannot find rows in the middle.
     fn cut(self, finds_rows: bool) -> impl Iterator<Item = Self> {
         let Range { start, end } = self.part.rows;
         let pieces = if finds_rows { self.pieces } else { 1 };
@@ -247,7 +246,7 @@ impl Decode {
         if end < self.footer.rows(self.group) {
             builder = builder.with_limit(usize::try_from(end - start).unwrap_or(usize::MAX));
         }
-        // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
+        // A decoder may panic on unforeseen bytes: the file is at fault, not the program.
         let mut reader = self.guard(row, &data, || builder.build())?;
         while let Some(batch) = self.guard(row, &data, || reader.next().transpose())? {
             let batch = self.footer.selected.found.in_order(&batch)?;

@@ -11,12 +11,13 @@ use crate::column_types::{dictionary, is_text};
 /// The schema `plain`, with other types for some kinds of columns.
 ///
 /// INT96, the timestamp of Hive, Impala and older Spark, counts days and nanoseconds; in 64 bits nanoseconds last from 1677 to 2262 only
-/// and would wrap silently. Its writers use microseconds at most, so it becomes what newer Spark writes: microseconds in UTC.
+/// and would wrap silently. Its writers use microseconds at most, so it becomes microseconds in UTC, as newer Spark writes.
 ///
 /// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries and list views,
-/// which only the writer's Arrow schema knows of, become the values that they stand for and lists.
+/// which only the writer's Arrow schema has, become values and lists.
 pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
-    // For each column its leaves, and those that are INT96. A struct or a map is never a feature, so its members stay as they are.
+    // For each column the number of its leaves, and of its INT96 leaves. A struct or a map is never a feature, so its members stay as they
+    // are.
     let mut leaves = vec![(0, 0); plain.fields().len()];
     for leaf in 0..parquet.num_columns() {
         let (all, int96) = &mut leaves[parquet.get_column_root_idx(leaf)];

@@ -100,7 +100,7 @@ impl Expr {
 }
 
 impl Compare {
-    /// `order` is that of the folder's value against the literal.
+    /// `order` is the order of the folder's value against the literal.
     pub(super) fn holds(self, order: Ordering) -> bool {
         match self {
             Self::Equal => order.is_eq(),

@@ -13,7 +13,7 @@ pub(super) const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Partitions {
     below: Arc<[(String, Option<String>)]>,
-    /// The partition columns of the path that was named, which is above everything that was listed.
+    /// The partition columns of the named path, above everything that was listed.
     above: Arc<[(String, Option<String>)]>,
 }
 
@@ -24,8 +24,8 @@ impl Partitions {
         Self { below: folders.split('/').filter_map(partition).collect(), above: Arc::default() }
     }
 
-    /// The same below a path that was named, whose own folders (`/` between them) are known, but are columns only if the files have no
-    /// such column: see [`get_above`](Self::get_above).
+    /// The same below a named path. Its own folders (`/` between them) are columns only if the files have no such column: see
+    /// [`get_above`](Self::get_above).
     #[must_use]
     pub(crate) fn below_path(self, path: &str) -> Self {
         Self { above: path.split('/').filter_map(partition).collect(), ..self }

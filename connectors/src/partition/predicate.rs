@@ -52,8 +52,8 @@ impl FromStr for Predicate {
 }
 
 impl Predicate {
-    /// Whether files below a folder may be wanted. `known` may lack inner folders: then the answer is `true` if any
-    /// values of them could make it so. With all columns known it says whether the files are wanted.
+    /// Whether files below a folder may be wanted. `known` may lack inner folders: then the answer is `true` if some values of them select
+    /// the files. With all columns known, the answer says whether the files are wanted.
     pub fn may_select(&self, known: &Partitions) -> bool {
         self.root.eval(known).may_be_true()
     }
@@ -65,7 +65,7 @@ impl Predicate {
         columns
     }
 
-    /// A predicate for what both select.
+    /// A predicate that selects a folder if both do.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         if self.text.is_empty() || other.text.is_empty() {

@@ -1,5 +1,5 @@
-//! The folders above a folder of HDFS that are not there yet: making its first file makes them, too, and a probe that fails removes them.
-//! It looks for them before it makes any: afterwards, an empty folder does not tell who made it.
+//! The missing folders above a folder of HDFS: its first file makes them, too, and a probe that fails removes them. The probe looks for
+//! them before it makes any: afterwards, an empty folder does not tell who made it.
 
 use forebay_actors::Fault;
 use object_store::ObjectStore;
@@ -23,7 +23,7 @@ pub(super) fn find(folder: &StoreFolder) -> Vec<Path> {
     found.unwrap_or_default()
 }
 
-/// Removes those of the folders above `place` that have been made since and are empty.
+/// Removes the folders above `place` that have been made since and are empty.
 pub(super) fn remove(place: &StoreFolder, folders: Vec<Path>) {
     if let Err(fault) = remove_empty(place, folders) {
         tracing::debug!(place = %place.name, %fault, "folders above an output that cannot be written stay behind");

@@ -63,7 +63,7 @@ fn states<T>(with: impl FnOnce(&mut Vec<State>) -> T) -> T {
     with(&mut STATES.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// What the next call in the folder does. `None`: it works as usual.
+/// The failure of the next call in the folder. `None`: the call works as usual.
 fn next(path: &Path, point: &str) -> Option<PointFailure> {
     if !cfg!(debug_assertions) || ARMED.load(Ordering::Relaxed) == 0 {
         return None;

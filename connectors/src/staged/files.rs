@@ -27,8 +27,8 @@ use crate::store_error::store_fault;
 /// Bytes of a local file that are read at once for a reader that asks for less. A reader that asks for more gets it without a copy.
 const BUFFER: usize = 64 << 10;
 
-/// Bytes that wait for [`Read::read`], beside what the store fetches by itself; one piece may be longer. Pieces have 16 KiB to 16 MiB, as
-/// the store gives them: a number of pieces would be too little for one store, and for another more memory than is ever used again.
+/// Bytes that wait for [`Read::read`], beside those that the store fetches by itself; one piece may be longer. The limit counts bytes
+/// because stores give pieces of 16 KiB to 16 MiB.
 const BYTES_AHEAD: usize = 16 << 20;
 
 impl OpenFolder {
@@ -53,8 +53,8 @@ impl OpenFolder {
         Ok(writer.stopped_by(&self.stop).counted_by(self.written.as_ref()))
     }
 
-    /// Makes a file with these bytes, whole or not at all, and durable. Returns false, and changes nothing, if another file of
-    /// this name is there. (A file with the same bytes is the one that an earlier try made.)
+    /// Makes a file with these bytes, whole or not at all, and durable. Returns false, and changes nothing, if another file of this name is
+    /// there. A file with the same bytes counts as made by an earlier try.
     pub fn put_new(&self, file: &str, bytes: Vec<u8>) -> Result<bool, Fault> {
         let name = self.name(file);
         let made = match &self.at {
@@ -77,8 +77,8 @@ impl OpenFolder {
         Ok(files)
     }
 
-    /// Tells a file from another one that takes its name, even one with the same bytes: the inode and the time of its last change, or what
-    /// the store says.
+    /// A stamp that differs for another file of the same name, even one with the same bytes: the inode and the time of its last change, or
+    /// the store's version.
     ///
     /// # Errors
     /// A user fault that names the file if it is not there.
@@ -214,8 +214,8 @@ impl Read for StoreReader {
 
 /// Writes a hidden file, then gives it its name unless the name is taken.
 ///
-/// Where the file system does not know `no_replace`, it looks first whether the name is taken: of two processes that give it at the same
-/// moment, both return true, and the file of the later one stays.
+/// Without `no_replace` in the file system, it looks first whether the name is taken: if two processes give it at the same moment, both
+/// return true, and the file of the later one stays.
 fn put_local(folder: &Path, file: &str, bytes: &[u8], no_replace: FlaggedRename) -> io::Result<bool> {
     fs::create_dir_all(folder)?;
     let hidden = folder.join(format!(".{file}.partial-{}", std::process::id()));
@@ -232,7 +232,7 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8], no_replace: FlaggedRename)
             Err(e) if is_unknown(e) => fs::rename(&hidden, &place)?,
             Err(e) => return Err(e.into()),
         }
-        // The name itself is on the disk when the folder is.
+        // The name is on the disk when the folder is.
         around(folder, "sync of the folder", || sync_folder(folder))?;
         Ok(true)
     })();
@@ -252,7 +252,7 @@ fn list_local(folder: &Path) -> io::Result<Vec<(String, u64)>> {
     for entry in entries {
         let entry = entry?;
         let meta = match entry.metadata() {
-            // It was removed while the folder was listed.
+            // The file was removed during the listing.
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             meta => meta.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", entry.path().display())))?,
         };
@@ -288,7 +288,7 @@ impl StoreFolder {
         self.listed(move |found| found.objects.into_iter().filter_map(file).collect())
     }
 
-    /// What `take` makes of all that is directly in the folder; nothing if there is no folder.
+    /// The results of `take` for all entries directly in the folder; none if there is no folder.
     pub(super) fn listed<T: Send + 'static>(
         &self,
         take: impl FnOnce(ListResult) -> Vec<T> + Send + 'static,

@@ -1,5 +1,4 @@
-//! A folder in any store: how a user names it, and once opened, what is in it. Everything here blocks on the disk or the
-//! store.
+//! A folder in any store: its name, and once opened, its contents. Everything here blocks on the disk or the store.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -46,7 +45,7 @@ enum Location {
 pub(super) struct StoreFolder {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) path: Path,
-    /// Where the store is waited for.
+    /// The stores, on whose threads the calls wait.
     pub(super) stores: Stores,
     /// Whether the store renames a folder, with all below it, in one step.
     pub(super) renames: bool,
@@ -107,7 +106,7 @@ impl Folder {
         self
     }
 
-    /// No file is written there after `stop` is set: that fails with a fault of the kind [`FaultKind::Drained`], and a staged folder is
+    /// No file is written there after `stop` is set: a write fails with a fault of the kind [`FaultKind::Drained`], and a staged folder is
     /// removed.
     #[must_use]
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
@@ -175,7 +174,7 @@ pub(super) async fn holds(store: &dyn ObjectStore, folder: &Path) -> object_stor
     Ok(found.is_some_and(|found| !found.objects.is_empty() || !found.common_prefixes.is_empty()))
 }
 
-/// A path that leads to an open folder, whatever its name is now.
+/// A path that leads to an open folder under any name.
 fn path_of(folder: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()))
 }
@@ -185,8 +184,8 @@ fn look(path: &LocalPath) -> io::Result<Option<fs::Metadata>> {
     unless_missing(fs::metadata(path))
 }
 
-/// `None` if nothing is there: also if a file is where a folder above it would be, or if no file can have such a name. Any other error may
-/// hide what is there.
+/// `None` if nothing is there: also if a file is in the place of a folder above, or if no file can have such a name. Any other error may
+/// hide a file.
 fn unless_missing<T>(found: io::Result<T>) -> io::Result<Option<T>> {
     match found {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename) => {
@@ -246,8 +245,8 @@ impl OpenFolder {
         self
     }
 
-    /// A local folder that is read to the end even if another one takes its name: what reads it later reads files of the folder that has
-    /// the name now, or finds that they are removed. One in a store, or one that is not there, stays as it is.
+    /// Holds a local folder, so that later reads stay in this folder even if another one takes its name, or find that its files are
+    /// removed. A folder in a store, or a missing one, is returned unchanged.
     ///
     /// So does a local one where no `/proc` is mounted, as in some chroots: its files are read by their paths. Then another folder that has
     /// the name for a moment, between two reads, is not noticed.
@@ -266,7 +265,7 @@ impl OpenFolder {
         self.held.is_some()
     }
 
-    /// The folder that has the name now, if another one may have taken it from one that is [`held`](Self::held).
+    /// The folder that has the name, which may be another one than the [`held`](Self::held) folder.
     #[must_use]
     pub fn by_name(&self) -> Self {
         Self { held: None, ..self.clone() }
@@ -277,8 +276,8 @@ impl OpenFolder {
         pass(&path.join(file), "before read").and_then(|()| open_file(&self.path_to_read(path, file)))
     }
 
-    /// The device and the inode of a local folder: of the one that is [`held`](Self::held), which no other folder gets meanwhile, or of
-    /// the one that has the name now. `None` of one in a store, or that is not there.
+    /// The device and the inode of a local folder: of the [`held`](Self::held) one, which no other folder gets meanwhile, or of the folder
+    /// that has the name. `None` for a folder in a store, or a missing one.
     #[must_use]
     pub fn inode(&self) -> Option<(u64, u64)> {
         let there = match (&self.at, &self.held) {
@@ -346,8 +345,7 @@ impl OpenFolder {
         }
     }
 
-    /// Hands the bytes of a file to `take`, piece by piece, and gives back what became of `state`. At most a few MiB are
-    /// in memory at once.
+    /// Hands the bytes of a file to `take`, piece by piece, and returns the final `state`. At most a few MiB are in memory at once.
     ///
     /// # Errors
     /// A user fault that names the file if it is not there or may not be read.
@@ -397,7 +395,7 @@ impl OpenFolder {
         Ok(bytes)
     }
 
-    /// A file of the folder as something that a source reads, under its [`name`](Self::name).
+    /// A file of the folder as the input of a source, under its [`name`](Self::name).
     pub fn input(&self, file: &str) -> Result<Input, Fault> {
         let input = match &self.at {
             Opened::Local(path) => Input::from(self.path_to_read(path, file)),
@@ -435,8 +433,8 @@ impl StoreFolder {
         })
     }
 
-    /// Runs a future on the stores' threads and blocks until it is done. It does so without a lock or channel of tokio's,
-    /// so that the caller's thread may itself run a tokio runtime.
+    /// Runs a future on the stores' threads and blocks until its end, without a lock or channel of tokio, so that the caller's thread may
+    /// itself run a tokio runtime.
     pub(super) fn wait<T: Send + 'static>(
         &self,
         future: impl Future<Output = Result<T, Fault>> + Send + 'static,

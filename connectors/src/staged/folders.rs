@@ -61,7 +61,7 @@ fn list_local(folder: &Path) -> io::Result<Option<Vec<String>>> {
     let mut folders = Vec::new();
     for entry in entries {
         let entry = entry?;
-        // What cannot be looked at may be a folder.
+        // An entry without readable metadata may be a folder.
         if fs::metadata(entry.path()).is_ok_and(|there| !there.is_dir()) {
             continue;
         }

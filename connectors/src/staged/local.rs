@@ -1,9 +1,8 @@
-//! A staged folder on the local file system: a hidden folder beside its place. Its files are on the disk before the folder
-//! gets its name in one step. A folder to be replaced is exchanged for it in one step, too, where the file system knows that; elsewhere it
-//! takes two renames (see [`two_renames`]).
+//! A staged folder on the local file system: a hidden folder beside its place. Its files are on the disk before the folder gets its name in
+//! one step. A folder to be replaced is exchanged in one step, too, if the file system can; otherwise by two renames (see [`two_renames`]).
 //!
-//! A process that is killed leaves its staged folder, which the next one of this machine removes. It tells them from those of
-//! processes that are alive by their locks, which end with a process; so folders of other machines stay.
+//! A process that is killed leaves its staged folder, which the next process of this machine removes. A lock, which ends with its process,
+//! marks the folders of live processes; folders of other machines stay.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -26,7 +25,7 @@ use super::within::check_not_around_here;
 /// How files are made; tests put something in the place of [`File::create_new`].
 pub(crate) type Create = fn(&Path) -> io::Result<File>;
 
-/// The folder staged; dropping it before [`Self::publish`] removes it.
+/// The folder staged; a drop before [`Self::publish`] removes it.
 pub(super) struct Local {
     place: PathBuf,
     staged: PathBuf,
@@ -65,14 +64,14 @@ impl Local {
         (self.create)(&path)
     }
 
-    /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
-    /// step, or renamed before it where the file system does not know that, then removed.
+    /// Flushes every file to the disk and gives the folder its name. A folder to be replaced is exchanged in one step, or renamed first if
+    /// the file system cannot exchange, then removed.
     pub(super) fn publish(mut self) -> Result<(), Fault> {
         let replaced = self.give_name()?;
-        // The folder stands in its place, whole: what fails from here on is no reason to write it again.
+        // The whole folder is in its place: a later failure is no reason to write it again.
         self.published = true;
         self.missing.keep();
-        // The name itself is on the disk when the folder that holds it is.
+        // The name is on the disk when the folder that holds it is.
         if let Err(e) = self.place.parent().map_or(Ok(()), sync_folder) {
             tracing::warn!(path = %self.place.display(), error = %e, "the folder has its name, perhaps not on the disk yet");
         }
@@ -87,7 +86,7 @@ impl Local {
         Ok(())
     }
 
-    /// Returns where another folder is now that was replaced.
+    /// Returns the place of the replaced folder, if there was one.
     fn give_name(&self) -> Result<Option<PathBuf>, Fault> {
         let cannot = |e: io::Error| fault(self.place.display(), "cannot finish", e);
         sync(&self.staged).map_err(cannot)?;
@@ -114,7 +113,7 @@ impl Local {
         }
     }
 
-    /// Returns where the old folder is now.
+    /// Returns the place of the old folder.
     fn replace_by_two_renames(&self) -> Result<PathBuf, Fault> {
         let name = name_of(&self.place);
         let old = self.place.with_file_name(hidden_name(&name, REPLACED, &two_renames::own()));
@@ -139,13 +138,13 @@ pub(super) fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
-/// What the hidden folders begin with that processes of this machine make beside a folder of this name. The leading dot makes readers skip
+/// The prefix of the hidden folders that processes of this machine make beside a folder of this name. The leading dot makes readers skip
 /// them if the process is killed.
 fn hidden_prefix(name: &str) -> String {
     format!(".{name}.partial-{}-", host())
 }
 
-/// Why a folder that is there cannot be replaced, if this can be seen before.
+/// Why an existing folder cannot be replaced, if a look can tell.
 pub(super) fn cannot_be_replaced(place: &Path) -> Option<String> {
     let place = place::followed(place).ok()?;
     let (folder, above) = (fs::symlink_metadata(&place).ok()?, fs::metadata(place.parent()?).ok()?);
@@ -200,19 +199,18 @@ impl Renames for Beside<'_> {
     }
 }
 
-/// Puts back what a process that was killed was replacing by two renames, or removes it: see [`two_renames::put_back`].
+/// Puts back or removes a folder that a killed process was replacing by two renames: see [`two_renames::put_back`].
 pub(super) fn put_back(place: &Path) -> Result<(), Fault> {
     let Ok(place) = place::followed(place) else { return Ok(()) };
     let (left, beside) = (left_behind(&place), Beside(&place));
-    // What stands in the way of a folder is for the writer to say.
+    // The writer reports a file in the place of the folder.
     if left.is_empty() || fs::symlink_metadata(&place).is_ok_and(|there| !there.is_dir()) {
         return Ok(());
     }
     two_renames::put_back(&beside, &place, beside.holds(&place)?, &left)
 }
 
-/// The folder that stood at `place`, if nothing does now because a process was killed while it replaced it; and the command that puts it
-/// back.
+/// The folder that was at `place`, if a process was killed during its replacement and nothing is there; and the command that puts it back.
 pub(super) fn replaced(place: &Path) -> Option<(String, String)> {
     let place = place::followed(place).ok()?;
     if Beside(&place).holds(&place).ok()? {
@@ -233,7 +231,7 @@ fn left_behind(place: &Path) -> Vec<PathBuf> {
     left.map(|entry| entry.path()).collect()
 }
 
-/// The name of a folder, as it stands in the hidden names beside it.
+/// The name of a folder, as in the hidden names beside it.
 fn name_of(place: &Path) -> String {
     place.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -249,12 +247,12 @@ fn make_locked(place: &Path, prefix: &str) -> io::Result<(PathBuf, Option<File>)
     loop {
         let staged = place.with_file_name(format!("{prefix}{:016x}", forebay_base::random_seed()));
         match fs::create_dir_all(&staged) {
-            // Between two of its steps, another process may have removed the folders above that it had made.
+            // Meanwhile another process may have removed the folders above.
             Err(e) if e.kind() == io::ErrorKind::NotFound => fs::create_dir_all(&staged)?,
             made => made?,
         }
         match File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))) {
-            // Before it was locked, another process may have removed it as one that was left behind.
+            // Before the lock, another process may have removed the folder as one that was left behind.
             Ok(Some(lock)) => match fs::metadata(&staged) {
                 Ok(_) => return Ok((staged, Some(lock))),
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}

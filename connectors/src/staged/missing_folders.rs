@@ -1,4 +1,4 @@
-//! The folders that a command makes for its output: if the command fails, it leaves none of them.
+//! The folders that a command makes for its output, to be removed if the command fails.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -8,7 +8,7 @@ use forebay_actors::{Fault, FaultKind};
 use super::above;
 use super::folder::StoreFolder;
 
-/// Folders that were not there. Dropping this removes those that have been made since and are empty.
+/// Folders that were missing. A drop removes the folders that have been made since and are empty.
 #[derive(Default)]
 pub struct MissingFolders {
     /// On the local disk, the lowest first.
@@ -45,9 +45,9 @@ impl Drop for MissingFolders {
         }
         for folder in &self.folders {
             match fs::remove_dir(folder) {
-                // It was not made.
+                // The folder was not made.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                // It is not empty: another process may use it by now.
+                // The folder is not empty: another process may use it.
                 Err(_) => break,
                 Ok(()) => {}
             }

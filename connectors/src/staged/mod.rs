@@ -44,7 +44,7 @@ pub(crate) use self::within::below;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
 
-/// A folder that is being written. Dropping it before [`StagedFolder::publish`] removes it.
+/// A folder that is being written. A drop before [`StagedFolder::publish`] removes it.
 pub struct StagedFolder {
     folder: OpenFolder,
     staged: Staged,
@@ -69,7 +69,7 @@ impl StagedFolder {
     /// replaced.
     ///
     /// # Errors
-    /// As those of `begin`; a user fault with the name of something else that is in the folder.
+    /// As [`begin`](Self::begin); a user fault that names another entry of the folder.
     pub fn begin_files(folder: &Folder, replace: bool, endings: &[&str]) -> Result<Self, Fault> {
         let open = open(folder)?;
         if replace {
@@ -98,11 +98,11 @@ impl StagedFolder {
         Ok(Self { folder, staged })
     }
 
-    /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
-    /// store without folders: below it) and removes that file, and the folders of the local disk that it made. On HDFS it removes them
+    /// Fails if nothing can be written in the place of `folder`. Makes the folders above it, writes a small file beside it (in a store
+    /// without folders: below it) and removes that file, and the folders of the local disk that it made. On HDFS it removes the folders
     /// only if it fails.
     ///
-    /// Remembers the disk of a local folder: if that is unmounted later, nothing is written beside the place any more.
+    /// Remembers the disk of a local folder: after an unmount, nothing is written beside the place.
     pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
         let open = folder.open()?;
         if let Opened::Local(place) = &open.at
@@ -196,8 +196,8 @@ fn put_back(folder: &OpenFolder) -> Result<bool, Fault> {
 }
 
 impl OpenFolder {
-    /// Writes and removes a small file of this name, which messages do not show. Leaves no local folder that was not there, and remembers
-    /// the disk of a local one: if it is unmounted later, writing here is an external fault.
+    /// Writes and removes a small file of this name, which messages do not show. Leaves no new local folder, and remembers the disk of a
+    /// local folder: after an unmount, writing here is an external fault.
     ///
     /// # Errors
     /// A user fault if the folder cannot be written; an external fault of a disk or a store.
@@ -211,7 +211,7 @@ impl OpenFolder {
         Ok(())
     }
 
-    /// This folder and those above it, if it is a local one, as far as they are not there.
+    /// This folder and the folders above it that are missing, if it is a local folder.
     #[must_use]
     pub fn missing_folders(&self) -> MissingFolders {
         match &self.at {
@@ -220,8 +220,8 @@ impl OpenFolder {
         }
     }
 
-    /// The folder that stood here, as messages name it, if nothing does now because a process was killed while it replaced it, or replaces
-    /// it at this moment; and the command that puts it back. `None`, too, if the store does not say.
+    /// The folder that was here, as messages name it, if nothing is here because a process replaces it or was killed meanwhile; and the
+    /// command that puts it back. `None`, too, if the store does not say.
     #[must_use]
     pub fn replaced(&self) -> Option<(String, String)> {
         match &self.at {

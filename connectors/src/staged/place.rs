@@ -1,4 +1,4 @@
-//! Where a local folder is that is written and then gets its name: a rename must be able to give it.
+//! The place of a local folder that is written and then renamed: a rename must be able to give it this name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::disks::TriedDisks;
 /// As many symbolic links as Linux follows.
 const MOST_LINKS: usize = 40;
 
-/// The place without symbolic links: a link stays, and what it leads to is made or replaced.
+/// The place without symbolic links: a link stays, and its target is made or replaced.
 ///
 /// # Errors
 /// A user fault if a link leads back to itself, or if the place is a mount point, whose name a rename cannot give to another folder.
@@ -27,7 +27,7 @@ pub(super) fn real(place: &Path) -> Result<PathBuf, Fault> {
     }
 }
 
-/// Follows links to what is not there, too.
+/// Follows links to missing targets, too.
 pub(super) fn followed(place: &Path) -> Result<PathBuf, Fault> {
     let mut at = place.to_owned();
     for _ in 0..=MOST_LINKS {
@@ -48,7 +48,7 @@ pub(super) fn remember_disk(disks: &TriedDisks, place: &Path) {
 }
 
 /// # Errors
-/// An external fault if the disk of a place that was tried is not mounted any more.
+/// An external fault if the disk of a place that was tried has been unmounted since.
 pub(super) fn check_disk(disks: &TriedDisks, place: &Path) -> Result<(), Fault> {
     disks.check(place)?;
     followed(place).map_or(Ok(()), |place| disks.check(&place))

@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::{Errno, Result};
 
-/// Such a rename, of the first path to the second. Tests put one in its place that no file system knows.
+/// Such a rename, of the first path to the second. Tests replace it by one that no file system knows.
 pub(super) type FlaggedRename = fn(&Path, &Path) -> Result<()>;
 
 /// Gives each of two folders the name of the other in one step.

@@ -1,8 +1,8 @@
 //! A staged folder in a store that has folders and renames them in one step: HDFS. To replace a folder takes two renames (see
 //! [`two_renames`]).
 //!
-//! A process that is killed before them leaves its staged folder, `.NAME.partial-...`. Nothing tells whether a process on another machine
-//! still writes it, so the next writer removes it only if none of its files has changed for a day.
+//! A process that is killed before the renames leaves its staged folder, `.NAME.partial-...`. A process on another machine may still write
+//! it, so the next writer removes it only if none of its files has changed for a day.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use super::two_renames::{self, PARTIAL, REPLACED, Renames, is_hidden};
 use crate::hdfs::holds_mount_link;
 use crate::store_error::store_fault;
 
-/// A staged folder whose files are this much older than those that were just written belongs to no process any more, in milliseconds. HDFS
-/// changes the time of a file when it is made and when it is closed.
+/// A staged folder whose files are this much older than the files just written was left by a killed process, in milliseconds. HDFS changes
+/// the time of a file when it is made and when it is closed.
 const ABANDONED_AFTER: i64 = 24 * 3600 * 1000;
 
-/// The folder staged; dropping it before [`Self::publish`] removes it.
+/// The folder staged; a drop before [`Self::publish`] removes it.
 pub(super) struct Renamed {
     place: StoreFolder,
     staged: StoreFolder,
@@ -127,7 +127,7 @@ impl Drop for Renamed {
     }
 }
 
-/// The folder that stood at `place`, as messages name it, if nothing does now because a process was killed while it replaced it; and the
+/// The folder that was at `place`, as messages name it, if a process was killed during its replacement and nothing is there; and the
 /// command that puts it back. `None`, too, if the store does not say.
 pub(super) fn replaced(place: &StoreFolder) -> Option<(String, String)> {
     if place.holds_anything().ok()? {
@@ -142,9 +142,9 @@ pub(super) fn replaced(place: &StoreFolder) -> Option<(String, String)> {
     Some((old, command))
 }
 
-/// Puts back what a process that was killed was replacing, or removes it: see [`two_renames::put_back`]. Only looks at the hidden names of
-/// this program; without the right to list the folder above `place`, does nothing. Returns whether that folder is known to be there,
-/// because `place` or another folder is in it.
+/// Puts back or removes a folder that a killed process was replacing: see [`two_renames::put_back`]. Looks only at the hidden names of this
+/// program; does nothing without the right to list the folder above `place`. Returns whether that folder is known to exist, because `place`
+/// or another folder is in it.
 pub(super) fn put_back(place: &StoreFolder) -> Result<bool, Fault> {
     let (there, at) = (place.holds_anything()?, place.clone());
     match place.wait(async move { Ok(beside(&at).await) })? {
@@ -182,7 +182,7 @@ fn hidden(place: &StoreFolder, beside: &[Path], kind: &str) -> Vec<Path> {
     beside.iter().filter(is_hidden).cloned().collect()
 }
 
-/// Removes the staged folders beside `place`, which was just written, that killed processes have left. One that cannot be removed stays.
+/// Removes the staged folders of killed processes beside `place`, which was just written. A folder that cannot be removed stays.
 async fn remove_abandoned(place: &StoreFolder) {
     let store = &place.store;
     let staged = left_behind(place, PARTIAL).await.unwrap_or_default();
@@ -192,7 +192,7 @@ async fn remove_abandoned(place: &StoreFolder) {
     // The store's own times: the clock of this machine may be another.
     let Ok(Some(now)) = last_change(store, &place.path).await else { return };
     for folder in staged {
-        // One without files may be about to get its first.
+        // A folder without files may be about to get its first.
         let Ok(Some(last)) = last_change(store, &folder).await else { continue };
         if now - last < ABANDONED_AFTER {
             continue;

@@ -1,11 +1,11 @@
 //! Replaces a folder by two renames, where one step cannot: on HDFS, and on local file systems that do not exchange folders.
 //!
 //! The old folder gets a hidden name, then the new one takes its place. A process that is killed between the two leaves the old folder
-//! under that hidden name, `.NAME.replaced-...`, and the next writer puts it back. At any other moment the old or the new folder stands in
-//! its place, whole.
+//! under that hidden name, `.NAME.replaced-...`, and the next writer puts it back. At any other moment the whole old or the whole new
+//! folder is in its place.
 //!
-//! What is left: a reader that opens the folder between the two renames finds nothing there. A writer that begins between them puts the old
-//! folder back, as if the first one had been killed; then the second rename of the first one fails, because it replaces nothing.
+//! Two gaps remain. A reader that opens the folder between the two renames finds nothing there. A writer that begins between them puts the
+//! old folder back, as if the first writer had been killed; then the second rename of the first writer fails, because it replaces nothing.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -17,7 +17,7 @@ pub(super) const PARTIAL: &str = "partial";
 /// The kind of the hidden name of a folder that is replaced.
 pub(super) const REPLACED: &str = "replaced";
 
-/// A store in which a folder is replaced, and what is done with the folders beside it. Every call blocks on the store.
+/// A store in which a folder is replaced, and the calls on the folders beside it. Every call blocks on the store.
 pub(super) trait Renames {
     /// The path of a folder.
     type Folder;
@@ -38,7 +38,7 @@ pub(super) trait Renames {
     fn remove(&self, folder: &Self::Folder) -> Result<(), Fault>;
 }
 
-/// What tells the hidden names of this process, at this moment, from those of others.
+/// The part of a hidden name that is unique to this process and moment.
 pub(super) fn own() -> String {
     // Unlike on a disk of one machine, writers on other machines may have the same process number.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
@@ -77,7 +77,7 @@ pub(super) fn replace<R: Renames>(
 ) -> Result<(), Fault> {
     let what = "cannot finish";
     if let Err(fault) = rename(store, what, place, old) {
-        // Perhaps the rename was done, and nothing has said so since: then this puts the folder back, else it finds nothing.
+        // The rename may have been done without an answer: then this puts the folder back, else it finds nothing.
         let _ = store.rename(what, old, place);
         return Err(fault);
     }
@@ -91,8 +91,8 @@ pub(super) fn replace<R: Renames>(
     Ok(())
 }
 
-/// Puts back what a process that was killed was replacing: `left` are the folders of the kind [`REPLACED`] beside `place`. If something
-/// stands there, removes them instead. Of several it moves none, because nothing says which is the newer one.
+/// Puts back a folder that a killed process was replacing: `left` are the folders of the kind [`REPLACED`] beside `place`. If something is
+/// at `place`, removes them instead. Moves none of several, because nothing says which one is newer.
 pub(super) fn put_back<R: Renames>(
     store: &R,
     place: &R::Folder,

@@ -1,4 +1,4 @@
-//! Whether one place lies in another, by their paths and URLs; and what a folder to be replaced may hold.
+//! Whether one place lies in another, by their paths and URLs; and the check of a folder to be replaced.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -12,7 +12,7 @@ use crate::stores::{comparable, local_path};
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
 pub(super) const SUCCESS: &str = "_SUCCESS";
 
-/// Whether a path or URL is that of `folder`, or of something in it, by any name of its store. Follows the symbolic links of this machine.
+/// Whether a path or URL names `folder`, or something in it, by any name of its store. Follows the symbolic links of this machine.
 #[must_use]
 pub fn is_in(place: &str, folder: &str) -> bool {
     below(place, folder).is_some()

@@ -32,8 +32,8 @@ const PART: usize = 8 << 20;
 /// Parts under way at once, beside the one that is being filled.
 const AHEAD: usize = 4;
 
-/// Bytes of a local file after which the system is asked to begin to write them to the disk. By itself it waits for half a minute or
-/// for a tenth of the memory, so that a file that fits would go to the disk only at the end, when nothing else is left to do.
+/// Bytes of a local file after which the system is asked to begin to write them to the disk. By itself the system waits for half a minute
+/// or for a tenth of the memory, so a smaller file would go to the disk only at the end.
 const WRITE_BACK: u64 = 16 << 20;
 
 /// A file being written. Without [`finish`](Self::finish) it does not appear.
@@ -115,8 +115,8 @@ impl FileWriter {
         Ok(self.bytes)
     }
 
-    /// Asks the system to begin to write the bytes of a local file to the disk, and does not wait for it. (`POSIX_FADV_DONTNEED`: pages
-    /// that are not on the disk yet stay in memory, too.) A hint: an error changes nothing.
+    /// Asks the system to begin to write the bytes of a local file to the disk, and does not wait. With `POSIX_FADV_DONTNEED`, pages that
+    /// are not on the disk yet stay in memory, too. An error changes nothing.
     fn write_back(&mut self) {
         let from = std::mem::replace(&mut self.written_back, self.bytes);
         let file = match &self.to {
@@ -221,7 +221,7 @@ impl Upload {
     fn finish(mut self) -> Result<(), Fault> {
         self.send()?;
         match &self.parts {
-            // A failed task no longer receives: it has said why.
+            // A failed task does not receive: it has given its fault.
             Some(parts) => drop(parts.send(Message::End)),
             None => return Err(Fault::internal("a file in a store was finished after its upload had failed")),
         }
@@ -236,7 +236,7 @@ impl Upload {
 }
 
 impl Drop for Upload {
-    /// Waits until what was uploaded is given up, so that the folder around it can be removed.
+    /// Waits until the upload is given up, so that the folder around it can be removed.
     fn drop(&mut self) {
         if self.parts.is_some() {
             let _ = self.wait();

@@ -1,8 +1,7 @@
 //! A target item and a history of items for each row, and what the two add to the logit of a click.
 //!
-//! Items belong to groups, and a row has three groups that most items of its history are from. The logit grows with the number of
-//! items of the history that are of the target's group. Attention to the target can tell that number; a sum or a mean of the history
-//! has it only beside all others.
+//! Items belong to groups, and most items of a row's history come from three groups. The logit grows with the number of history items of
+//! the target's group. Attention to the target can find that number; a sum or a mean of the history mixes it with all others.
 
 use super::numbers::{ln, random, unit};
 
@@ -14,7 +13,7 @@ const WEIGHT: f64 = 2.0;
 const FITTED: u64 = 4096;
 const FITTED_FROM: u64 = 1 << 62;
 
-/// See the module.
+/// Histories of seeded rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Histories {
     stream: u64,
@@ -52,7 +51,7 @@ impl Histories {
         WEIGHT * (logarithm - self.mean)
     }
 
-    /// Appends the items. Returns the logarithm of 1 + the number of those that are of the target's group.
+    /// Appends the items. Returns the logarithm of 1 + the number of items of the target's group.
     fn draw(&self, row: u64, items: &mut Items) -> f64 {
         let own = random(self.stream, row);
         let interests = [0, 1, 2].map(|i| random(own, i) % GROUPS);

@@ -45,7 +45,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     log2(x) * std::f64::consts::LN_2
 }
 
-/// 64 random bits that belong to (stream, counter), whatever was asked before.
+/// 64 random bits of (stream, counter), independent of earlier calls.
 #[inline]
 pub(crate) fn random(stream: u64, counter: u64) -> u64 {
     mix64(stream ^ counter.wrapping_mul(GOLDEN_GAMMA))
@@ -64,7 +64,7 @@ pub(crate) fn normal(bits: u64) -> f64 {
     (sum as f64 - 2.0 * 65535.0) * (SQRT_3 / 65536.0)
 }
 
-/// What [`normal`] gives when its sum stands at this share of its range.
+/// The result of [`normal`] when its sum is at this share of its range.
 pub(crate) fn normal_of(share: f64) -> f64 {
     (share * 4.0 - 2.0) * SQRT_3
 }

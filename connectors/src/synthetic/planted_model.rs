@@ -1,4 +1,4 @@
-//! The model that synthetic rows are drawn from: how often each value occurs, and what makes a click.
+//! The model that synthetic rows are drawn from: the frequency of each value, and the probability of a click.
 //!
 //! Every column is a function of (seed, row, field). The planted model has a weight per value, four factors per value
 //! (pairwise products, Rendle's FM), and weights of the integers' logarithms. It is scaled to a logit of deviation 1.6
@@ -103,7 +103,7 @@ impl PlantedModel {
         planted
     }
 
-    /// Every row also has a target and a history of up to so many items.
+    /// Every row also has a target and a history of up to this many items.
     pub(crate) fn with_histories(mut self, most: u32) -> Self {
         self.histories = (most > 0).then(|| Histories::new(self.label, most));
         self
@@ -198,7 +198,7 @@ impl PlantedModel {
         out.labels.extend(out.probabilities.iter().enumerate().map(draw));
     }
 
-    /// For rows that were made from `first` on: 1 if the row is a click and a sale follows it. What makes a sale is half of what makes a
+    /// For rows that were made from `first` on: 1 if the row is a click and a sale follows it. The logit of a sale is half the logit of a
     /// click, and half weights of its own for the values of the categories.
     pub(crate) fn buys(&self, first: u64, rows: &Columns) -> Vec<i32> {
         let mut own = vec![0.0; rows.labels.len()];
@@ -251,7 +251,7 @@ impl PlantedModel {
     }
 }
 
-/// What a sale after a click is made of: about 17% of the clicks.
+/// The bias of a sale after a click: about 17% of the clicks.
 const BUY_BIAS: f64 = -1.9;
 const BUY_SCALE: f64 = 0.6;
 
@@ -284,7 +284,7 @@ impl Integer {
     }
 }
 
-/// 32 more bits of the same draw, mixed once more.
+/// 32 more bits of the same draw, by another mix.
 #[inline]
 fn other_half(bits: u64) -> u64 {
     bits.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32

@@ -139,7 +139,7 @@ impl Source for SyntheticSource {
             let cuts = std::iter::from_fn(move || {
                 let (n, lineage, window) = part.cut(row, step.min(part.rows.end - row));
                 row += n;
-                // The batch, and what it is made of.
+                // The batch, and its size.
                 (n > 0).then_some(Ok((n * bytes_of_row, (lineage, window, n as usize))))
             });
             stream::iter(cuts)

@@ -1,4 +1,4 @@
-//! What is wrong with a line, and what the source does with it: fail, skip, or write it to a local file.
+//! A bad line, and the action of the source: fail, skip, or write the line to a local file.
 
 use std::fmt;
 use std::fs::File;
@@ -203,7 +203,7 @@ pub(crate) fn shown(field: &[u8]) -> String {
     format!("`{text}{dots}`")
 }
 
-/// What is expected if a column that its first rows made one of numbers has a value that would lose digits.
+/// The expectation of a column of numbers (by its first rows) with a value that would lose digits.
 pub(crate) fn kept_as_text(column: &str) -> String {
     format!(
         "a number without zeros in front, of at most 64 bits, or 2^53 in a column with fractions: `--text {column}` keeps its values as they \
@@ -218,7 +218,8 @@ pub(crate) const NUMBER: &str = "a number (text may be a slot, or a label with `
 pub(crate) const EXACT: &str = "an integer that a 64-bit number of the column's type holds, because the column is kept: leave it out of \
     --keep, or write the rows as Parquet";
 
-/// What is expected of an integer; of one above `i64::MAX`, which a key may be and a value that is written again may not, what to do.
+/// The expectation of an integer. For an integer above `i64::MAX`, which a key may be, but a value that is written again may not: the
+/// advice.
 pub(crate) fn integer_expected(found: &[u8]) -> &'static str {
     match parse_wrapping(trimmed(found)) {
         Some(_) => {

@@ -1,5 +1,5 @@
-//! A local file that bad rows are appended to. A run goes on when the file cannot be written any more, because losing a log must not lose a
-//! training: the rows that are missing in it are counted.
+//! A local file that bad rows are appended to. A run goes on when the file cannot be written, because a lost log must not lose a training:
+//! the run counts the rows that the file lacks.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom, Write};

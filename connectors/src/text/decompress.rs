@@ -1,5 +1,5 @@
-//! Decompresses a stream of bytes on a decode thread and passes on blocks of whole lines. It blocks while the store is
-//! behind. It holds one block and one piece in memory, whatever the file says of itself.
+//! Decompresses a stream of bytes on a decode thread and passes on blocks of whole lines. It blocks while the store is behind. It holds one
+//! block and one piece in memory, also for a damaged or hostile file.
 
 use std::io::{self, BufRead, BufReader, Read};
 

@@ -1,4 +1,4 @@
-//! What a format of text says: what stands before the rows of a file, and how a line becomes a row.
+//! The traits of a format of text: the head of a file, and how a line becomes a row.
 
 use std::future::Future;
 
@@ -13,7 +13,7 @@ pub(crate) const TEXT_BYTES: usize = 64 << 20;
 
 /// A format of text with one row per line. The formats of this crate implement it.
 pub trait LineFormat: Send + Sync + 'static {
-    /// What is known of a file before its rows are read: for CSV, its header.
+    /// What the source knows of a file before it reads rows: for CSV, the header.
     type Head: Clone + Send + Sync + 'static;
     /// Turns the lines of one split into batches.
     type Parser: LineParser;
@@ -24,16 +24,16 @@ pub trait LineFormat: Send + Sync + 'static {
     /// Whether the first line of each file is a header.
     const HEADER: bool;
 
-    /// Reads what stands before the rows of each file.
+    /// Reads the head of each file.
     fn heads(&self, files: &[DataFile]) -> impl Future<Output = Result<Vec<Self::Head>, Fault>>;
 
-    /// Bytes that a row takes, about: what windows are cut by. Must be the same in every process.
+    /// The approximate bytes of a row, by which windows are cut. Must be the same in every process.
     fn row_bytes(&self, heads: &[Self::Head]) -> u64;
 
     /// A parser for one split of a file; its batches have at most `capacity` rows.
     fn parser(&self, head: &Self::Head, capacity: usize) -> Self::Parser;
 
-    /// What makes two readings of the same files differ: the format and its options.
+    /// The format and its options, which make two readings of the same files differ.
     fn identity(&self) -> String;
 }
 

@@ -40,7 +40,7 @@ pub(crate) async fn read_head(file: &DataFile) -> Result<Vec<u8>, Fault> {
     }
 }
 
-/// What these first bytes of a file hold, at most a little more than the longest line.
+/// The unpacked first bytes of a file, at most a little more than the longest line.
 fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
     let mut reader: Box<dyn Read + '_> = match TextCompression::of(&file.name) {
         TextCompression::Plain => Box::new(&packed[..]),
@@ -54,8 +54,8 @@ fn unpack(file: &DataFile, packed: &Bytes) -> Result<Vec<u8>, Fault> {
         match reader.read(&mut piece) {
             Ok(0) => break,
             Ok(n) => head.extend_from_slice(&piece[..n]),
-            // The bytes end within a block. If the file is not longer than that it is damaged, and the source reports it when it reads the
-            // file.
+            // The bytes end within a block. If these are all bytes of the file, the file is damaged, and the source reports it when it
+            // reads the file.
             Err(_) if !head.is_empty() || (packed.len() as u64) < file.size => break,
             Err(e) => return Err(not_unpacked(&file.name, e)),
         }

@@ -18,7 +18,7 @@ use crate::rows::{BYTES_OF_BATCH, Rows, WindowMark};
 const REJECTED_BYTES: usize = 1 << 20;
 const REJECTED_ROWS: usize = 4096;
 
-/// Part of a split: rejected rows, then the good rows before which (or among which) they stood.
+/// Part of a split: rejected rows, and the good rows after or around them.
 pub(crate) struct Parsed {
     /// Number of the file.
     pub(crate) file: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Failed {
     pub(crate) line: Option<u64>,
 }
 
-/// What the parser must know of its split.
+/// The split of a parser.
 #[derive(Clone, Debug)]
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
@@ -62,7 +62,7 @@ pub(crate) struct SplitParser<'a, P> {
     split: TextSplit,
     output: &'a JobOutput<Parsed>,
     columns: P,
-    /// For each row since the last batch, the number of its line if the split begins with its file, else its first byte.
+    /// The place of each row since the last batch: its line if the split begins with its file, else its first byte.
     places: Vec<u64>,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,
@@ -138,7 +138,7 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         Ok(())
     }
 
-    /// Hands over what is left.
+    /// Hands over the rest of the rows.
     pub(crate) fn finish(mut self) -> Result<(), Stop> {
         self.flush(true)
     }

@@ -1,7 +1,7 @@
-//! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
+//! Text with one row per line, plain, `.gz` or `.zst`: the code that all formats of text share. A format says how a line becomes a row.
 //!
-//! Read in this order: `bad_rows_file`, `number`, `bad_row`, `sparse`, `column` (values into columns), `cut` (byte ranges), `format` (what
-//! a format says), `lines` (a split into batches), `decompress`, `head` (the first lines of a file), `windows`, `source`.
+//! Read in this order: `bad_rows_file`, `number`, `bad_row`, `sparse`, `column` (values into columns), `cut` (byte ranges), `format` (the
+//! traits of a format), `lines` (a split into batches), `decompress`, `head` (the first lines of a file), `windows`, `source`.
 
 pub(crate) mod bad_row;
 mod bad_rows_file;

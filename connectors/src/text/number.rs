@@ -47,7 +47,7 @@ pub(crate) fn parse_truth(field: &[u8]) -> Option<bool> {
     }
 }
 
-/// What is expected of a number that [has a comma](has_comma).
+/// The expectation of a number that [has a comma](has_comma).
 pub(crate) const WITHOUT_COMMA: &str =
     "without a comma: its fraction begins with a point, and thousands are not separated";
 

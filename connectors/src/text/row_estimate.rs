@@ -1,4 +1,4 @@
-//! How many rows text has, estimated from the splits that were read: text does not say.
+//! An estimate of the rows of text, from the splits that were read.
 
 /// The bytes and rows of the splits that were read whole.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(super) struct RowEstimate {
 }
 
 impl RowEstimate {
-    /// Something comes of this split of `bytes`, after `rows` of earlier splits and of this one.
+    /// Notes a part of this split of `bytes`, after `rows` rows of earlier splits and of this one.
     pub(super) fn reads(&mut self, split: (u32, u32), bytes: u64, rows: u64) {
         if let Some((_, whole)) = self.current.filter(|(current, _)| *current != split) {
             self.bytes += whole;
@@ -21,7 +21,7 @@ impl RowEstimate {
         }
     }
 
-    /// The rows of so many bytes; `None` before the first split was read whole.
+    /// The rows of this many bytes; `None` before the first split was read whole.
     pub(super) fn rows_of(&self, bytes: u64) -> Option<u64> {
         (self.bytes > 0 && self.rows > 0).then(|| (self.rows as f64 * (bytes as f64 / self.bytes as f64)) as u64)
     }

@@ -61,7 +61,7 @@ pub struct TextSource<F> {
     why: Rejections,
 }
 
-/// What a source without good rows says about its bad rows.
+/// The bad rows, for the fault of a source without good rows.
 #[derive(Default)]
 struct Rejections {
     /// Bad rows of each reason.
@@ -78,7 +78,7 @@ impl Rejections {
         }
     }
 
-    /// Lines that all have too few fields are those of another format, most likely.
+    /// If all lines have too few fields, the file has another format, most likely.
     fn kind(&self) -> FaultKind {
         match self.reasons.keys().all(|reason| *reason == Reason::TooFewFields.text()) && self.first.is_some() {
             true => FaultKind::OtherFormat,
@@ -133,7 +133,7 @@ impl<F: LineFormat> TextSource<F> {
         }
     }
 
-    /// What to do with a row that cannot be used. Default: fail.
+    /// The action on a row that cannot be used. Default: fail.
     #[must_use]
     pub fn on_bad_row(mut self, policy: OnBadRow) -> Self {
         self.policy = policy;
@@ -196,7 +196,7 @@ impl<F: LineFormat> TextSource<F> {
         })
     }
 
-    /// What is read without leases: all files, split by split.
+    /// The plan without leases: all files, split by split.
     fn plan_without_windows(&self) -> DataPlan {
         let ReadOptions { shuffle, seed, epochs, .. } = self.options;
         let fingerprint = fingerprint(|text| {
@@ -258,7 +258,7 @@ impl<F: LineFormat> Source for TextSource<F> {
         }
     }
 
-    /// An estimate, from the first split on that was read whole.
+    /// An estimate, as soon as one split was read whole.
     fn total_rows(&self) -> Option<u64> {
         let bytes = self.bytes().checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())?;
         self.estimate.rows_of(bytes)
@@ -324,7 +324,7 @@ impl<F: LineFormat> Source for TextSource<F> {
         let (pool, queue) = DecodePool::of(cx, &options)?;
         let (format, cx) = (Arc::clone(&self.format), cx.clone());
         let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
-            // Counted when it is asked for: a compressed file comes in pieces, as fast as it is parsed.
+            // Counted at the request: a compressed file comes in pieces, as fast as it is parsed.
             cx.meter().fetched(range.end.min(files[text.file].size).saturating_sub(range.start));
             let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
             let fetched = fetch(text, move || format.parser(&head, rows), range, permit);

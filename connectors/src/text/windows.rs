@@ -43,7 +43,7 @@ impl TextWindows {
         let enough =
             if options.window_rows == 0 { u64::MAX } else { (options.window_rows as u64).saturating_mul(row_bytes) };
         let mut windows: Vec<Range<u32>> = Vec::new();
-        // What the last window may still take.
+        // The bytes that the last window may still take.
         let mut room = 0;
         for (number, (file, bytes)) in (0..).zip(splits) {
             let packed = TextCompression::of(&files[*file as usize].name) != TextCompression::Plain;
@@ -60,7 +60,7 @@ impl TextWindows {
         Self { splits: splits.len() as u32, windows, epochs: options.epochs as u32, seed }
     }
 
-    /// All splits, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
+    /// All splits, or the splits of leased windows. `fingerprint`: see [`DataPlan`].
     pub(crate) fn splits_to_read(
         self,
         leases: Option<&Arc<dyn Leases>>,
