@@ -6,10 +6,10 @@ use crate::{ModelError, Norm, Tower};
 
 /// Attention over histories, as in DIN (Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", KDD 2018).
 ///
-/// For each pair, with `t` the pooled embedding of the target and `h_i` that of value i of the history, the vector
-/// `sum over i of a(t, h_i) h_i` takes the place of the history's pooled embedding in all parts of the model. The activation unit
-/// `a` is a perceptron over `[t | h_i | t - h_i | t * h_i]` with one output. Its outputs are not normalized by a softmax, so that
-/// a long history of related values counts for more than a short one. An empty history gives zeros.
+/// For each pair, let `t` be the pooled embedding of the target and `h_i` the embedding of value i of the history. The vector `sum over i
+/// of a(t, h_i) h_i` takes the place of the history's pooled embedding in all parts of the model. The activation unit `a` is a perceptron
+/// over `[t | h_i | t - h_i | t * h_i]` with one output. Its outputs are not normalized by a softmax, so that a long history of related
+/// values counts for more than a short one. An empty history gives zeros.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -19,7 +19,7 @@ pub struct Attention {
     pub unit: Tower,
 }
 
-/// A history, and what it is compared with.
+/// A history and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionPair {
@@ -30,7 +30,7 @@ pub struct AttentionPair {
 }
 
 impl Attention {
-    /// Refuses what no backend can run; the model has so many slots, and no layer is wider than `widest`.
+    /// Refuses attention that no backend can run; the model has `slots` slots, and no layer is wider than `widest`.
     pub(crate) fn validate(&self, slots: usize, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         if self.pairs.is_empty() {

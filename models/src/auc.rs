@@ -23,8 +23,8 @@ pub fn auc_exact(scores: &[f32], labels: &[f32]) -> Option<f64> {
     (positives > 0 && negatives > 0).then(|| pairs as f64 / (2 * u128::from(positives) * u128::from(negatives)) as f64)
 }
 
-/// Exact AUC of weighted rows with soft labels: a row of weight w and label y is w · y positive and w · (1 - y) negative rows of the
-/// same score. With labels of 0 and 1 and no weights it is [`auc_exact`].
+/// Exact AUC of weighted rows with soft labels: a row of weight w and label y is w · y positive and w · (1 - y) negative rows of the same
+/// score. With labels of 0 and 1 and no weights the result is [`auc_exact`].
 ///
 /// # Panics
 /// If the lengths differ.
@@ -96,14 +96,13 @@ impl RunningAuc {
         }
     }
 
-    /// What it has counted, for [`restore`](Self::restore): the sums of each bucket, of positive and of negative rows, and what a new
-    /// row weighs.
+    /// The counts, for [`restore`](Self::restore): the sums of each bucket, of positive and of negative rows, and the weight of a new row.
     pub fn counted(&self) -> ([&[f64]; 2], f64) {
         ([&self.positive, &self.negative], self.weight)
     }
 
-    /// Goes on from what another one over as many rows has [`counted`](Self::counted). Returns false, and changes nothing, if these are
-    /// sums of other buckets.
+    /// Replaces the counts by those that another AUC over as many rows has [`counted`](Self::counted). Returns false, and changes nothing,
+    /// if these are sums of other buckets.
     pub fn restore(&mut self, [positive, negative]: [Vec<f64>; 2], weight: f64) -> bool {
         let fits = positive.len() == BUCKETS && negative.len() == BUCKETS;
         if fits {
@@ -112,7 +111,7 @@ impl RunningAuc {
         fits
     }
 
-    /// The AUC now; `None` until rows of both classes were added.
+    /// The AUC; `None` until rows of both classes were added.
     pub fn value(&self) -> Option<f64> {
         let (mut pairs, mut positives, mut negatives) = (0.0, 0.0, 0.0);
         for (&positive, &negative) in self.positive.iter().zip(&self.negative) {

@@ -1,4 +1,4 @@
-//! What a dense model takes and gives: a batch with its unique rows; loss, logits and gradients; named parameters.
+//! The input and output of a dense model: a batch with its unique rows; loss, logits and gradients; named parameters.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use crate::ModelError;
 /// One batch, borrowed: `n` rows, `t` labels (mostly 1), `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
 #[derive(Debug, Clone, Copy)]
 pub struct DenseBatch<'a> {
-    /// The name of the batch as a number: the same whenever and wherever the batch is trained on. Dropout depends on it and on the model's
-    /// seed, so batches with one number lose the same units. Nothing else depends on it.
+    /// The name of the batch as a number: the same for every training on the batch. Dropout depends on this number and on the model's seed,
+    /// so batches with one number lose the same units. Nothing else depends on the number.
     pub id: u64,
     /// `n`, the number of rows; at least 1.
     pub rows: usize,
-    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row. Of several labels (`t > 1`) NaN is one that the row lacks: it has no
-    /// loss.
+    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row. With several labels (`t > 1`), NaN is a label that the row lacks: it
+    /// has no loss.
     pub labels: &'a [f32],
     /// `[n]`, each finite and at least 0: the factor of the loss of each row. `None`: 1 for every row.
     pub weights: Option<&'a [f32]>,
@@ -26,9 +26,9 @@ pub struct DenseBatch<'a> {
     /// `None`: every bag holds one value, `inverse` is `[n * s]`. `Some`: `[n * s + 1]` offsets into `inverse`, the bag
     /// `b` holds the values `offsets[b]..offsets[b + 1]`, possibly none.
     pub offsets: Option<&'a [u32]>,
-    /// `[values]`, each finite and at least 0: what the row of each value is multiplied by before the values of a bag are pooled, 1 for the
-    /// values of slots without weights. A mean is divided by the sum of the weights, and is zeros if that is 0. Only with `offsets`; the
-    /// largest of values (`max`) and attention do not read it. `None`: 1 for every value.
+    /// `[values]`, each finite and at least 0: the factor of each value's row before the values of a bag are pooled, 1 for the values of
+    /// slots without weights. A mean is divided by the sum of the weights, and is zeros if the sum is 0. Only with `offsets`; the largest
+    /// of values (`max`) and attention do not read it. `None`: 1 for every value.
     pub value_weights: Option<&'a [f32]>,
 }
 
@@ -68,8 +68,8 @@ pub struct BatchShape {
 }
 
 impl DenseBatch<'_> {
-    /// Some rows of a batch that fits its model, as a batch with the same unique rows. `offsets` is where it keeps its own offsets, if it
-    /// has some. Panics if `rows` are not within the batch.
+    /// Some rows of a batch that fits its model, as a batch with the same unique rows. `offsets` holds the offsets of the part, if the
+    /// batch has offsets. Panics if `rows` are not within the batch.
     pub fn part<'b>(&'b self, rows: Range<usize>, offsets: &'b mut Vec<u32>) -> DenseBatch<'b> {
         let of = |values: usize| rows.start * values..rows.end * values;
         let (labels, dense) = (self.labels.len() / self.rows, self.dense.len() / self.rows);
@@ -101,8 +101,8 @@ impl DenseBatch<'_> {
         self.unique_rows.len() / row_dim.max(1)
     }
 
-    /// Checks every length and index once, so that the inner loops need no checks: after `Ok`, each value names a unique
-    /// row, each bag lies within `inverse`, and each label is from 0 to 1, or of several labels NaN.
+    /// Checks every length and index once, so that the inner loops need no checks: after `Ok`, each value names a unique row, each bag lies
+    /// within `inverse`, and each label is from 0 to 1, or, with several labels, NaN.
     ///
     /// # Errors
     /// [`ModelError::Batch`] with what was found and what was expected.

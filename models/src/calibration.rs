@@ -13,16 +13,15 @@ pub struct ReliabilityBin {
     pub observed: f64,
 }
 
-/// Normalized entropy: the logloss over that of a model that always predicts the share of positives (He et al., "Practical
-/// Lessons from Predicting Clicks on Ads at Facebook", ADKDD 2014). Below 1 is better than that model. `None` if all labels are
-/// the same.
+/// Normalized entropy: the logloss over the logloss of a model that always predicts the share of positives (He et al., "Practical Lessons
+/// from Predicting Clicks on Ads at Facebook", ADKDD 2014). Below 1 is better than that model. `None` if all labels are the same.
 pub fn normalized_entropy(logloss: f64, positive_rate: f64) -> Option<f64> {
     let p = positive_rate;
     (p > 0.0 && p < 1.0).then(|| logloss / -(p * p.ln() + (1.0 - p) * (1.0 - p).ln()))
 }
 
-/// COPC, clicks over predicted clicks: the weighted sum of the labels over that of the scores. Above 1 the scores are too low. `None`
-/// if the sum of the scores is 0.
+/// COPC, clicks over predicted clicks: the weighted sum of the labels over the weighted sum of the scores. Above 1 the scores are too low.
+/// `None` if the sum of the scores is 0.
 pub fn clicks_over_predicted(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Option<f64> {
     let sum = |values: &[f32]| weighted_sum((0..values.len()).map(|row| (values[row], weight_of(weights, row))));
     let predicted = sum(scores);

@@ -2,8 +2,8 @@
 
 use crate::ModelError;
 
-/// Scales the gradients of all `parts` together, so that their norm is at most `most`. The sum of squares has one order, whatever the
-/// number of threads.
+/// Scales the gradients of all `parts` together, so that their norm is at most `most`. The sum of squares has one order for any number of
+/// threads.
 pub(crate) fn clip(most: f64, parts: [&mut [f32]; 2]) {
     let squares = |part: &[f32]| part.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
     let norm = parts.iter().map(|part| squares(part)).sum::<f64>().sqrt();

@@ -16,7 +16,7 @@ pub struct Cross {
     /// The rank of the weights: `W = U V`, with V `[rank x input_width]` and U `[input_width x rank]`. Default: square matrices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank: Option<usize>,
-    /// What lies behind the last layer.
+    /// The structure: how the cross network and the tower go together.
     #[serde(default, skip_serializing_if = "CrossStructure::is_parallel")]
     pub structure: CrossStructure,
 }
@@ -49,7 +49,7 @@ impl Cross {
         self.structure == CrossStructure::Stacked
     }
 
-    /// Refuses what no backend can run over an input of this width.
+    /// Refuses a cross network that no backend can run over an input of this width.
     pub(crate) fn validate(&self, width: usize, has_tower: bool) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         if !(1..=MOST_CROSS_LAYERS).contains(&self.layers) {

@@ -11,7 +11,7 @@ use crate::{DenseBatch, LrReduction, ModelError, NamedTensor, RowPart, StepOutpu
 /// Why a model has no vectors.
 pub(crate) const NO_VECTORS: &str = "only two towers make vectors of users and items: this model has none";
 
-/// A model over dense features and looked-up rows, with its dense parameters and their optimizer inside.
+/// A model over dense features and pulled rows, with its dense parameters and their optimizer inside.
 ///
 /// The rows themselves are updated elsewhere, with the gradient in [`StepOutput::row_grads`].
 pub trait DenseModel {
@@ -34,8 +34,8 @@ pub trait DenseModel {
         grads: &mut Vec<f32>,
     ) -> Result<(), ModelError>;
 
-    /// From now on scales the gradients of a batch down to the norm `most` if theirs is larger: those of the dense parameters and
-    /// of the unique rows together, multiplied with `min(1, most / (norm + 1e-6))` (Pascanu et al. 2013).
+    /// From this call on, scales the gradients of a batch to at most the norm `most`: the gradients of the dense parameters and of the
+    /// unique rows together, multiplied by `min(1, most / (norm + 1e-6))` (Pascanu et al. 2013).
     ///
     /// # Errors
     /// [`ModelError::Setting`] if `most` is not a finite number above 0, or, as by default, the model does not clip.
@@ -43,7 +43,7 @@ pub trait DenseModel {
         Err(ModelError::Setting("this model does not clip gradients: leave clip_norm out".into()))
     }
 
-    /// From now on the dense optimizer's learning rate is reduced so. Replaces what was set before.
+    /// Reduces the dense optimizer's learning rate from this call on. Replaces an earlier reduction.
     ///
     /// # Errors
     /// [`ModelError::Setting`], as by default, if the model cannot reduce it.
@@ -74,7 +74,7 @@ pub trait DenseModel {
     /// As [`DenseModel::train`].
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
 
-    /// The vectors of one of two towers: `vectors` becomes `[n x vector_dim]`. What the other tower reads does not matter. With the cosine
+    /// The vectors of one of two towers: `vectors` becomes `[n x vector_dim]`. The inputs of the other tower do not matter. With the cosine
     /// as similarity they have length 1, so that the inner product with a vector of the other tower is the similarity.
     ///
     /// # Errors
@@ -111,12 +111,11 @@ pub trait DenseModel {
     /// As [`DenseModel::load`].
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
 
-    /// All that later steps depend on: the parameters, and the optimizer with its step count, whose names begin with
-    /// `optimizer.`. A model that [`restore`](DenseModel::restore)s it goes on to the same bits. Steps that were launched
-    /// are waited for.
+    /// All that later steps depend on: the parameters, and the optimizer with its step count, whose names begin with `optimizer.`. A model
+    /// that [`restore`](DenseModel::restore)s this state computes the same bits. Waits for launched steps.
     ///
-    /// The default is [`DenseModel::parameters`] and [`DenseModel::optimizer`]. A model whose steps depend on more (random
-    /// numbers, a schedule) adds it here, or returns [`ModelError::State`].
+    /// The default is [`DenseModel::parameters`] and [`DenseModel::optimizer`]. A model whose steps depend on more state, such as random
+    /// numbers or a schedule, adds this state, or returns [`ModelError::State`].
     ///
     /// # Errors
     /// [`ModelError::State`] if the model cannot be saved, [`ModelError::Device`] if the device was lost.
@@ -124,8 +123,8 @@ pub trait DenseModel {
         state::join(self.parameters(), self.optimizer())
     }
 
-    /// Replaces all that [`DenseModel::state`] gives, and frees `state` as soon as it can: it is large. After an error the model must not
-    /// be trained on.
+    /// Replaces all that [`DenseModel::state`] gives, and frees `state`, which is large, as soon as it can. After an error the model must
+    /// not be trained.
     ///
     /// # Errors
     /// As [`DenseModel::load`].
@@ -145,8 +144,8 @@ pub trait DenseModel {
         Ok(None)
     }
 
-    /// Puts the step of an uploaded batch in the device's queue, and does not wait for it. [`QueuedStep::wait`] checks that
-    /// the numbers are finite, after the step.
+    /// Puts the step of an uploaded batch in the device's queue, and does not wait for the step. [`QueuedStep::wait`] checks that the
+    /// numbers are finite, after the step.
     ///
     /// # Errors
     /// [`ModelError::Batch`] if the batch is not from this model's [`DenseModel::uploader`], [`ModelError::Device`] if the

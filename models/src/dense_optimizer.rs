@@ -1,8 +1,8 @@
 //! The optimizers of the dense parameters: settings, state, and the update of a range of parameters.
 //!
-//! The native model and the dense blocks of the ps processes run [`DenseOptimizer::update`];
-//! `torch/dense_optimizer.rs` has the same formulas over tensors. Formulas and defaults are those of `torch.optim` (SGD,
-//! Adagrad, Adam, whose `weight_decay` is `l2` here, AdamW; no AMSGrad). The optimizers of the sparse tables are in the ps crate.
+//! The native model and the dense blocks of the ps processes run [`DenseOptimizer::update`]; `torch/dense_optimizer.rs` has the same
+//! formulas over tensors. Formulas and defaults are as in `torch.optim` (SGD, Adagrad, Adam, whose `weight_decay` is `l2` here, AdamW; no
+//! AMSGrad). The optimizers of the sparse tables are in the ps crate.
 //!
 //! To add one: "A dense optimizer" in `docs/changing.md`.
 
@@ -223,8 +223,8 @@ impl DenseOptimizer {
         }
     }
 
-    /// (step size, correction) at `step` (from 1), in f64 as PyTorch computes them. Adam and AdamW divide the root of the second moment
-    /// by the correction. For the others the step size is the learning rate, and the correction, which they do not use, is 1.
+    /// (step size, correction) at `step` (from 1), in f64 as PyTorch computes them. Adam and AdamW divide the root of the second moment by
+    /// the correction. For the other optimizers the step size is the learning rate, and the correction, which they do not use, is 1.
     pub(crate) fn step_size(&self, step: u64) -> (f64, f64) {
         match *self {
             DenseOptimizer::Sgd { lr, .. }
@@ -237,7 +237,7 @@ impl DenseOptimizer {
         }
     }
 
-    /// What weight decay leaves of a parameter at `step` (from 1), before the update; `None` without weight decay.
+    /// The factor of weight decay for a parameter at `step` (from 1), before the update; `None` without weight decay.
     pub(crate) fn share_left(&self, step: u64) -> Option<f64> {
         match *self {
             DenseOptimizer::Adamw { lr, weight_decay, .. } => Some(1.0 - lr.at(step) * weight_decay),
@@ -248,7 +248,7 @@ impl DenseOptimizer {
         }
     }
 
-    /// The same optimizer with its learning rate reduced so.
+    /// The same optimizer with a reduced learning rate.
     #[must_use]
     pub(crate) fn reduced(mut self, reduction: LrReduction) -> DenseOptimizer {
         match &mut self {

@@ -1,14 +1,14 @@
 //! Dropout (Srivastava et al., JMLR 2014): which units a training step drops.
 //!
-//! That is a function of the model's seed, the batch's id, the layer, the row and the unit alone. So it is the same on any number of
+//! The choice is a function of the model's seed, the batch's id, the layer, the row and the unit alone. So it is the same for any number of
 //! threads, in any part of a batch, in every process, after a checkpoint, and in both backends; and there is no state to save.
 //!
-//! A layer of `w` units has a stream of SplitMix64 for each batch. Word `row * h + j` of it, with `h = ceil(w / 2)`, decides about
+//! A layer of `w` units has a stream of SplitMix64 for each batch. Let `h = ceil(w / 2)`: word `row * h + j` of the stream decides about
 //! unit `j` with its low 32 bits and about unit `h + j` with its high 32 bits.
 
 use forebay_base::mix64;
 
-/// Keeps these streams apart from the first values of parameters, which come from the same seed.
+/// Keeps these streams independent of the first values of parameters, which come from the same seed.
 const SALT: u64 = 0x6472_6f70_6f75_7421;
 
 /// Drops units at a rate.
@@ -17,7 +17,7 @@ pub(crate) struct Dropout {
     seed: u64,
     /// A unit is dropped if its 32 bits are below this.
     pub(crate) below: u32,
-    /// What a unit that stays is multiplied by: `1 / (1 - rate)`, so that its mean is as without dropout.
+    /// The factor of a unit that stays, `1 / (1 - rate)`, so that its mean is as without dropout.
     pub(crate) scale: f32,
 }
 

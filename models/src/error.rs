@@ -1,6 +1,6 @@
 //! The errors of models. Each message says what was found, what was expected and what to do.
 
-/// Why a model was refused, or a step was not taken. After an error the parameters are what they were before the call.
+/// Why a model was refused, or a step was not taken. After an error the parameters are unchanged.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ModelError {
     /// The spec describes no model that can run.

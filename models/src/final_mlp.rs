@@ -13,12 +13,12 @@ use crate::{ModelError, Tower};
 pub struct FinalMlp {
     /// Activation, norm and dropout of the hidden layers of both towers, and the widths of the first.
     pub tower: Tower,
-    /// Widths of the hidden layers of the second tower, if they are not those of the first.
+    /// Widths of the hidden layers of the second tower, if they differ from the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub second_hidden: Option<Vec<usize>>,
     /// Heads of the fusion, at least 1; the width of the last layer of each tower is a multiple of them.
     pub heads: usize,
-    /// What multiplies the input of each tower; without it both read `x0` as it is ("DualMLP" with a bilinear fusion).
+    /// The gates of the towers' inputs; without gates both towers read `x0` itself ("DualMLP" with a bilinear fusion).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gates: Option<FeatureGates>,
 }
@@ -29,7 +29,7 @@ pub struct FinalMlp {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureGates {
-    /// Widths of the hidden layers of each perceptron, with relu and nothing else behind them; may be empty.
+    /// Widths of the hidden layers of each perceptron, with relu and without norm and dropout; may be empty.
     pub hidden: Vec<usize>,
     /// Slots that the gate of the first tower reads, ascending; may be empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -39,7 +39,7 @@ pub struct FeatureGates {
     pub second: Vec<usize>,
 }
 
-/// The names of the two towers, before those of their parameters.
+/// The names of the two towers, which their parameters' names begin with.
 pub(crate) const STREAMS: [&str; 2] = ["first", "second"];
 
 impl FinalMlp {
@@ -66,7 +66,7 @@ impl FinalMlp {
         }
     }
 
-    /// The number of the first hidden layer of a tower among those of both, which dropout uses.
+    /// The number of a tower's first hidden layer among the layers of both towers, which dropout uses.
     pub(crate) fn first_hidden(&self, stream: usize) -> usize {
         stream * self.tower.hidden.len()
     }
@@ -76,7 +76,7 @@ impl FinalMlp {
         [0, 1].map(|stream| self.hidden(stream).last().copied().unwrap_or(0))
     }
 
-    /// Refuses what no backend can run; the model has so many slots, and no layer is wider than `widest`.
+    /// Refuses a FinalMLP that no backend can run; the model has `slots` slots, and no layer is wider than `widest`.
     pub(crate) fn validate(&self, slots: usize, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         self.tower.validate("final_mlp.tower", widest)?;

@@ -8,9 +8,8 @@
 //!                        └ DenseOptimizer steps the dense parameters
 //! ```
 //!
-//! The rows of the keys are not here: the caller looks them up in a table and pushes their gradients to it. This crate knows no
-//! actors and does no IO. Each backend tests the other: from the same weights and batch they compute the same loss and
-//! gradients.
+//! The caller pulls the rows of the keys from a table and pushes their gradients to it. This crate knows no actors and does no IO. Each
+//! backend tests the other: from the same weights and batch both compute the same loss and gradients.
 //!
 //! Read these files in this order:
 //! 1. `spec.rs`, `tower.rs`, `tasks.rs` and `two_towers.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the

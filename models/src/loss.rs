@@ -46,7 +46,7 @@ pub fn loss_sum(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> f64 
 }
 
 /// The sum over labels of weight times [`loss_sum`]: `logits` and `labels` are `[n x t]`, row-major, `label_weights` `[t]`, `weights`
-/// `[n]`. Of several labels, those that a row lacks (NaN) are left out.
+/// `[n]`. With several labels, the labels that a row lacks (NaN) are left out.
 ///
 /// # Panics
 /// If the lengths do not go together.
@@ -61,7 +61,7 @@ pub fn losses_sum(logits: &[f32], labels: &[f32], label_weights: &[f32], weights
     label_weights.iter().enumerate().map(of_label).sum()
 }
 
-/// The rows that have a value of one of several labels; those that lack it have the label NaN.
+/// The rows that have a value of one of several labels; rows that lack this label have NaN.
 pub struct LabelRows {
     /// The numbers of the rows, if some lack the label.
     pub rows: Option<Vec<u32>>,
@@ -94,8 +94,8 @@ pub fn label_column(values: &[f32], k: usize, t: usize) -> Vec<f32> {
 
 /// The logit of the product of two probabilities that are given as logits, and its derivatives by them.
 ///
-/// With `p = sigmoid(a) sigmoid(b)`, `1 / p - 1 = e^-a + e^-b + e^-(a+b)`: the logit is `-ln` of that sum, which is computed without
-/// overflow and without cancellation.
+/// With `p = sigmoid(a) sigmoid(b)`, `1 / p - 1 = e^-a + e^-b + e^-(a+b)`: the logit is `-ln` of this sum, computed without overflow and
+/// without cancellation.
 pub fn product_logit(a: f32, b: f32) -> (f32, [f32; 2]) {
     let terms = [-a, -b, -a - b];
     let largest = terms[0].max(terms[1]).max(terms[2]);

@@ -1,6 +1,6 @@
 //! The dense parameters of a spec: names, shapes and first values, the same for both backends.
 //!
-//! They lie in one flat buffer, so that an optimizer step is one pass and a snapshot one copy.
+//! All lie in one flat buffer, so that an optimizer step is one pass and a snapshot one copy.
 
 use std::ops::Range;
 
@@ -27,7 +27,7 @@ enum First {
     Uniform { inputs: usize },
 }
 
-/// The parameters that are added to the logit, in the order in which one is preferred.
+/// The parameters that are added to the logit, in order of preference.
 const OUTPUT_BIASES: [&str; 4] = ["linear.bias", "similarity.bias", "cross.out.bias", "fusion.bias"];
 
 /// The slopes of [`Activation::Prelu`] begin with this, as in the paper and in PyTorch.
@@ -123,7 +123,7 @@ impl Layout {
         self.params.push(Param { name, shape, range: end..end + len, first });
     }
 
-    /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
+    /// A linear layer, with norm and activation if it is a hidden layer of `tower`.
     fn layer(&mut self, name: &str, outputs: usize, inputs: usize, tower: Option<&Tower>) {
         self.push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
         self.push(format!("{name}.bias"), vec![outputs], First::Uniform { inputs });
@@ -291,7 +291,7 @@ pub(crate) fn copy_tensors(
     Ok(())
 }
 
-/// Refuses a vector that is not as long as the parameters that it is for.
+/// Refuses a vector of another length than its parameters.
 pub(crate) fn check_len(what: &str, found: usize, expected: usize) -> Result<(), ModelError> {
     if found == expected {
         return Ok(());

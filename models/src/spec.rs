@@ -39,8 +39,8 @@ pub struct ModelSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_pooling: Vec<Pooling>,
     /// Width of the embeddings of each slot, if not all slots have `embedding_dim`: empty, or one for each slot, the largest of them
-    /// `embedding_dim`. An embedding that is narrower takes the first numbers of its part of a row. Of a slot with width 0 the linear part
-    /// reads the weight, and no other part reads anything.
+    /// `embedding_dim`. A narrower embedding takes the first numbers of its part of a row. For a slot with width 0 the linear part reads
+    /// the weight, and no other part reads the slot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_dims: Vec<usize>,
     /// Whether the model has the linear (wide) part.
@@ -55,13 +55,13 @@ pub struct ModelSpec {
     /// The cross network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross: Option<Cross>,
-    /// What a model with several labels is made of; it has no other part.
+    /// The parts of a model with several labels; such a model has no other part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
     /// The two towers whose vectors are compared, if any; such a model has no other part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub two_towers: Option<TwoTowers>,
-    /// What takes the place of the pooled embeddings of histories, if anything.
+    /// Attention in place of the pooled embeddings of histories, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Attention>,
     /// Two towers over gated copies of `x0` and their fusion, if any; such a model has no other part.
@@ -145,9 +145,9 @@ impl ModelSpec {
     /// DCN V2 (Wang et al., "DCN V2: Improved Deep & Cross Network", WWW 2021) in its parallel structure: a cross network of
     /// `cross_layers` layers beside a tower.
     ///
-    /// The paper puts one linear layer over both outputs, joined: `w [c | d] + b`, where `c` is the last cross vector and `d`
-    /// the last hidden layer. That is `w_c c + w_d d + b`, with `w` cut where `d` begins: the sum of a linear output for each
-    /// part, which is what this crate computes. Only the bias differs: here it is the sum of two.
+    /// The paper puts one linear layer over both outputs, joined: `w [c | d] + b`, where `c` is the last cross vector and `d` the last
+    /// hidden layer. This equals `w_c c + w_d d + b`, with `w` cut where `d` begins: the sum of a linear output for each part, as this
+    /// crate computes it. Only the bias differs: here it is the sum of two.
     pub fn dcn_v2(
         slots: usize,
         dense: usize,
@@ -163,8 +163,8 @@ impl ModelSpec {
         ModelSpec { linear: false, embedding_dim, tower: Some(Tower::new(hidden)), ..ModelSpec::lr(slots, dense) }
     }
 
-    /// Several labels over a shared stack of `hidden` layers, with a tower of `task_hidden` layers for each. `weights` are those of
-    /// the labels' losses. See [`Sharing::SharedBottom`].
+    /// Several labels over a shared stack of `hidden` layers, with a tower of `task_hidden` layers for each. `weights`: of the labels'
+    /// losses. See [`Sharing::SharedBottom`].
     pub fn shared_bottom(
         slots: usize,
         dense: usize,
@@ -255,7 +255,7 @@ impl ModelSpec {
         self
     }
 
-    /// Sets the width of the embeddings of each slot; the largest is that of the embeddings in a row.
+    /// Sets the width of the embeddings of each slot; the largest is the width of the embeddings in a row.
     pub fn with_slot_dims(mut self, dims: Vec<usize>) -> ModelSpec {
         self.embedding_dim = dims.iter().copied().max().unwrap_or(self.embedding_dim);
         self.slot_dims = dims;
@@ -280,7 +280,7 @@ impl ModelSpec {
         self
     }
 
-    /// Sets the activation of the tower, or of those of several labels, if there are any.
+    /// Sets the activation of the tower, or of the labels' towers, if there are any.
     pub fn with_activation(mut self, activation: Activation) -> ModelSpec {
         if let Some(tower) = self.tower_mut() {
             tower.activation = activation;
@@ -288,7 +288,7 @@ impl ModelSpec {
         self
     }
 
-    /// Sets the normalization of the tower, or of those of several labels, if there are any.
+    /// Sets the normalization of the tower, or of the labels' towers, if there are any.
     pub fn with_norm(mut self, norm: Norm) -> ModelSpec {
         if let Some(tower) = self.tower_mut() {
             tower.norm = norm;
@@ -296,7 +296,7 @@ impl ModelSpec {
         self
     }
 
-    /// Sets the dropout of the tower, or of those of several labels, if there are any.
+    /// Sets the dropout of the tower, or of the labels' towers, if there are any.
     pub fn with_dropout(mut self, rate: f64) -> ModelSpec {
         if let Some(tower) = self.tower_mut() {
             tower.dropout = rate;
@@ -304,7 +304,7 @@ impl ModelSpec {
         self
     }
 
-    /// Adds a cross network with that many layers of square matrices.
+    /// Adds a cross network with this many layers of square matrices.
     pub fn with_cross(self, layers: usize) -> ModelSpec {
         self.with_cross_network(Cross::new(layers))
     }
@@ -343,7 +343,7 @@ impl ModelSpec {
         self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower)).or(of_two).or(of_final)
     }
 
-    /// The tower whose activation, norm and dropout hold in all hidden layers: its own, or that of each label.
+    /// The tower whose activation, norm and dropout hold in all hidden layers: the tower of the model, or of each label.
     pub(crate) fn any_tower(&self) -> Option<&Tower> {
         let of_two = self.two_towers.as_ref().map(|two| &two.tower);
         let of_final = self.final_mlp.as_ref().map(|final_mlp| &final_mlp.tower);
@@ -478,7 +478,7 @@ impl ModelSpec {
         self.slot_dims.get(slot).copied().unwrap_or(self.embedding_dim)
     }
 
-    /// Where the embedding of a slot begins in `x0`; those of all slots end at that of the slot after the last.
+    /// Where the embedding of a slot begins in `x0`; for the slot after the last, where all embeddings end.
     pub fn slot_at(&self, slot: usize) -> usize {
         match self.slot_dims.get(..slot) {
             Some(before) if !self.slot_dims.is_empty() => before.iter().sum(),

@@ -8,7 +8,7 @@ const OPTIMIZER: &str = "optimizer.";
 /// Joins the parameters and the tensors of the optimizer into one list.
 ///
 /// # Errors
-/// [`ModelError::State`] if a name would be taken for one of the other kind.
+/// [`ModelError::State`] if a parameter's name begins with `optimizer.`, or the name of an optimizer's tensor does not.
 pub(crate) fn join(
     mut parameters: Vec<NamedTensor>,
     optimizer: Vec<NamedTensor>,
@@ -26,7 +26,7 @@ pub(crate) fn join(
     Ok(parameters)
 }
 
-/// Whether a state includes that of an optimizer.
+/// Whether a state includes an optimizer.
 pub fn has_optimizer(state: &[NamedTensor]) -> bool {
     state.iter().any(|tensor| tensor.name.starts_with(OPTIMIZER))
 }

@@ -1,4 +1,4 @@
-//! What a model with several labels is made of: what the labels share, and a tower for each of them.
+//! A model with several labels: the parts that the labels share, and a tower for each of them.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::{ModelError, Tower};
 pub struct Tasks {
     /// What the labels share besides the rows of the table.
     pub sharing: Sharing,
-    /// The factor of the loss of each label. Their number is that of the labels, at least 2.
+    /// The factor of the loss of each label; at least 2 labels.
     pub weights: Vec<f32>,
     /// The tower of each label. Its `hidden` may be empty: one linear output. Its activation, norm and dropout also hold in the
     /// hidden layers that labels share.
@@ -35,9 +35,9 @@ pub enum Sharing {
         /// Widths of the layers of each; at least one.
         hidden: Vec<usize>,
     },
-    /// The labels share the rows of the table and no layer: each tower reads `x0`. The first label is a click, the second a click with
-    /// a conversion. The second logit is the logit of the product of two probabilities: that of a click, and that of a conversion after
-    /// a click (Ma et al., "Entire Space Multi-Task Model", SIGIR 2018).
+    /// The labels share the rows of the table and no layer: each tower reads `x0`. The first label is a click, the second a click with a
+    /// conversion. The second logit is the logit of the product of two probabilities: of a click, and of a conversion after a click (Ma et
+    /// al., "Entire Space Multi-Task Model", SIGIR 2018).
     Esmm {},
 }
 
@@ -53,7 +53,7 @@ impl Tasks {
         self.weights.len()
     }
 
-    /// Whether the second logit is that of a product.
+    /// Whether the second logit is the logit of a product.
     pub fn is_esmm(&self) -> bool {
         self.sharing == Sharing::Esmm {}
     }
@@ -95,7 +95,7 @@ impl Tasks {
         self.first_of_shared(self.shared().len()) + label * self.tower.hidden.len()
     }
 
-    /// Refuses what no backend can run; `widest` is the largest width of a layer.
+    /// Refuses tasks that no backend can run; `widest` is the largest width of a layer.
     pub(crate) fn validate(&self, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         let labels = self.labels();

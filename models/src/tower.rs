@@ -1,4 +1,4 @@
-//! The tower of a model, a multi-layer perceptron: its layers, and what follows each of them.
+//! The tower of a model, a multi-layer perceptron: its layers, with activation, norm and dropout.
 
 use serde::de::{Error as _, IntoDeserializer as _};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -11,7 +11,7 @@ use crate::ModelError;
 pub struct Tower {
     /// Widths of the hidden layers, first to last; at least one.
     pub hidden: Vec<usize>,
-    /// What follows each hidden layer.
+    /// The activation of each hidden layer.
     #[serde(default)]
     pub activation: Activation,
     /// The normalization of each hidden layer, before its activation.
@@ -83,7 +83,7 @@ pub enum Norm {
     Layer,
 }
 
-/// What is added to a variance before its root is taken, as in PyTorch.
+/// Added to a variance before its root is taken, as in PyTorch.
 pub(crate) const NORM_EPSILON: f32 = 1e-5;
 
 impl<'de> Deserialize<'de> for Norm {

@@ -40,12 +40,12 @@ impl UploadedBatch {
 
 /// A step in the queue of the device.
 pub trait QueuedStep: Send {
-    /// Waits until the step is done and its results are on the host, and fills `out` as
-    /// [`DenseModel::train`](crate::DenseModel::train) does. `batch` is the one that was uploaded.
+    /// Waits until the step is done and its results are on the host, and fills `out` as [`DenseModel::train`](crate::DenseModel::train)
+    /// does. `batch` is the uploaded batch.
     ///
     /// # Errors
-    /// [`ModelError::NonFinite`], with the text of [`DenseModel::train`](crate::DenseModel::train). By then this step and the
-    /// steps launched after it are applied: the model's parameters are spoiled. [`ModelError::Device`] if the device failed.
+    /// [`ModelError::NonFinite`], with the text of [`DenseModel::train`](crate::DenseModel::train). By then this step and the steps
+    /// launched after it are applied: the model's parameters are useless. [`ModelError::Device`] if the device failed.
     fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError>;
 }
 

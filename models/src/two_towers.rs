@@ -1,4 +1,4 @@
-//! Two towers, one for users and one for items, whose vectors are compared: what each reads, how they are compared, and the loss.
+//! Two towers, one for users and one for items, whose vectors are compared: their inputs, the similarity, and the loss.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,17 +12,17 @@ use crate::{ModelError, Tower};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TwoTowers {
-    /// What the user tower reads.
+    /// The inputs of the user tower.
     pub user: TowerInputs,
-    /// What the item tower reads.
+    /// The inputs of the item tower.
     pub item: TowerInputs,
     /// Length of the vectors, at least 1.
     pub vector_dim: usize,
     /// How the vectors are compared.
     pub similarity: Similarity,
-    /// What the similarity is divided by: a finite number above 0.
+    /// The divisor of the similarity: a finite number above 0.
     pub temperature: f32,
-    /// What is trained on.
+    /// The loss.
     #[serde(default)]
     pub loss: TwoTowersLoss,
     /// Activation, norm and dropout of the hidden layers of both towers, and the widths of a tower that has no widths of its own. Without
@@ -30,7 +30,7 @@ pub struct TwoTowers {
     pub tower: Tower,
 }
 
-/// What a tower of two reads. Each slot and each dense feature of the model belongs to one of the towers.
+/// The inputs of one of two towers. Each slot and each dense feature of the model belongs to one tower.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TowerInputs {
@@ -39,7 +39,7 @@ pub struct TowerInputs {
     /// Dense features, ascending.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dense: Vec<usize>,
-    /// Widths of the hidden layers, if they are not those of the other tower.
+    /// Widths of the hidden layers, if they differ from [`TwoTowers::tower`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<usize>>,
 }
@@ -78,7 +78,7 @@ pub enum Similarity {
     Dot,
 }
 
-/// What is added to the square of a vector's length before the root is taken, so that a vector of zeros has a gradient.
+/// Added to the square of a vector's length before the root is taken, so that a vector of zeros has a gradient.
 pub(crate) const LENGTH_EPSILON: f32 = 1e-8;
 
 /// The loss of two towers.
@@ -114,7 +114,7 @@ impl TwoTowers {
         self.inputs(side).hidden.as_deref().unwrap_or(&self.tower.hidden)
     }
 
-    /// The number of a tower's first hidden layer among those of both, which dropout uses.
+    /// The number of a tower's first hidden layer among the layers of both towers, which dropout uses.
     pub(crate) fn first_hidden(&self, side: TowerSide) -> usize {
         match side {
             TowerSide::User => 0,
@@ -132,7 +132,7 @@ impl TwoTowers {
         matches!(self.loss, TwoTowersLoss::InBatchSoftmax { log_q: true, .. })
     }
 
-    /// Refuses what no backend can run, over so many slots and dense features; `widest` is the largest width of a layer.
+    /// Refuses towers that no backend can run over this many slots and dense features; `widest` is the largest width of a layer.
     pub(crate) fn validate(&self, slots: usize, dense: usize, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         for (what, count, of) in [

@@ -1,4 +1,4 @@
-//! What follows the product of a hidden layer (bias, norm, activation, dropout), and its backward pass. A step keeps the derivative of
+//! The end of a hidden layer after its product (bias, norm, activation, dropout), and its backward pass. A step keeps the derivative of
 //! each output, so that the backward pass is the same for every activation.
 
 use forebay_base::SplitMix64;
@@ -8,22 +8,22 @@ use crate::Activation;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
 
-/// What one hidden layer keeps of a chunk between forward and backward, besides its output.
+/// The numbers of a chunk that one hidden layer keeps between forward and backward, besides its output.
 #[derive(Default)]
 pub(super) struct Kept {
-    /// `[chunk x outputs]`: the derivative of each output by what went into its activation.
+    /// `[chunk x outputs]`: the derivative of each output by the input of its activation.
     slopes: Vec<f32>,
     /// `[chunk x outputs]` if the activation learns slopes: the derivative of each output by its slope.
     by_slope: Vec<f32>,
     /// With layer norm: `[chunk x outputs]`, the normalized numbers before `gamma` and `beta`.
     normal: Vec<f32>,
-    /// With layer norm: `[chunk]`, what the numbers of a row were multiplied by.
+    /// With layer norm: `[chunk]`, the factor of each row's numbers.
     rates: Vec<f32>,
-    /// `[outputs]` with dropout: what the units of a row are multiplied by.
+    /// `[outputs]` with dropout: the factors of a row's units.
     factors: Vec<f32>,
 }
 
-/// What a training step drops in a layer.
+/// The dropout of a layer in a training step.
 #[derive(Clone, Copy)]
 pub(super) struct Drops {
     pub(super) dropout: Dropout,
@@ -79,7 +79,7 @@ pub(super) fn backward(delta: &mut [f32], kept: &Kept, behind: &Behind<&[f32]>, 
 }
 
 kernel! {
-    /// Bias, norm, activation and dropout, row by row. What is in `kept` gets its numbers; when predicting, that is nothing.
+    /// Bias, norm, activation and dropout, row by row. The buffers in `kept` get their numbers; when predicting, there are none.
     fn activate<'a>(y: &'a mut [f32], activation: Activation, behind: &'a Behind<&'a [f32]>, drops: Option<Drops>,
                     kept: &'a mut Kept) {
         let width = behind.bias.len();
@@ -167,8 +167,8 @@ kernel! {
     }
 }
 
-/// Brings a row to mean 0 and variance 1, and then to `gamma` and `beta`. `normal`, unless empty, gets the numbers between. Returns what
-/// they were multiplied by.
+/// Brings a row to mean 0 and variance 1, and then to `gamma` and `beta`. `normal`, unless empty, gets the numbers between. Returns their
+/// factor.
 #[inline(always)]
 fn normalize(y: &mut [f32], gamma: &[f32], beta: &[f32], normal: &mut [f32]) -> f32 {
     let width = y.len() as f32;
@@ -185,7 +185,7 @@ fn normalize(y: &mut [f32], gamma: &[f32], beta: &[f32], normal: &mut [f32]) -> 
     rate
 }
 
-/// What dropout multiplies the units of a row with: 0 or `1 / (1 - rate)`. See `dropout.rs`.
+/// The factors of dropout for the units of a row: 0 or `1 / (1 - rate)`. See `dropout.rs`.
 #[inline(always)]
 fn factors_of_row(drops: &Drops, row: usize, factors: &mut [f32]) {
     let Dropout { below, scale, .. } = drops.dropout;
@@ -211,7 +211,7 @@ fn scale(y: &mut [f32], factors: &[f32]) {
     }
 }
 
-/// Replaces each number by `f` of it, which also gives the derivative; that goes to `slopes`, if there is room.
+/// Replaces each number by `f` of it. The derivative, which `f` also gives, goes to `slopes`, if there is room.
 #[inline(always)]
 fn map(y: &mut [f32], slopes: &mut [f32], f: impl Fn(f32) -> (f32, f32)) {
     if slopes.is_empty() {
@@ -284,7 +284,7 @@ fn prelu(y: &mut [f32], slope: &[f32], slopes: &mut [f32], by_slope: &mut [f32])
 /// `e^r` (Cephes, `expf`). 0 where the result would be below 1e-37; NaN stays NaN.
 #[inline(always)]
 pub(super) fn exp_below_0(x: f32) -> f32 {
-    /// Adding it rounds to an integer, which then stands in the low bits.
+    /// The addition of this number rounds to an integer, which is then in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;
     const LN_2_LOW: f32 = -2.121_944_4e-4;

@@ -72,8 +72,8 @@ pub(super) struct RowParts {
     pub(super) dim: usize,
 }
 
-/// Calls `one!(D)` with the embedding width as a constant where it is a common one, else with 0: copies of a width known
-/// when compiling are a few moves instead of a call.
+/// Calls `one!(D)` with a common embedding width as a constant, else with 0: copies of a width known when compiling are a few moves instead
+/// of a call.
 macro_rules! by_width {
     ($dim:expr, $one:ident) => {
         match $dim {
@@ -127,13 +127,13 @@ impl<'a> BagView<'a> {
         (0..rows).map(|row| self.values(row, slot).len()).sum()
     }
 
-    /// Whether only the largest values of a slot count, so that the values decide which these are.
+    /// Whether a slot is pooled by max, so that the values decide which of them count.
     #[inline(always)]
     pub(super) fn takes_largest(&self, slot: usize) -> bool {
         self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
     }
 
-    /// What the sum of the values of a bag, each times its weight, is multiplied by.
+    /// The factor of the weighted sum of a bag's values.
     #[inline(always)]
     pub(super) fn scale_of(&self, slot: usize, weights: &[f32]) -> f32 {
         if self.slot_vectors[slot] != SlotVector::Pooled(Pooling::Mean) {
@@ -144,7 +144,7 @@ impl<'a> BagView<'a> {
         if sum >= f32::MIN_POSITIVE { 1.0 / sum } else { 0.0 }
     }
 
-    /// What the sum of the `count` values of a bag is multiplied by.
+    /// The factor of the sum of a bag's `count` values.
     #[inline(always)]
     pub(super) fn scale(&self, slot: usize, count: usize) -> f32 {
         match self.slot_vectors[slot] {

@@ -71,7 +71,8 @@ impl ParamBlock {
         Ok(ParamBlock { optimizer, values, state, steps: 0 })
     }
 
-    /// Replaces the parameters, which lie as in `layout`, with those among `tensors`, and begins the optimizer anew. Makes no copy of them.
+    /// Replaces the parameters, which lie as in `layout`, by the parameters among `tensors`, and begins the optimizer anew. Makes no second
+    /// copy of the parameters.
     ///
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing or of another shape; nothing is changed then.
@@ -120,7 +121,7 @@ impl ParamBlock {
         self.optimizer
     }
 
-    /// From now on steps have the learning rate reduced so.
+    /// Reduces the learning rate of later steps.
     pub(super) fn reduce_lr(&mut self, reduction: LrReduction) {
         self.optimizer = self.optimizer.reduced(reduction);
     }
@@ -160,7 +161,7 @@ impl ParamBlock {
         tensors
     }
 
-    /// A block with what [`ParamBlock::save`] gave: it goes on to the same bits.
+    /// The block that [`ParamBlock::save`] saved: its later steps give the same bits.
     ///
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing, unknown, of another length, or of another optimizer.
@@ -179,8 +180,8 @@ impl ParamBlock {
         Ok(block)
     }
 
-    /// The block of all trained values of `model` with what was `saved`: the parameters, in any order, and the state of the
-    /// optimizer; without any of it, a fresh optimizer.
+    /// The block of all trained values of `model` from `saved`: the parameters, in any order, and the state of the optimizer; without that
+    /// state, a fresh optimizer.
     ///
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing, unknown, of another shape, or of another optimizer.

@@ -12,13 +12,13 @@ pub(super) struct CrossBuffers {
     /// The gradients by the output of a layer, and by `x0` through the product: `[chunk x width]` each.
     by_output: Vec<f32>,
     by_x0: Vec<f32>,
-    /// The gradient by what V makes, `[chunk x rank]`.
+    /// The gradient by the output of V, `[chunk x rank]`.
     by_low: Vec<f32>,
 }
 
 #[derive(Default)]
 struct LayerBuffers {
-    /// What V makes, `[chunk x rank]`; empty without V.
+    /// The output of V, `[chunk x rank]`; empty without V.
     low: Vec<f32>,
     /// `W x + b`, and the output: `[chunk x width]` each.
     u: Vec<f32>,

@@ -1,4 +1,5 @@
-//! The gate of one tower of FinalMLP over a chunk of rows, forward and backward. With a learnt context it is one row for the whole chunk.
+//! The gate of one tower of FinalMLP over a chunk of rows, forward and backward. With a learnt context the gate is one row for the whole
+//! chunk.
 
 use super::activate::sigmoids;
 use super::final_mlp_layers::{GateContext, GateLayers};
@@ -8,12 +9,12 @@ use super::kernels::{self, dot, kernel};
 use super::layer::weight;
 use super::matrix::MatrixView;
 
-/// The buffers of a micro-batch, kept between steps. `rows` are those of the chunk, or 1 with a learnt context.
+/// The buffers of a micro-batch, kept between steps. `rows` is the number of rows of the chunk, or 1 with a learnt context.
 #[derive(Default)]
 pub(super) struct GateBuffers {
     /// `[rows x inputs]`: the context.
     input: Vec<f32>,
-    /// `[rows x outputs]` of each layer; of the last the gate itself.
+    /// `[rows x outputs]` of each layer; the last is the gate.
     acts: Vec<Vec<f32>>,
     /// Gradients of two neighbouring layers.
     by_gate: Vec<f32>,
@@ -43,7 +44,7 @@ impl GateBuffers {
             let (input, act) = (before.last().map_or(self.input.as_slice(), Vec::as_slice), &mut rest[0]);
             act.resize(rows * layer.outputs, 0.0);
             match &gate.context {
-                // A product of one row is summed in another order than that of many.
+                // A product of one row is summed in another order than a product of many.
                 GateContext::Learnt(_) => one_row(input, &params[layer.weight.clone()], act),
                 GateContext::Slots(_) => {
                     let input = MatrixView::new(input, rows, layer.inputs, layer.inputs);
@@ -57,8 +58,8 @@ impl GateBuffers {
         apply(x0, self.acts.last().map_or(&[][..], Vec::as_slice), width, x);
     }
 
-    /// From the gradient by `x0 * gate`, `[chunk x width]`, adds to the gradients of the parameters, and to `dx`, that of the embeddings:
-    /// through the product, and through the context.
+    /// From the gradient by `x0 * gate`, `[chunk x width]`, adds to the gradients of the parameters, and to `dx`, the gradient of the
+    /// embeddings: through the product, and through the context.
     pub(super) fn backward(
         &mut self,
         pass: &Pass<'_>,
@@ -146,7 +147,7 @@ kernel! {
 }
 
 kernel! {
-    /// `x = x0 * gate`, rows of `width`; a gate of one row is that of all.
+    /// `x = x0 * gate`, rows of `width`; a gate of one row holds for all rows.
     fn apply<'a>(x0: &'a [f32], gate: &'a [f32], width: usize, x: &'a mut [f32]) {
         for ((x, x0), gate) in x.chunks_exact_mut(width).zip(x0.chunks_exact(width)).zip(gate.chunks_exact(width).cycle()) {
             for ((x, &x0), &gate) in x.iter_mut().zip(x0).zip(gate) {

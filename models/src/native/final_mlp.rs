@@ -14,7 +14,7 @@ pub(super) struct FinalMlpBuffers {
     streams: [StreamBuffers; 2],
     /// `[chunk x second]`: for each head, one after the other, `W_h o1_h`.
     product: Vec<f32>,
-    /// Gradients by the outputs of both towers, and by what a gated tower reads, `[chunk x width]`.
+    /// Gradients by the outputs of both towers, and by the input of a gated tower, `[chunk x width]`.
     by_outputs: [Vec<f32>; 2],
     by_x: Vec<f32>,
 }
@@ -28,7 +28,7 @@ struct StreamBuffers {
 }
 
 impl StreamBuffers {
-    /// What the tower reads.
+    /// The input of the tower.
     fn input<'a>(&'a self, x0: &'a [f32]) -> &'a [f32] {
         if self.x.is_empty() { x0 } else { &self.x }
     }
@@ -61,7 +61,8 @@ impl FinalMlpBuffers {
         add_products(&self.product, second, of_second, logits);
     }
 
-    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
+    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to the gradient of the
+    /// embeddings.
     pub(super) fn backward(
         &mut self,
         pass: &Pass<'_>,

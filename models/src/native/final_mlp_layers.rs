@@ -1,4 +1,4 @@
-//! Where the parameters of FinalMLP are in the flat buffer, and what its gates read of `x0`.
+//! The places of the parameters of FinalMLP in the flat buffer, and of the gates' inputs in `x0`.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(super) struct GateLayers {
     pub(super) layers: Vec<Layer>,
 }
 
-/// What a gate reads.
+/// The input of a gate.
 #[derive(Debug, Clone)]
 pub(super) enum GateContext {
     /// A vector among the parameters.

@@ -8,9 +8,9 @@ use super::widths::gather_widths;
 use crate::Pooling;
 
 kernel! {
-    /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first
-    /// `slots * dim` numbers of each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros. What it writes
-    /// for a slot of attention is to be replaced.
+    /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first `slots * dim` numbers of
+    /// each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros. Attention replaces the vectors of its
+    /// histories later.
     fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
         if !bags.places.is_empty() {
@@ -103,7 +103,7 @@ fn gather_bags<const WEIGHTED: bool>(
             let own = if WEIGHTED { bags.weights(r, slot) } else { &[] };
             for (at, &value) in values.iter().enumerate() {
                 let row = &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
-                // Without weights the compiler leaves the product out.
+                // Without weights the compiler omits the product.
                 let own = if WEIGHTED { own[at] } else { 1.0 };
                 if parts.linear {
                     sum += own * row[0];

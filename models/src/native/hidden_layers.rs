@@ -9,7 +9,7 @@ use super::network::Network;
 use super::packed_weights::PackedWeights;
 use super::step_weights::StepWeights;
 
-/// What a pass over a chunk needs besides its input.
+/// The parameters of a pass over a chunk.
 #[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) net: &'a Network,
@@ -40,7 +40,7 @@ impl Pass<'_> {
     }
 
     /// `out = by_output * weight`, or `out += by_output * weight` if `add`: from the gradient by the outputs of a layer, `[rows x
-    /// outputs]`, to that by its first `columns` inputs, `[rows x columns]`.
+    /// outputs]`, to the gradient by its first `columns` inputs, `[rows x columns]`.
     pub(super) fn by_inputs(&self, out: &mut [f32], layer: &Layer, by_output: &[f32], columns: usize, add: bool) {
         let by_output = MatrixView::new(by_output, self.rows, layer.outputs, layer.outputs);
         if !self.of_step.is_some_and(|weights| weights.backward(out, layer, by_output, (columns, add), self.products)) {
@@ -54,7 +54,7 @@ impl Pass<'_> {
 pub(super) struct Gradients<'a> {
     /// By all parameters.
     pub(super) params: &'a mut [f32],
-    /// Whether the gradients by the weights of hidden layers already hold those of an earlier chunk.
+    /// Whether to add to the gradients by the weights of hidden layers: they hold the gradients of an earlier chunk.
     pub(super) adds: bool,
     /// Gradients of two neighbouring layers' activations. The first is the gradient by the output when a backward pass begins.
     pub(super) deltas: &'a mut [Vec<f32>; 2],
@@ -73,7 +73,7 @@ pub(super) struct ToInput<'a> {
 pub(super) struct HiddenLayers {
     /// Activations of each layer, `[chunk x outputs]`.
     acts: Vec<Vec<f32>>,
-    /// For each layer, if it is more than bias and relu: what its backward pass needs.
+    /// For each layer, if it is more than bias and relu: the numbers for its backward pass.
     kept: Vec<Kept>,
 }
 

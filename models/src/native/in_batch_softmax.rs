@@ -1,8 +1,8 @@
 //! The softmax over the items of a batch: the loss and its gradients by the vectors of users and of items.
 //!
-//! Blocks of rows are tasks that write numbers of their own, and each sum runs in the order of the batch: the numbers do not depend
-//! on the number of threads. A matrix of all rows by all items is never in memory; its blocks are computed twice, once by rows for the
-//! gradients of users, and once by items for theirs.
+//! Blocks of rows are tasks that write numbers of their own, and each sum runs in the order of the batch: the numbers do not depend on the
+//! number of threads. A matrix of all rows by all items is never in memory; its blocks are computed twice, by rows for the gradients of
+//! users, and by items for the gradients of items.
 
 use super::activate::exp_below_0;
 use super::gemm::{Products, matmul};
@@ -16,20 +16,20 @@ const BLOCK: usize = 64;
 /// The number of a row's item if it has none.
 const NO_ITEM: u32 = u32::MAX;
 
-/// The items of the rows of a batch. The numbers are those of unique rows.
+/// The items of the rows of a batch, as numbers of unique rows.
 #[derive(Default)]
 pub(super) struct BatchItems {
     /// `[n]`: the item of each row, or [`NO_ITEM`].
     items: Vec<u32>,
     /// `[u]`: for each unique row, the number of rows whose item it is.
     occurrences: Vec<u32>,
-    /// `[n]`: what is subtracted from the logits of a candidate.
+    /// `[n]`: the number to subtract from the logits of a candidate.
     log_q: Vec<f32>,
 }
 
 impl BatchItems {
-    /// Reads the slot `item`. With `counts`, unique rows begin with how often they were the item of a row before this batch, and
-    /// `ln(count + occurrences in the batch)` is the logarithm of an item's frequency, but for a constant.
+    /// Reads the slot `item`. With `counts`, a unique row begins with the number of earlier rows with this item, and `ln(count +
+    /// occurrences in the batch)` is the logarithm of an item's frequency, up to a constant.
     pub(super) fn read(&mut self, batch: &DenseBatch<'_>, (slots, item): (usize, usize), row_dim: usize, counts: bool) {
         let value = |row: usize| {
             let bag = row * slots + item;
@@ -71,7 +71,7 @@ impl BatchItems {
 #[derive(Default)]
 pub(super) struct InBatchSoftmax {
     pub(super) items: BatchItems,
-    /// The rows with a loss: their number, what it is multiplied by, and their log-sum-exp.
+    /// The rows with a loss: their number, the factor of the loss, and their log-sum-exp.
     rows: Vec<Positive>,
     /// `[rows with a loss x dim]`: their users' vectors.
     users: Vec<f32>,
@@ -158,8 +158,8 @@ impl InBatchSoftmax {
 }
 
 kernel! {
-    /// Turns the similarities of a user and all candidates into their probabilities. Candidates without an item, and those of other rows
-    /// with the item of this row, have none. Returns the logit of the row itself, and the logarithm of the sum.
+    /// Turns the similarities of a user and all candidates into their probabilities. Candidates without an item, and candidates of other
+    /// rows with the item of this row, have probability 0. Returns the logit of the row itself, and the logarithm of the sum.
     fn softmax<'a>(logits: &'a mut [f32], scale: f32, log_q: &'a [f32], items: &'a [u32], item: u32, row: usize)
                    -> (f32, f32) {
         let own = scale * logits[row] - log_q[row];

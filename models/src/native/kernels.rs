@@ -25,7 +25,7 @@ macro_rules! kernel {
 }
 pub(super) use kernel;
 
-/// Partial sums side by side: what one vector register holds.
+/// Partial sums side by side: as many as a vector register holds.
 const LANES: usize = 16;
 
 /// Inner product, summed in `LANES` interleaved partial sums.

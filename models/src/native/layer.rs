@@ -1,11 +1,11 @@
-//! Where a linear layer, and what lies behind it, is in the flat buffer of parameters.
+//! The place of a linear layer, its norm and its activation in the flat buffer of parameters.
 
 use std::ops::Range;
 
 use super::activate::Behind;
 use super::matrix::MatrixView;
 
-/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
+/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and the parameters of its norm and its activation.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) weight: Range<usize>,
@@ -20,7 +20,7 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// What lies behind the weight.
+    /// The parameters after the weight.
     pub(super) fn behind<'a>(&self, params: &'a [f32]) -> Behind<&'a [f32]> {
         Behind {
             bias: &params[self.bias.clone()],

@@ -28,7 +28,7 @@ pub(super) struct MicroBatch {
     pub(super) products: Products,
     /// Gradients of all parameters from these rows.
     pub(super) grads: Vec<f32>,
-    /// Whether the gradients of hidden layers' weights hold those of an earlier chunk.
+    /// Whether the gradients of hidden layers' weights hold the gradients of an earlier chunk.
     adds: bool,
     /// Sum of the losses of these rows.
     pub(super) loss: f64,
@@ -54,7 +54,7 @@ pub(super) struct MicroBatch {
     fm: (Vec<f32>, Vec<f32>),
 }
 
-/// What a micro-batch computes of its rows.
+/// The result that a micro-batch computes for its rows.
 pub(super) enum Pace<'a> {
     /// The logits.
     Predict,
@@ -62,7 +62,7 @@ pub(super) enum Pace<'a> {
     Train,
     /// The logits, and the vectors of both towers, `[rows x vector_dim]` each; as in a training step if `training`.
     Vectors { of: [&'a mut [f32]; 2], training: bool },
-    /// The logits of a training step, and the gradients that follow from those by the vectors of both towers.
+    /// The logits of a training step, and the other gradients from these gradients by the vectors of both towers.
     Back([&'a [f32]; 2]),
 }
 
@@ -81,7 +81,7 @@ pub(super) struct MicroBatchRows<'a> {
 }
 
 impl MicroBatch {
-    /// Forward, and what else `pace` says; gradients are those of the mean (weighted) loss over `batch.rows` rows.
+    /// Forward, and the rest as `pace` says; the gradients are of the mean (weighted) loss over `batch.rows` rows.
     pub(super) fn run(
         &mut self,
         net: &Network,
@@ -107,7 +107,7 @@ impl MicroBatch {
         for (first, logits) in starts.zip(logits.chunks_mut(CHUNK * labels)) {
             let n = logits.len() / labels;
             let rows = first..first + n;
-            // A training step has the sums that it had before there were requests for single rows.
+            // Only predictions need the least number of rows.
             let forward_of_step = training || matches!(pace, Pace::Vectors { training: true, .. });
             let least = if forward_of_step { None } else { Some(net.least_rows) };
             self.forward(net, weights, batch, rows.clone(), logits, least);
@@ -246,7 +246,7 @@ impl MicroBatch {
         }
     }
 
-    /// The backward pass from `dlogits`, or from the gradients by the vectors of two towers if these are given.
+    /// The backward pass from `dlogits`, or from the gradients by the vectors of two towers, if given.
     fn backward(
         &mut self,
         net: &Network,
@@ -316,8 +316,8 @@ impl MicroBatch {
         }
     }
 
-    /// From the gradient by the vectors that attention made, in `dx`, to those of its parameters, targets and values. Takes what it
-    /// writes from the beginning of `by_value`.
+    /// From the gradient by the vectors of attention, in `dx`, to the gradients of its parameters, targets and values. Takes the buffers
+    /// that it writes from the beginning of `by_value`.
     fn attention_backward(
         &mut self,
         net: &Network,

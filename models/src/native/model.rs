@@ -38,9 +38,9 @@ pub struct NativeModel {
     net: Network,
     /// All parameters, and the optimizer's state.
     block: ParamBlock,
-    /// The weights of layers once more, from [`DenseModel::pack_weights`] until they change.
+    /// Packed copies of layers' weights, from [`DenseModel::pack_weights`] until the weights change.
     packed: Option<PackedWeights>,
-    /// The weights of layers once more, as they were at the beginning of the last step.
+    /// Packed copies of layers' weights from the beginning of the last step.
     step_weights: StepWeights,
     workers: Workers,
     micro_batches: Vec<MicroBatch>,
@@ -59,7 +59,7 @@ pub struct NativeModel {
     softmax: InBatchSoftmax,
 }
 
-/// What is computed of all rows of a batch; see [`Pace`].
+/// The result for all rows of a batch; see [`Pace`].
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     Predict,
@@ -204,7 +204,7 @@ impl NativeModel {
             tasks.push((micro_batch, rows));
         }
         let is_packed = is_step && self.precision == MatmulPrecision::High && NativeModel::packed_copies(n) > 0;
-        // Going back, the weights are those of the vectors of the same step.
+        // On the way back, the packed weights of the same step's vectors are valid.
         if is_packed && run != Run::Back {
             self.step_weights.pack(&self.net, self.block.values(), &self.workers);
         }
@@ -245,7 +245,7 @@ impl NativeModel {
         threads.min(self.workers.threads().div_ceil(2)).min(MOST_PARTS).next_power_of_two().ilog2()
     }
 
-    /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that. Returns whether all of them are
+    /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows at the same time. Returns whether all are
     /// finite.
     fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) -> bool {
         enum Task<'a> {
@@ -253,7 +253,7 @@ impl NativeModel {
             Part(PartGrads<'a>),
             Sum(usize, &'a mut [f32]),
         }
-        // Each task clears its own.
+        // Each task clears its own part.
         row_grads.resize(batch.unique_rows.len(), 0.0);
         grads.resize(self.net.len(), 0.0);
         let bags = self.net.bags(batch, 0);
@@ -324,7 +324,7 @@ impl NativeModel {
     }
 }
 
-/// Micro-batches of a batch of `rows` rows, for a model with so many parameters.
+/// Micro-batches of a batch of `rows` rows, for a model with this many parameters.
 fn micro_batches(parameters: usize, rows: usize) -> usize {
     let most = if parameters <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
     (rows / MICRO_BATCH_ROWS).clamp(1, most)

@@ -1,4 +1,4 @@
-//! Where each layer's parameters are in the flat buffer.
+//! The place of each layer's parameters in the flat buffer.
 
 use std::ops::Range;
 
@@ -54,7 +54,7 @@ pub(super) struct Network {
     pub(super) tasks: Option<TaskLayers>,
     pub(super) two_towers: Option<TwoTowerLayers>,
     pub(super) final_mlp: Option<FinalMlpLayers>,
-    /// With at least this many rows, the logit of a row does not depend on how many others are computed beside it.
+    /// With at least this many rows, the logit of a row does not depend on the number of the other rows.
     pub(super) least_rows: usize,
     /// Whether the hidden layers have relu as activation, and neither norm nor dropout: then `kernels::bias_relu` computes bias and
     /// activation together. Cross layers do not count as hidden layers here.
@@ -76,7 +76,7 @@ fn is_plain(tower: &Tower) -> bool {
     tower.activation == Activation::Relu && tower.norm == Norm::None
 }
 
-/// The rows from which on the product with each of these layers is summed in one order.
+/// The least rows with which the product with each of these layers has one order of sums.
 fn least_rows<'a>(hidden: impl Iterator<Item = &'a Layer>) -> usize {
     let rows = hidden.map(|layer| match layer.outputs {
         // Always a product of a matrix and a vector.
@@ -103,7 +103,7 @@ impl Network {
                 let stem = param.name.trim_end_matches(".weight");
                 Layer {
                     weight: param.range.clone(),
-                    // A factor of a cross layer has none.
+                    // A factor of a cross layer has no bias.
                     bias: range(&format!("{stem}.bias")).unwrap_or_default(),
                     gamma: range(&format!("{stem}.gamma")).unwrap_or_default(),
                     beta: range(&format!("{stem}.beta")).unwrap_or_default(),
@@ -224,7 +224,7 @@ impl Network {
         }
     }
 
-    /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.
+    /// Width of the embeddings of a row, all slots together.
     pub(super) fn embedded(&self) -> usize {
         if self.parts.dim > 0 { self.spec.embedded() } else { 0 }
     }

@@ -13,7 +13,7 @@ pub(super) struct PackedWeights(HashMap<usize, PackedWeight>);
 #[derive(Clone, Copy)]
 pub(super) struct Weights<'a> {
     pub(super) params: &'a [f32],
-    /// The weights of layers once more, if the model only predicts.
+    /// Packed copies of layers' weights, if the model only predicts.
     pub(super) packed: Option<&'a PackedWeights>,
     /// The same in a training step.
     pub(super) of_step: Option<&'a StepWeights>,

@@ -1,8 +1,8 @@
 //! From the gradients of pooled rows to the gradient of each unique row: each is the sum over its values, in batch order.
 //!
 //! Several threads may do it at once, each for its own part of the unique rows. Then the micro-batches list the values of each part
-//! ([`ValueLists`]), and a thread adds up those of its part, micro-batch after micro-batch: the order of the sums, and so their bits, are
-//! those of one thread.
+//! ([`ValueLists`]), and a thread adds up the gradients of its part, micro-batch after micro-batch: the order of the sums, and so their
+//! bits, are as with one thread.
 //!
 //! Input: a batch that passed [`DenseBatch::check`](crate::DenseBatch::check); so every index here is within bounds.
 
@@ -20,7 +20,7 @@ pub(super) struct Value {
     /// The row of the batch that has it.
     row: u32,
     slot: u32,
-    /// What the gradient of its bag is multiplied by.
+    /// The factor of the gradient of its bag.
     weight: f32,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Value {
 pub(super) struct ValueLists(Vec<Vec<Value>>);
 
 impl ValueLists {
-    /// Lists the values of the first `rows` rows of `bags`, for `1 << part_bits` parts; of one part there is no list.
+    /// Lists the values of the first `rows` rows of `bags`, for `1 << part_bits` parts; for one part it makes no list.
     pub(super) fn list(&mut self, bags: &BagView<'_>, rows: usize, part_bits: u32) {
         self.0.resize_with(if part_bits == 0 { 0 } else { 1 << part_bits }, Vec::new);
         self.0.iter_mut().for_each(Vec::clear);
@@ -85,8 +85,8 @@ impl<'a> PartGrads<'a> {
     }
 }
 
-/// Calls `visit` with each value of the first `rows` rows, in batch order: the row, from that of `bags` on, the slot, the unique row, and the
-/// weight. Leaves out slots whose largest values count, and those of attention.
+/// Calls `visit` with each value of the first `rows` rows, in batch order: the row, counted from the first of `bags`, the slot, the unique
+/// row, and the weight. Leaves out slots that are pooled by max, and histories of attention.
 #[inline(always)]
 fn each_value<const WEIGHTED: bool>(bags: &BagView<'_>, rows: usize, mut visit: impl FnMut(usize, usize, u32, f32)) {
     for row in 0..rows {
@@ -105,7 +105,8 @@ fn each_value<const WEIGHTED: bool>(bags: &BagView<'_>, rows: usize, mut visit: 
     }
 }
 
-/// Adds the gradient of a value to that of its unique row. `D` is the width of all embeddings, or 0 if only `bags` and `parts` know it.
+/// Adds the gradient of a value to the gradient of its unique row. `D` is the width of all embeddings, or 0 if only `bags` and `parts` know
+/// it.
 #[inline(always)]
 fn add<const D: usize>(
     to: &mut [f32],
@@ -133,8 +134,8 @@ fn add<const D: usize>(
 }
 
 kernel! {
-    /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x embedded]`,
-    /// `rows = g.len()`) for the embedding. `bags` are those of the whole batch. Leaves out what `each_value` does.
+    /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x embedded]`, `rows =
+    /// g.len()`) for the embedding. `bags` covers the whole batch. Leaves out the slots that `each_value` leaves out.
     fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], row_grads: &'a mut [f32]) {
         macro_rules! run {
             ($d:literal) => {

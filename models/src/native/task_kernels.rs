@@ -1,11 +1,11 @@
-//! Loops over rows for gates and mixtures of experts. See `kernels.rs` for what all of them have in common.
+//! Loops over rows for gates and mixtures of experts. `kernels.rs` describes the conventions of all kernels.
 
 use super::kernels::{dot, kernel};
 
 kernel! {
     /// The softmax of a linear layer: `shares[r] = softmax(weight · x[r] + bias)`, `weight` being `[bias.len() x width of x]`.
     ///
-    /// Each number is summed by itself, so that it does not depend on how many rows there are.
+    /// Each number is summed by itself, so that it does not depend on the number of rows.
     fn gate<'a>(x: &'a [f32], weight: &'a [f32], bias: &'a [f32], shares: &'a mut [f32]) {
         let width = weight.len() / bias.len();
         for (shares, x) in shares.chunks_exact_mut(bias.len()).zip(x.chunks_exact(width)) {
@@ -40,7 +40,7 @@ kernel! {
 }
 
 kernel! {
-    /// The backward pass of `mix`: adds to the gradient of the expert's output, and sets that of its share.
+    /// The backward pass of `mix`: adds to the gradient of the expert's output, and sets the gradient of its share.
     fn mix_backward<'a>(by_mixture: &'a [f32], shares: &'a [f32], experts: usize, e: usize, expert: &'a [f32],
                         by_expert: &'a mut [f32], by_shares: &'a mut [f32], width: usize) {
         let rows = by_mixture.chunks_exact(width).zip(expert.chunks_exact(width)).zip(by_expert.chunks_exact_mut(width));
@@ -55,8 +55,8 @@ kernel! {
 }
 
 kernel! {
-    /// The backward pass of the softmax: `by_shares`, the gradient by the shares, becomes that by what they were made of, which is
-    /// added to `bias_grad`.
+    /// The backward pass of the softmax: `by_shares`, the gradient by the shares, becomes the gradient by the inputs of the softmax, which
+    /// is added to `bias_grad`.
     fn gate_backward<'a>(shares: &'a [f32], by_shares: &'a mut [f32], bias_grad: &'a mut [f32]) {
         let experts = bias_grad.len();
         for (shares, by_shares) in shares.chunks_exact(experts).zip(by_shares.chunks_exact_mut(experts)) {

@@ -14,7 +14,7 @@ pub(super) struct TaskBuffers {
     /// For each label: the shares of the experts, `[chunk x experts]`, and their mixture, `[chunk x width]`. Empty without gates.
     mixed: Vec<(Vec<f32>, Vec<f32>)>,
     towers: Vec<HiddenLayers>,
-    /// For each label: what its tower gives, `[chunk]`, and the loss's gradient by it.
+    /// For each label: the output of its tower, `[chunk]`, and the loss's gradient by it.
     outputs: Vec<(Vec<f32>, Vec<f32>)>,
     /// Gradients of the outputs of the shared stacks, `[chunk x width]` each.
     by_shared: Vec<Vec<f32>>,
@@ -62,7 +62,7 @@ impl TaskBuffers {
         }
     }
 
-    /// The backward pass from `dlogits`, `[rows x labels]`: adds to the gradients of the parameters, and sets `dx` to that of the
+    /// The backward pass from `dlogits`, `[rows x labels]`: adds to the gradients of the parameters, and sets `dx` to the gradient of the
     /// embeddings, the first `embedded` numbers of each row of `x0`.
     pub(super) fn backward(
         &mut self,
@@ -108,7 +108,7 @@ impl TaskBuffers {
         }
     }
 
-    /// From the gradient of a label's mixture, in `by_input`, to those of the experts' outputs and of its gate.
+    /// From the gradient of a label's mixture, in `by_input`, to the gradients of the experts' outputs and of the label's gate.
     fn gate_backward(
         &mut self,
         pass: &Pass<'_>,
@@ -130,7 +130,7 @@ impl TaskBuffers {
         pass.by_inputs(dx, gate, by_gate, embedded, true);
     }
 
-    /// From the gradient by the logits to that by each tower's output.
+    /// From the gradient by the logits to the gradient by each tower's output.
     fn split_gradients(&mut self, tasks: &TaskLayers, dlogits: &[f32]) {
         let labels = self.outputs.len();
         for (k, (_, by_output)) in self.outputs.iter_mut().enumerate() {
@@ -148,7 +148,7 @@ impl TaskBuffers {
     }
 }
 
-/// What the tower of label `k` reads.
+/// The input of the tower of label `k`.
 fn input_of<'a>(k: usize, mixed: &'a [(Vec<f32>, Vec<f32>)], shared: &'a [HiddenLayers], x0: &'a [f32]) -> &'a [f32] {
     match (mixed.get(k), shared.first()) {
         (Some((_, mixture)), _) => mixture,

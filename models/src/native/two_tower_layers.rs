@@ -1,4 +1,4 @@
-//! Where the layers of two towers are in the flat buffer, and their inputs in `x0`.
+//! The places of the layers of two towers in the flat buffer, and of their inputs in `x0`.
 
 use super::layer::Layer;
 use crate::ModelSpec;
@@ -27,7 +27,7 @@ pub(super) struct SideLayers {
 }
 
 impl TwoTowerLayers {
-    /// `layers` are those of the user tower and of the item tower, `bias` the place of the logit's bias.
+    /// `layers`: of the user tower and of the item tower; `bias`: the place of the logit's bias.
     pub(super) fn new(spec: &ModelSpec, bias: Option<usize>, layers: [Vec<Layer>; 2]) -> Option<TwoTowerLayers> {
         let two = spec.two_towers.clone()?;
         let all_embedded = spec.embedded();

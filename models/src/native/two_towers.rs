@@ -13,12 +13,12 @@ pub(super) struct TwoTowerBuffers {
 
 #[derive(Default)]
 struct SideBuffers {
-    /// `[chunk x width]`: what the tower reads of `x0`.
+    /// `[chunk x width]`: the tower's inputs from `x0`.
     x: Vec<f32>,
     hidden: HiddenLayers,
     /// `[chunk x vector_dim]`, of length 1 if the cosine is the similarity.
     vectors: Vec<f32>,
-    /// `[chunk]`: what the numbers of a vector were multiplied by; empty for the inner product.
+    /// `[chunk]`: the factor of a vector's numbers; empty for the inner product.
     rates: Vec<f32>,
     /// `[chunk x vector_dim]`: the loss's gradient by the vectors.
     by_vector: Vec<f32>,
@@ -48,7 +48,8 @@ impl TwoTowerBuffers {
         [0, 1].map(|side: usize| &self.sides[side].vectors[..len])
     }
 
-    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to that of the embeddings.
+    /// The backward pass from `dlogits`, `[rows]`: adds to the gradients of the parameters, and sets `dx` to the gradient of the
+    /// embeddings.
     pub(super) fn backward(
         &mut self,
         pass: &Pass<'_>,
@@ -136,7 +137,7 @@ impl SideBuffers {
 }
 
 kernel! {
-    /// Adds the bias to each vector and, if `rates` is not empty, brings it to length 1: `rates` gets what it was multiplied by.
+    /// Adds the bias to each vector and, if `rates` is not empty, scales the vector to length 1: `rates` gets the factor.
     fn finish_vectors<'a>(vectors: &'a mut [f32], bias: &'a [f32], rates: &'a mut [f32]) {
         let mut rates = rates.iter_mut();
         for vector in vectors.chunks_exact_mut(bias.len()) {

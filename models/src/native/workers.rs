@@ -4,14 +4,14 @@ use std::sync::Mutex;
 
 use crate::ModelError;
 
-/// Nanoseconds of work that another thread is worth waking for. With a fifth of it, waking and waiting take longer than what a
-/// thread saves (measured on 16 cores).
+/// Nanoseconds of work for which another thread is woken. With a fifth of this work, waking and waiting take longer than the thread saves
+/// (measured on 16 cores).
 const WORTH_A_THREAD: usize = 200_000;
 
 /// The threads of one model.
 pub(super) struct Workers {
     threads: usize,
-    /// As many threads; `None` when the caller works alone. While the caller works, too, it uses one less.
+    /// The pool has as many threads; `None` when the caller works alone. When the caller works, too, one thread of the pool is not used.
     pool: Option<rayon::ThreadPool>,
 }
 
@@ -37,7 +37,7 @@ impl Workers {
         self.threads
     }
 
-    /// As [`each`](Self::each), for tasks that share work among the pool's threads themselves: all of it runs there.
+    /// As [`each`](Self::each), for tasks that share work among the pool's threads themselves: all work runs there.
     pub(super) fn each_within<T: Send>(&self, tasks: Vec<T>, work: impl Fn(T) + Sync) {
         match &self.pool {
             None => tasks.into_iter().for_each(work),

@@ -226,7 +226,7 @@ impl Graph {
         own
     }
 
-    /// `embedding` with the vectors that attention makes in place of those of the histories, as the value [`ATTENDED`].
+    /// `embedding` with the vectors of attention in place of the histories' embeddings, as the value [`ATTENDED`].
     fn attention(&mut self, spec: &ModelSpec, attention: &Attention) {
         let dim = spec.embedding_dim as i64;
         let element = self.integers("element", &[-1, dim]);

@@ -1,5 +1,5 @@
-//! The dense part of a model as ONNX, operator set 13: pooled table rows and dense features go in, logit and probability come
-//! out. Every operator is one that runtimes have had for years.
+//! The dense part of a model as ONNX, operator set 13: pooled table rows and dense features go in, logit and probability come out. Runtimes
+//! have had every operator of it for years.
 
 mod final_mlp;
 mod graph;
@@ -22,10 +22,10 @@ const MOST_BYTES: usize = i32::MAX as usize;
 /// The dense part of a model as the bytes of an ONNX file. `tensors` are all parameters of `spec`; `correction` is added to the
 /// logit.
 ///
-/// Inputs, each float32 and there only if the model has the part: `linear` `[rows, slots]`, the pooled linear weights;
-/// `embedding` `[rows, slots, embedding_dim]`, the pooled embeddings; `dense` `[rows, dense]`, the transformed dense features.
-/// Outputs: `logit` and `probability`, `[rows]`, or `[rows, labels]` of several labels; of two towers also `user_vector` and
-/// `item_vector`, `[rows, vector_dim]`.
+/// Inputs, each float32 and there only if the model has the part: `linear` `[rows, slots]`, the pooled linear weights; `embedding` `[rows,
+/// slots, embedding_dim]`, the pooled embeddings; `dense` `[rows, dense]`, the transformed dense features. Outputs: `logit` and
+/// `probability`, `[rows]`, or `[rows, labels]` for several labels; for two towers also `user_vector` and `item_vector`, `[rows,
+/// vector_dim]`.
 ///
 /// # Errors
 /// [`ModelError::Spec`] and [`ModelError::Load`] if spec and tensors are no model; [`ModelError::Setting`] if they are larger than
@@ -35,7 +35,8 @@ pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Re
     Ok(encoded(Graph::of(spec, &tensors, correction)))
 }
 
-/// One of two towers as the bytes of an ONNX file, for a program that has users alone, or items. `tensors` are all parameters of `spec`.
+/// One of two towers as the bytes of an ONNX file, for a program that has only users, or only items. `tensors` are all parameters of
+/// `spec`.
 ///
 /// Inputs, each float32: `embedding` `[rows, slots of the tower, embedding_dim]` and, if the tower has any, `dense` `[rows, dense features
 /// of the tower]`. Output: `user_vector` or `item_vector`, `[rows, vector_dim]`.

@@ -1,4 +1,4 @@
-//! Some of the bags of a batch: those of one slot, or of the slots that are pooled in one way.
+//! Some of the bags of a batch: of one slot, or of the slots that are pooled in one way.
 
 use tch::{Kind, TchError, Tensor};
 

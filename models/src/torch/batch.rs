@@ -83,12 +83,12 @@ impl TorchBatch {
         &self.dense
     }
 
-    /// `[n]`, or `[n, t]` of several labels, each from 0 to 1, or NaN where a row lacks one of several; without meaning unless training.
+    /// `[n]`, or `[n, t]` for several labels, each from 0 to 1, or NaN where a row lacks one of several; without meaning unless training.
     pub fn labels(&self) -> &Tensor {
         &self.labels
     }
 
-    /// `[n]`, each at least 0: what the loss of each row is multiplied by; `None` if every row weighs 1.
+    /// `[n]`, each at least 0: the factor of each row's loss; `None` if every row weighs 1.
     pub fn weights(&self) -> Option<&Tensor> {
         self.weights.as_ref()
     }
@@ -108,7 +108,7 @@ impl TorchBatch {
         self.offsets.as_ref()
     }
 
-    /// `[values]`: what each value's row is multiplied by before it is pooled; `None`: 1.
+    /// `[values]`: the factor of each value's row before the row is pooled; `None`: 1.
     pub fn value_weights(&self) -> Option<&Tensor> {
         self.value_weights.as_ref()
     }
@@ -173,7 +173,7 @@ pub(super) fn rows_of(matrix: &Tensor, places: &Tensor) -> Result<Tensor, TchErr
 }
 
 /// The largest number of each component of each bag, `[bags, width]`, 0 in empty bags. The backward pass of libtorch's own maximum adds
-/// atomically on CUDA, so every run would give other last bits; that of `index` adds in a fixed order.
+/// atomically on CUDA, so every run would give other last bits; the backward pass of `index` adds in a fixed order.
 fn largest(rows: &Tensor, values: &Tensor, offsets: &Tensor) -> Result<Tensor, TchError> {
     let (width, bags) = (rows.size()[1], offsets.size()[0] - 1);
     // For each component of each bag, the row that has the largest number.
@@ -185,7 +185,7 @@ fn largest(rows: &Tensor, values: &Tensor, offsets: &Tensor) -> Result<Tensor, T
     rows.f_reshape([-1])?.f_index(&[Some(&places)])?.f_masked_fill(&empty.f_unsqueeze(1)?, 0.0)
 }
 
-/// The sum of the weights of each bag, `[bags, 1]`, 1 in the place of 0: by an operator that adds in a fixed order, also on CUDA.
+/// The sum of the weights of each bag, `[bags, 1]`, 1 in place of 0. The operator adds in a fixed order, also on CUDA.
 fn sums(weights: &Tensor, offsets: &Tensor) -> Result<Tensor, TchError> {
     let count = weights.numel() as i64;
     let (rows, places) = (weights.f_view([count, 1])?, Tensor::f_arange(count, (Kind::Int, weights.device()))?);

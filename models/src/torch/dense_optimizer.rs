@@ -29,7 +29,7 @@ impl Optimizer {
         &self.settings
     }
 
-    /// From now on steps have the learning rate reduced so.
+    /// Reduces the learning rate of later steps.
     pub(super) fn reduce_lr(&mut self, reduction: LrReduction) {
         self.settings = self.settings.reduced(reduction);
     }

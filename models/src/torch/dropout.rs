@@ -5,7 +5,7 @@ use tch::{Device, Kind, TchError, Tensor};
 
 use crate::dropout::Dropout;
 
-/// What a training step multiplies the outputs of a layer with, `[rows, units]`: 0 or `1 / (1 - rate)`. See [`Dropout`].
+/// The factors of a layer's outputs in a training step, `[rows, units]`: 0 or `1 / (1 - rate)`. See [`Dropout`].
 pub(super) fn factors(
     dropout: &Dropout,
     stream: u64,

@@ -52,7 +52,7 @@ impl FinalMlpModule {
         }
     }
 
-    /// `[n, 1]`. `hidden` computes hidden layers over an input; the number is that of the first of them.
+    /// `[n, 1]`. `hidden` computes hidden layers over an input, given the number of the first of them.
     pub(super) fn logits(
         &self,
         x0: &Tensor,

@@ -8,7 +8,7 @@ use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_sy
 use super::params::{Params, all_finite};
 use crate::{BatchShape, DenseBatch, ModelError, StepOutput, losses_sum};
 
-/// What a step computes with.
+/// The module and the settings of a step.
 pub(super) struct Graph {
     pub(super) module: Module,
     pub(super) params: Params,
@@ -17,7 +17,7 @@ pub(super) struct Graph {
     pub(super) losses: LabelLosses,
 }
 
-/// What the loss of each label is multiplied by.
+/// The factor of each label's loss.
 pub(super) struct LabelLosses {
     weights: Vec<f32>,
     /// The same on the device, `[1, t]`; `None` for one label, whose weight is 1.
@@ -75,7 +75,7 @@ impl Graph {
             None => self.forward(&inputs)?,
         };
         copy(&logits, &mut out.logits)?;
-        // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
+        // In f64 and on the host, where the logits are needed anyway, as in the native backend.
         out.loss = match &in_batch {
             Some(step) => step.loss.f_double_value(&[])?,
             None => losses_sum(&out.logits, batch.labels, &self.losses.weights, batch.weights) / batch.rows as f64,
@@ -89,7 +89,7 @@ impl Graph {
         };
         match row_grads {
             Some(grads) => copy(&grads, &mut out.row_grads)?,
-            // No value in any bag, or a module that does not look at them.
+            // No bag has a value, or the module reads no values.
             None => {
                 out.row_grads.clear();
                 out.row_grads.resize(batch.unique_rows.len(), 0.0);
@@ -120,7 +120,7 @@ impl Graph {
                     Some(of_rows) => of_rows.f_view([-1, 1])?.f_mul(of_labels)?,
                     None => of_labels.shallow_clone(),
                 };
-                // A label that a row lacks is NaN: 0 in its place weighs 0.
+                // A label that a row lacks is NaN: it becomes 0, with weight 0.
                 let there = inputs.labels().f_isnan()?.f_logical_not()?.f_to_kind(Kind::Float)?;
                 let labels = inputs.labels().f_nan_to_num(0.0, None, None)?;
                 let (weights, sum) = (weights.f_mul(&there)?, Reduction::Sum);
@@ -130,9 +130,9 @@ impl Graph {
         }
     }
 
-    /// Autograd: the gradients of the mean loss by the unique rows (`None` if it does not depend on them) and by the
-    /// parameters, flat; both on the device. Does not wait for it. With `occurrences`, `[u]`, the first number of each unique row is a
-    /// count, and its gradient is such that a step of size 1 adds them.
+    /// Autograd: the gradients of the mean loss by the unique rows (`None` if the loss does not depend on them) and by the parameters,
+    /// flat; both on the device. Does not wait for the device. With `occurrences`, `[u]`, the first number of each unique row is a count,
+    /// and a step of size 1 with its gradient adds the occurrences.
     pub(super) fn differentiate(
         &self,
         loss: &Tensor,
@@ -161,7 +161,7 @@ impl Graph {
     }
 }
 
-/// [`crate::clip_norm::clip`] on the device, without waiting for it.
+/// [`crate::clip_norm::clip`] on the device, without a wait.
 fn clip(most: f64, row_grads: Option<&mut Tensor>, grad: &mut Tensor) -> Result<(), TchError> {
     let mut squares = grad.f_square()?.f_sum(Kind::Double)?;
     if let Some(rows) = &row_grads {

@@ -1,4 +1,4 @@
-//! Linear layers over leaves of the parameters, and what lies behind the hidden ones.
+//! Linear layers over leaves of the parameters, with the norm and the activation of hidden layers.
 
 use tch::{TchError, Tensor};
 
@@ -23,7 +23,7 @@ impl Leaves<'_> {
         self.0.next().expect("the layout has a leaf for each parameter of the spec").shallow_clone()
     }
 
-    /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
+    /// A linear layer, with norm and activation if it is a hidden layer of `tower`.
     pub(super) fn layer(&mut self, tower: Option<&Tower>) -> Layer {
         Layer {
             weight: self.next(),

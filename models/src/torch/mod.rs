@@ -1,7 +1,7 @@
 //! The backend on libtorch, through tch and its autograd: on the CPU or a CUDA device, also for modules of a user's own.
 //!
-//! It computes the same numbers as the native backend, up to rounding: both share names, shapes and first values of the
-//! parameters and the formulas of the optimizers.
+//! It computes the same numbers as the native backend, up to rounding. Both share the parameters' names, shapes and first values, and the
+//! optimizers' formulas.
 //!
 //! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `dropout.rs`,
 //! `params.rs` (one
@@ -47,8 +47,8 @@ pub const LIBTORCH: &str = "2.11.0";
 
 /// Loads libtorch's CUDA part if it is on the library path. Returns whether it was loaded.
 ///
-/// Call it **first thing in `main`**: if libtorch is asked about CUDA earlier, it keeps the answer that there is no CUDA. The
-/// call is needed because nothing in the program refers to that library, so the linker leaves it out.
+/// Call it **first thing in `main`**: if libtorch is asked about CUDA earlier, it keeps the answer that there is no CUDA. Without the call
+/// the linker leaves that library out, because nothing in the program refers to it.
 pub fn init_cuda() -> bool {
     // SAFETY: the name is a NUL-terminated literal. Loading runs the library's initialisers: libtorch's own, made for that.
     // The handle is kept open for good on purpose.

@@ -34,7 +34,7 @@ pub struct TorchModel {
     info: Arc<ModelInfo>,
     /// The seed of libtorch's random numbers, for a module of the user's own.
     seed: Option<u64>,
-    /// Whether the loss is of the batch as a whole. The three parts of a step know only losses that follow from logits.
+    /// Whether the loss ties together the rows of a batch. The three parts of a step know only losses of single rows.
     in_batch: bool,
 }
 
@@ -44,7 +44,7 @@ impl TorchModel {
     /// `threads` holds for the whole process, see [`torch`](super).
     ///
     /// # Errors
-    /// A spec that describes no model, optimizer settings out of range, a device that is not there.
+    /// A spec that describes no model, optimizer settings out of range, a missing device.
     pub fn new(
         spec: ModelSpec,
         optimizer: DenseOptimizer,
@@ -66,9 +66,9 @@ impl TorchModel {
         Ok(TorchModel { in_batch, ..model })
     }
 
-    /// A module of the user's own: `make` creates it over the root of a new variable store, after libtorch's random
-    /// numbers were seeded with `seed`. What requires a gradient there is trained with `optimizer`; the other variables
-    /// (running means, say) are saved and loaded only. All have to be made in `make`, as `f32`.
+    /// A module of the user's own: `make` creates it over the root of a new variable store, after libtorch's random numbers were seeded
+    /// with `seed`. `optimizer` trains the variables that require a gradient; the other variables, such as running means, are only saved
+    /// and loaded. `make` must create all variables, as `f32`.
     ///
     /// ```
     /// use forebay_models::torch::tch::{TchError, Tensor, nn};
@@ -93,7 +93,7 @@ impl TorchModel {
     /// ```
     ///
     /// # Errors
-    /// What `make` gives; optimizer settings out of range; a device that is not there.
+    /// The error of `make`; optimizer settings out of range; a missing device.
     pub fn from_module<M: TorchModule + 'static>(
         shape: ModuleShape,
         optimizer: DenseOptimizer,
@@ -141,8 +141,8 @@ impl TorchModel {
         })
     }
 
-    /// Begins libtorch's random numbers anew, from the seed and the number of steps: what a module draws after a checkpoint
-    /// is then what it draws after the checkpoint is restored.
+    /// Begins libtorch's random numbers anew, from the seed and the number of steps: a module draws the same numbers after a checkpoint and
+    /// after its restore.
     fn reseed(&self) {
         if let Some(seed) = self.seed {
             tch::manual_seed(mix64(seed ^ mix64(self.optimizer.steps)) as i64);

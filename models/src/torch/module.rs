@@ -97,7 +97,7 @@ pub(super) struct TwoTowersModule {
 }
 
 impl SpecModule {
-    /// `leaves` are those of the layout, in its order; dropout comes from `seed`.
+    /// `leaves` of the layout, in its order; dropout comes from `seed`.
     pub(super) fn new(spec: ModelSpec, seed: u64, leaves: &[Tensor]) -> SpecModule {
         let mut leaves = Leaves(leaves.iter());
         let linear_weight = (spec.linear && spec.dense > 0).then(|| leaves.next());
@@ -265,7 +265,7 @@ impl TorchModule for SpecModule {
             embedding = self.attend(batch, attention, &embedding)?;
         }
         if self.spec.fm {
-            // Without the slots that have no embedding: the others have one width.
+            // Without slots that have no embedding: the other slots have one width.
             let embedding = self.flat(&embedding, 0..batch.slots())?.f_reshape([n, -1, dim])?;
             // sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2
             let all = embedding.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?.f_square()?;

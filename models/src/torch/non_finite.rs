@@ -3,26 +3,26 @@
 use crate::params::Param;
 use crate::{BatchShape, DenseBatch, ModelError, StepOutput};
 
-/// What the checks need to know of the model.
+/// The facts about the model that the checks need.
 pub(super) struct ModelInfo {
     pub(super) shape: BatchShape,
     pub(super) params: Vec<Param>,
-    /// What the loss of each label is multiplied by.
+    /// The factor of each label's loss.
     pub(super) label_weights: Vec<f32>,
 }
 
-/// What to say of a loss that is not finite.
+/// The text for a loss that is not finite.
 pub(super) fn loss_symptom(out: &StepOutput) -> Option<String> {
     (!out.loss.is_finite()).then(|| format!("the loss is {}", out.loss))
 }
 
-/// What to say of the first gradient of a unique row that is not finite.
+/// The text for the first gradient of a unique row that is not finite.
 pub(super) fn row_symptom(out: &StepOutput, row_dim: usize) -> Option<String> {
     let at = out.row_grads.iter().position(|x| !x.is_finite())?;
     Some(format!("the gradient of unique row {} is {}", at / row_dim, out.row_grads[at]))
 }
 
-/// What to say of a parameter whose gradient is not finite.
+/// The text for a parameter whose gradient is not finite.
 pub(super) fn gradient_symptom(name: &str) -> String {
     format!("the gradient of {name} is not finite")
 }

@@ -1,6 +1,6 @@
 //! The parameters: one flat tensor, and a leaf of autograd for each parameter, which is a view of it.
 //!
-//! So a step of the optimizer is a few passes for any number of parameters, and a snapshot is one copy.
+//! So an optimizer step is a few passes for any number of parameters, and a snapshot is one copy.
 
 use tch::nn::VarStore;
 use tch::{Kind, TchError, Tensor};

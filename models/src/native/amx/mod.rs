@@ -1,9 +1,9 @@
 //! Matrix products on the tile unit of x86 processors (AMX), which multiplies bf16 numbers and adds up in f32.
 //!
-//! Each number is split into two bf16 numbers, `x = x0 + x1`, whose sum differs from it by at most 2^-17 of it. A product is
-//! `a0 b0 + a0 b1 + a1 b0`: the "high" precision of PyTorch's `set_float32_matmul_precision`, known as bf16x3 (Henry, Tang and Heinecke,
-//! "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", ARITH 2019). The unit makes 16 times the
-//! products of a vector unit in a cycle, so that three for one are still 5 times as many.
+//! Each number `x` is split into two bf16 numbers: the sum `x0 + x1` differs from `x` by at most 2^-17 of `x`. A product is the sum `a0 b0
+//! + a0 b1 + a1 b0`: the "high" precision of PyTorch's `set_float32_matmul_precision`, known as bf16x3 (Henry, Tang and Heinecke,
+//! "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", ARITH 2019). In a cycle the unit makes 16
+//! times as many products as a vector unit; with three products for one the gain is about 5.
 
 mod panel;
 mod unit;
@@ -18,11 +18,11 @@ use self::unit::Unit;
 pub(super) use self::unit::is_available;
 use super::matrix::MatrixView;
 
-/// Panels of the left factor that are packed at once: with those of the right factor they stay in a core's second cache.
+/// Panels of the left factor that are packed at once: with the panels of the right factor they stay in a core's second cache.
 const LEFT_PANELS: usize = 4;
 /// For shorter sums and fewer numbers in the product, packing takes more time than the unit saves.
 const LEAST_SUM: usize = 32;
-/// See [`LEAST_SUM`]: numbers in the product for each number that is packed.
+/// See [`LEAST_SUM`]: numbers in the product per packed number.
 const LEAST_USES: usize = 48;
 
 thread_local! {
@@ -126,7 +126,7 @@ fn multiply(
 
 /// Calls `with` with a number of tiles of this thread, which hold anything.
 fn with_buffer(number: usize, tiles: usize, with: impl FnOnce(&mut [Tile])) {
-    // It is taken, because a thread that waits for others may begin another product.
+    // The buffer is taken out, because a thread that waits for others may begin another product.
     let mut buffer = PACKED.with(|packed| packed[number].take());
     if buffer.len() < tiles {
         buffer.resize(tiles, Tile::default());

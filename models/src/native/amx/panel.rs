@@ -1,9 +1,9 @@
 //! A factor of a product in the order in which the tile unit reads it, split into bf16 numbers.
 //!
 //! A *line* is a row of the left factor or a column of the right one; the sum of a product runs along the lines. A panel has 32 lines, cut
-//! into blocks of 32 numbers along the sum. A block is four tiles: the first parts of lines 0 to 15, those of lines 16 to 31, and the
-//! second parts of both. A number of a tile is a pair: of place `i` of the block in its lower half, and of place `i + 16` in its upper
-//! half. The pairs of a line lie in a row of a tile of the left factor, and in a column of a tile of the right factor.
+//! into blocks of 32 numbers along the sum. A block is four tiles: the first parts of lines 0 to 15, the first parts of lines 16 to 31, and
+//! the second parts of both. A number of a tile is a pair: place `i` of the block in its lower half, and place `i + 16` in its upper half.
+//! The pairs of a line lie in a row of a tile of the left factor, and in a column of a tile of the right factor.
 
 use std::arch::x86_64::*;
 
@@ -16,7 +16,7 @@ pub(super) const LINES: usize = 2 * SIDE;
 /// Tiles of a block.
 pub(super) const TILES: usize = 4;
 
-/// What a register of the unit holds: 16 rows of 16 pairs of bf16 numbers.
+/// The contents of a register of the unit: 16 rows of 16 pairs of bf16 numbers.
 #[derive(Clone, Copy, Default)]
 #[repr(C, align(64))]
 pub(super) struct Tile([[u32; SIDE]; SIDE]);
@@ -77,7 +77,7 @@ fn parts(x: __m512) -> (__m512, __m512) {
     (near, _mm512_sub_ps(x, near))
 }
 
-/// To the nearest numbers whose lower halves are ignored.
+/// Rounds so that the upper halves alone are the nearest bf16 numbers.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn round(x: __m512) -> __m512 {
@@ -129,7 +129,6 @@ fn vectors(data: &[f32], at: usize, stride: usize, count: usize, len: usize) -> 
     square
 }
 
-/// Rows become columns.
 #[target_feature(enable = "avx512f")]
 #[inline]
 fn transpose(rows: Square) -> Square {

@@ -1,7 +1,7 @@
-//! The weight of an activation unit's first layer, in the form that its products take.
+//! The weight of an activation unit's first layer, rearranged for fewer products.
 //!
-//! The layer reads `[t | h | t - h | t * h]` with the weight `[W1 | W2 | W3 | W4]`. That is
-//! `t (W1 + W3) + h (W2 - W3) + (t * h) W4`: the first term is computed once for each row, and each element needs half of the products.
+//! The layer reads `[t | h | t - h | t * h]` with the weight `[W1 | W2 | W3 | W4]`. The product equals `t (W1 + W3) + h (W2 - W3) + (t * h)
+//! W4`: the first term is computed once for each row, and each element needs half of the products.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl FirstWeight {
         self.resize(outputs, dim);
     }
 
-    /// If these are gradients: adds them to those of the weight, `grads[weight]`.
+    /// If these are gradients: adds them to the gradients of the weight, `grads[weight]`.
     pub(super) fn add_to(&self, grads: &mut [f32], weight: Range<usize>, dim: usize) {
         let own = self.target.chunks_exact(dim).zip(self.element.chunks_exact(2 * dim));
         for ((target, element), grads) in own.zip(grads[weight].chunks_exact_mut(4 * dim)) {

@@ -15,7 +15,7 @@ pub(super) struct Element {
 /// Vectors of one slot in rows that are `width` numbers apart.
 #[derive(Clone, Copy)]
 pub(super) struct SlotVectors<'a> {
-    /// From the first vector on.
+    /// The numbers from the first vector on.
     pub(super) from: &'a [f32],
     pub(super) width: usize,
 }

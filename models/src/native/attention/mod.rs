@@ -1,8 +1,7 @@
 //! Attention over histories in a chunk of rows: matrix products over the elements of all of its histories, in blocks.
 //!
-//! A block's activations are dropped when the next block is computed, and the backward pass computes them again: for a history of 50
-//! values and 64 units they are 45 KB a row, which would have to be written and read. So the memory does not grow with the length of
-//! histories (docs/adr/0020-attention-in-blocks.md).
+//! The next block overwrites a block's activations, and the backward pass computes them again: for a history of 50 values and 64 units they
+//! take 45 KB a row. So the memory does not grow with the length of histories (docs/adr/0020-attention-in-blocks.md).
 
 mod first_weight;
 mod kernels;
@@ -23,7 +22,7 @@ use crate::{AttentionPair, DenseBatch};
 /// Elements of a block: with 64 units their activations and derivatives take 1 MB, which a core's second cache holds.
 const BLOCK: usize = 1024;
 
-/// What a pass over a chunk reads, whichever unit computes it.
+/// The input of a pass over a chunk, for every unit.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk<'a> {
     pub(super) params: &'a [f32],
@@ -57,10 +56,10 @@ impl<'a> Chunk<'a> {
 pub(super) struct Gradients<'a> {
     /// By all parameters.
     pub(super) params: &'a mut [f32],
-    /// `[rows x embedded]`: by the pooled embeddings. It reads that of the history, and adds to that of the target.
+    /// `[rows x embedded]`: by the pooled embeddings. The pass reads the gradient of the history, and adds to the gradient of the target.
     pub(super) dx: &'a mut [f32],
     pub(super) embedded: usize,
-    /// `[elements x dim]`, which it sets: by each value of a history.
+    /// `[elements x dim]`, which the pass sets: by each value of a history.
     pub(super) by_element: &'a mut [f32],
 }
 
@@ -117,7 +116,7 @@ impl Buffers {
         self.elements = elements;
     }
 
-    /// The input, activations and scores of a block. `keeps` what the backward pass needs.
+    /// Computes the input, activations and scores of a block. `keeps`: for the backward pass.
     fn block(&mut self, chunk: &Chunk<'_>, unit: &Unit, elements: &[Element], x: &[f32], keeps: bool) {
         let Chunk { params, parts, products, .. } = *chunk;
         let (n, dim) = (elements.len().max(chunk.least.unwrap_or(0)), parts.dim);
@@ -185,7 +184,7 @@ impl Buffers {
         matmul(&mut dx[target * dim..], embedded, by_shared, weight, true, products);
     }
 
-    /// From the gradient by the weighted sums to those by the parameters, by the shared term and by the input, and to the part of
+    /// From the gradient by the weighted sums to the gradients by the parameters, by the shared term and by the input, and to the part of
     /// `by_element` that does not come through the scores.
     fn block_backward(
         &mut self,

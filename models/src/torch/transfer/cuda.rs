@@ -111,7 +111,7 @@ impl BufferAllocator for CudaAllocator {
             uploaded: event(CUevent_flags::CU_EVENT_DISABLE_TIMING)?,
             began: event(CUevent_flags::CU_EVENT_DEFAULT)?,
             computed: event(CUevent_flags::CU_EVENT_DEFAULT)?,
-            // A thread that waits for it sleeps, and leaves its core to others.
+            // A thread that waits for the event sleeps, and leaves its core to others.
             downloaded: event(CUevent_flags::CU_EVENT_BLOCKING_SYNC)?,
         };
         streams.upload_after_compute()?;

@@ -1,4 +1,4 @@
-//! Where each number of a batch is in the words to upload and to download.
+//! The place of each number of a batch in the words to upload and to download.
 //!
 //! Each section begins at a multiple of 256 bytes, as libtorch's own tensors do, for kernels that read whole cache lines.
 
@@ -132,14 +132,13 @@ pub(super) fn find_non_finite(flat: &Tensor, words: &Tensor, at: usize) -> Resul
     if flat.numel() == 0 {
         return indices(words, &(at..at + FINDING))?.f_zero_().map(drop);
     }
-    // Zero times a number is a zero, of whatever sign, unless the number is not finite; and the largest of zeros and NaNs is
-    // the first NaN.
+    // Zero times a finite number is a zero of either sign, otherwise NaN; and the largest of zeros and NaNs is the first NaN.
     let (mark, place) = flat.f_mul_scalar(0.0)?.f_max_dim(0, false)?;
     floats(words, &(at..at + 1))?.f_copy_(&mark.f_view(1)?)?;
     indices(words, &(at + 1..at + FINDING))?.f_copy_(&place.f_view(1)?)
 }
 
-/// What [`find_non_finite`] found.
+/// The finding of [`find_non_finite`].
 pub(super) fn found(words: &[i32], at: usize) -> Option<usize> {
     f32::from_bits(words[at] as u32).is_nan().then_some(words[at + 1] as usize)
 }

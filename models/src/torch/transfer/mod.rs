@@ -7,10 +7,9 @@
 //!       └──────────────── the buffers, free again ─────────────────────────────────────┘
 //! ```
 //!
-//! A batch travels in [`TransferBuffers`](buffers::TransferBuffers): host and device memory for one batch, which is reused. They
-//! move from part to part by value, so two parts never use them at once. They are free when the results are on the host: by
-//! then the device has finished with them. There are as many as batches in flight; tickets and links bound those, and with
-//! them the memory.
+//! A batch travels in [`TransferBuffers`](buffers::TransferBuffers): host and device memory for one batch, which is reused. The buffers
+//! move from part to part by value, so two parts never use them at once. They are free when the results are on the host: then the device
+//! does not use them. There are as many buffers as batches in flight; tickets and links bound the number of batches, and so the memory.
 //!
 //! Read in this order: `layout.rs` (where each number is), `buffers.rs` (the trait), `host.rs` and `cuda.rs` (its two
 //! implementations; all calls of CUDA are in the second), then the three parts: `upload.rs`, `launch.rs`, `download.rs`.
