@@ -6,7 +6,7 @@ use crate::random::{random_seed, unit_f64};
 
 /// Waits whose bound doubles each time, up to a limit.
 ///
-/// The two kinds of jitter are those of M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
+/// The two kinds of jitter are by M. Brooker, "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     bound: Duration,

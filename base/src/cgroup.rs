@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of the cgroup of this process and of all groups around it in which `controller`, such as `memory`, may have limits: each with
-/// what the caller has for its version, 1 or 2.
+/// The folders of the cgroup of this process and of all groups around it in which `controller`, such as `memory`, may have limits. Each
+/// comes with the caller's value for its version, 1 or 2.
 pub(crate) fn cgroup_folders<T: Copy>(root: &Path, controller: &str, versions: [T; 2]) -> Vec<(PathBuf, T)> {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     cgroups.lines().flat_map(|line| folders(root, line, controller, versions)).collect()

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Clock ticks per second in /proc: 100 on every Linux, whatever the kernel's own clock.
+/// Clock ticks per second in /proc: 100 on every Linux, for every clock of the kernel.
 const TICKS: f64 = 100.0;
 
 /// User and system time of all threads of this process, in seconds; `None` without /proc.
@@ -14,7 +14,7 @@ pub fn cpu_seconds() -> Option<f64> {
 /// /proc. The kernel cuts names to 15 bytes.
 pub fn thread_cpu_seconds() -> Vec<(u64, String, f64)> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
-    // A thread may end while the others are read.
+    // A thread may end meanwhile.
     let thread = |entry: fs::DirEntry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
         let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?.to_owned();

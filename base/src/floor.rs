@@ -10,8 +10,8 @@ pub fn floor_to_integer(number: f64) -> Option<i64> {
     (-BEYOND_64_BITS..BEYOND_64_BITS).contains(&down).then_some(down as i64)
 }
 
-/// A number in text, such as `12`, `-3.5` or `1.5e3`, rounded down to an integer. Of digits with a point all count, also those that a
-/// floating-point number does not hold. `None` for anything else, and for a number beyond 64 bits.
+/// A number in text, such as `12`, `-3.5` or `1.5e3`, rounded down to an integer. All digits count, also digits that a floating-point
+/// number does not hold. `None` for anything else, and for a number beyond 64 bits.
 pub fn parse_floor(text: &str) -> Option<i64> {
     if let Ok(integer) = text.parse() {
         return Some(integer);

@@ -5,21 +5,21 @@ use std::path::Path;
 
 use crate::cgroup::cgroup_folders;
 
-/// Limits from here on mean that there is none.
+/// Limits from this number on mean that there is no limit.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// Bytes that this process may still take without swapping or being killed; `None` if that is not known. What other processes of the
-/// same cgroup and machine have counts as taken, cached files that can be dropped do not.
+/// Bytes that this process may still take without swapping or being killed; `None` if unknown. The memory of other processes of the same
+/// cgroup and machine counts as taken; cached files that can be dropped do not.
 pub fn free_memory() -> Option<u64> {
     least_below(Path::new("/"), free_in, "MemAvailable:")
 }
 
-/// Bytes that this process may have at most without swapping or being killed, if no other takes any; `None` if that is not known.
+/// Bytes that this process may have at most without swapping or being killed, if no other process takes any; `None` if unknown.
 pub fn memory_limit() -> Option<u64> {
     least_below(Path::new("/"), limit_of, "MemTotal:")
 }
 
-/// The least of what the cgroups say and of a number of the machine.
+/// The least of the cgroups' numbers and of a number of the machine.
 fn least_below(root: &Path, of_group: fn(&Path, Names) -> Option<u64>, of_machine: &str) -> Option<u64> {
     let groups = cgroup_folders(root, "memory", [VERSION_1, VERSION_2]).into_iter();
     let limited = groups.filter_map(|(folder, names)| of_group(&folder, names));
@@ -28,7 +28,7 @@ fn least_below(root: &Path, of_group: fn(&Path, Names) -> Option<u64>, of_machin
     limited.chain(machine).min()
 }
 
-/// The names of files of a version: the limit, what is used, and in `memory.stat` cached files.
+/// The names of a version: the file of the limit, the file of the usage, and in `memory.stat` the field of cached files.
 type Names = [&'static str; 3];
 
 const VERSION_1: Names = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"];
@@ -44,7 +44,7 @@ fn limit_of(folder: &Path, [limit, ..]: Names) -> Option<u64> {
     number(folder, limit).filter(|limit| *limit < NO_LIMIT)
 }
 
-/// What a group may still take, if it has a limit.
+/// The bytes that a group may still take, if it has a limit.
 fn free_in(folder: &Path, names @ [_, used, cached]: Names) -> Option<u64> {
     let limit = limit_of(folder, names)?;
     let stat = fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();

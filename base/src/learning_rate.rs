@@ -31,7 +31,7 @@ pub struct LearningRate {
     pub warmup_steps: u64,
     /// How it falls from there.
     pub decay: Decay,
-    /// How far it is reduced at the step that is asked for. Job files do not have it.
+    /// The reduction at the asked step. Job files do not have it.
     pub reduction: LrReduction,
 }
 

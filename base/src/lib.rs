@@ -5,10 +5,10 @@
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
-//! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: how far a run has reduced it
+//! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: the reductions of a run
 //! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
-//! - [`StrictTables`]: no list of values in the place of a table, in what serde reads
-//! - [`panic_message`]: what a panic said; [`catch_expected`]: bytes may be hostile
+//! - [`StrictTables`]: refuses a list of values in place of a table, in all that serde reads
+//! - [`panic_message`]: the text of a panic; [`catch_expected`]: for readers of hostile bytes
 //! - [`is_out_of_memory`]: whether a decoder says that it got no memory
 
 mod backoff;

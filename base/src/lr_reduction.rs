@@ -51,7 +51,7 @@ impl LrReductions {
         self.of(self.after.len())
     }
 
-    /// A power, as that of a schedule in steps: the same bits.
+    /// A power, as in a schedule in steps: the same bits.
     fn of(&self, reductions: usize) -> LrReduction {
         LrReduction { share: self.factor.powf(reductions as f64), min_lr: self.min_lr }
     }

@@ -41,7 +41,7 @@ impl SplitMix64 {
         mix64(self.0)
     }
 
-    /// Word `n`, from 0, of the stream of `seed`, without those before it.
+    /// Word `n`, from 0, of the stream of `seed`, without the words before it.
     #[inline(always)]
     pub const fn word(seed: u64, n: u64) -> u64 {
         mix64(seed.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA)))

@@ -1,14 +1,13 @@
-//! Refuses a list in the place of a table. The code that serde derives takes the values of such a list for those of the fields, in their
-//! order.
+//! Refuses a list in place of a table. The code that serde derives takes the values of such a list for the fields, in their order.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, EnumAccess, Error, Expected, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserializer, forward_to_deserialize_any};
 
-/// Reads from a self-describing format, such as TOML or JSON, and refuses a list for a struct or an internally tagged enum, at every level
-/// but in three places: an enum reads its fields from a buffer, so a field with tables in it needs its own `StrictTables`; the content of
-/// a variant that is not internally tagged and the keys of a map are read as they are.
+/// Reads from a self-describing format, such as TOML or JSON, and refuses a list for a struct or an internally tagged enum, at every level.
+/// There are three exceptions: an enum reads its fields from a buffer, so a field with tables needs its own `StrictTables`; the content of
+/// a variant that is not internally tagged and the keys of a map are not checked.
 pub struct StrictTables<T>(pub T);
 
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for StrictTables<D> {

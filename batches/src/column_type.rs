@@ -1,4 +1,4 @@
-//! What the values of a feature column were in training. A manifest has it, so that rows without types (JSON) are read alike.
+//! The type of the values of a feature column in training. A manifest stores it, so that rows without types (JSON) are read alike.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
@@ -16,7 +16,7 @@ pub enum ColumnType {
     Boolean,
     /// Integers of any width.
     Integer,
-    /// Integers of CSV or JSON lines, of a column that is a dense feature, too: as such they are numbers.
+    /// Integers of CSV or JSON lines, of a column that is also a dense feature, where they are numbers.
     TextInteger,
     /// Floating-point numbers.
     Number,

@@ -1,8 +1,8 @@
 //! De-duplicates the keys of a batch: lists every key once, and maps every value to its index in that list.
 //!
-//! It is an open-addressing table. Each entry has the number of the pass that wrote it, so a new pass needs no clearing. Each
-//! key space of a batch is one pass (keys of different spaces differ), so the table holds the keys of few columns and stays in
-//! the L2 cache: 32 bytes per value at most, and 8 of lists.
+//! The table uses open addressing. Each entry has the number of the pass that wrote it, so a new pass needs no clearing. Each key space of
+//! a batch is one pass (keys of different spaces differ), so the table holds the keys of few columns and stays in the L2 cache: 32 bytes
+//! per value at most, and 8 of lists.
 
 use std::hint::select_unpredictable;
 
@@ -155,8 +155,8 @@ impl Pass<'_> {
     }
 }
 
-/// Calls `add` with each block of `values`, and with whether few values of the block before it were new; `add` returns how many are. Begins
-/// with `repetitive`, and returns what the block after the last one is to be called with.
+/// Calls `add` with each block of `values`, and with whether few values of the previous block were new; `add` returns the number of new
+/// values. `repetitive` is for the first block; the result is for the block after the last.
 #[inline(always)]
 pub(crate) fn in_blocks<T>(values: &[T], repetitive: bool, mut add: impl FnMut(&[T], bool) -> usize) -> bool {
     values.chunks(BLOCK).fold(repetitive, |repetitive, block| add(block, repetitive) * 16 < block.len())

@@ -1,9 +1,8 @@
-//! How many different keys came, from a sample of them: adaptive sampling (Wegman; Flajolet, Computing 43, 1990).
+//! An estimate of the number of different keys, from a sample: adaptive sampling (Wegman; Flajolet, Computing 43, 1990).
 //!
-//! A sample of level `l` has every key that came whose hash begins with `l` zero bits. When it is full, `l` rises by one, which drops
-//! half of it. So there are about `2^l` times as many keys; up to level 0 the count is exact. Which keys are in a sample does not
-//! depend on their order, so samples of several processes can be merged. Keys are hashes already; one multiplication hashes those of a
-//! custom stage.
+//! A sample of level `l` has every key that came whose hash begins with `l` zero bits. When the sample is full, `l` rises by one, which
+//! drops half of the keys. So about `2^l` times as many keys came; at level 0 the count is exact. The sample does not depend on the order
+//! of the keys, so samples of several processes can be merged. Most keys are hashes; one multiplication hashes the keys of a custom stage.
 
 use forebay_base::GOLDEN_GAMMA;
 
@@ -80,7 +79,7 @@ impl KeySample {
         });
     }
 
-    /// How many leading zero bits of a hash put a key into the sample. 0: it has all keys.
+    /// The leading zero bits of a hash that put a key into the sample. 0: the sample has all keys.
     pub fn level(&self) -> u32 {
         self.level
     }
@@ -98,7 +97,7 @@ impl KeySample {
         self.add(keys);
     }
 
-    /// About how many keys a part of the sample stands for.
+    /// About how many keys came for `kept` keys of the sample.
     pub fn stands_for(&self, kept: usize) -> u64 {
         (kept as u64) << self.level
     }

@@ -1,5 +1,4 @@
-//! What the labels of a run were, and warnings where nothing could be learnt from them: all are the same, or a value that the job calls
-//! positive never came.
+//! The labels of a run, and warnings about labels that teach nothing: all are the same, or a value that the job calls positive never came.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -10,7 +9,7 @@ use forebay_job::{LabelColumn, Labels, Positive, PositiveRule};
 #[derive(Clone, Default)]
 pub struct LabelsSeen(Arc<Mutex<Vec<Seen>>>);
 
-/// What was seen of one label.
+/// The values of one label so far.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     /// Rows that have it, and the least and the greatest value.
@@ -113,7 +112,7 @@ fn never(label: &LabelColumn, positives: u64) -> Option<String> {
     let Some(Positive(PositiveRule::OneOf(values))) = &label.positive else { return None };
     let never = values.iter().take(64).enumerate().filter(|(bit, _)| positives >> bit & 1 == 0);
     let never: Vec<String> = never.map(|(_, value)| format!("`{value}`")).collect();
-    // If none of them occurred, the rows were parsed in other processes, or all labels are 0.
+    // If no positive value occurred, the rows were parsed in other processes, or all labels are 0.
     (positives != 0 && !never.is_empty()).then(|| never.join(", "))
 }
 

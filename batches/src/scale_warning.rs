@@ -10,14 +10,14 @@ use forebay_job::{DenseColumn, Transform, look_like_counts};
 /// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
 const LARGE: f64 = 30.0;
 
-/// Inputs are far from 0 if their mean is at least this, and as many standard deviations. Logarithms of ages from 18 to 60 are, and cost
-/// `wide_deep` .07 of its AUC.
+/// Inputs are far from 0 if their mean is at least this, and at least this many standard deviations. Logarithms of ages from 18 to 60 are
+/// far from 0, and cost `wide_deep` .07 of its AUC.
 const FAR: f64 = 3.0;
 
 /// Fewer rows do not tell whether a feature is far from 0.
 const ENOUGH: usize = 1000;
 
-/// Warns once about inputs of the model that need a scale. Clones share whether it has.
+/// Warns once about inputs of the model that need a scale. Clones share this state.
 #[derive(Clone, Default)]
 pub struct ScaleWarning(Arc<Seen>);
 
@@ -46,8 +46,8 @@ const ADVICE: [&str; 3] = [
 ];
 
 impl UnscaledFeature<'_> {
-    /// Logarithms for lists, which cannot have a scale, and for what looks like counts, most of them small and a few large. Limits for what
-    /// has a scale. A scale for the others.
+    /// Logarithms for lists, which cannot have a scale, and for features that look like counts, most of them small and a few large. Limits
+    /// for features with a scale. A scale for the others.
     fn advice(&self) -> &'static str {
         let [log1p, z_score, clip] = ADVICE;
         let may_have_logs = matches!(self.spec.transform, Transform::Auto | Transform::None);
@@ -72,7 +72,7 @@ impl ScaleWarning {
         rows >= ENOUGH && !self.0.enough.swap(true, Ordering::Relaxed)
     }
 
-    /// Logs the features that were `found` in a batch of `rows` rows: only for the first batch that has some.
+    /// Logs the features that were `found` in a batch of `rows` rows, for the first batch with such features.
     pub(crate) fn warn(&self, found: &[UnscaledFeature<'_>], rows: usize) {
         if !found.is_empty() && !self.0.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!("columns.dense: {}", said(found, rows));

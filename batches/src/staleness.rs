@@ -1,4 +1,4 @@
-//! Staleness: bounds how far look-ups run ahead of pushes.
+//! Staleness: bounds how far the look-ups of batches run ahead of their pushes.
 //!
 //! `lookup` takes a [`Ticket`] for each batch; `push` drops it when every shard has applied the batch's gradients. With a bound
 //! of `k`, batch `i` gets its ticket when batch `i - k - 1` and all earlier ones are applied (stale synchronous parallel, Ho et
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 /// The most replicas of `lookup` and of `push`. More do not hide more latency, and each holds the rows of a batch.
 pub const MOST_UNDER_WAY: usize = 8;
 
-/// The staleness bound of one run. It gives out the tickets.
+/// The staleness bound of one run, which gives out the tickets.
 #[derive(Clone, Debug)]
 pub struct Staleness {
     bound: usize,
@@ -22,7 +22,7 @@ pub struct Staleness {
     newest: Arc<AtomicU64>,
 }
 
-/// Numbers that come in any order, and how far they are complete: which batches are applied, for instance.
+/// Numbers that come in any order, and how far they are complete: for instance the numbers of applied batches.
 #[derive(Debug, Default)]
 pub struct InOrder {
     /// All numbers below this one have come.
@@ -31,7 +31,7 @@ pub struct InOrder {
     early: BTreeSet<u64>,
 }
 
-/// The permission to look up one batch. Dropping it marks the batch as applied.
+/// The permission to look up one batch. A drop marks the batch as applied.
 #[derive(Debug)]
 pub struct Ticket {
     batch: Option<(u64, Arc<watch::Sender<InOrder>>)>,

@@ -1,9 +1,9 @@
 //! Makes the batches of a part: gathers the rows, lists every key once, and turns columns into rows.
 //!
-//! It works column by column: the keys of one slot of a part are 512 KiB (of 65,536 rows), and the table that finds equal keys
-//! of one slot in one batch 128 KiB (of 4,096 rows), which a core's second cache holds. A key is gathered and de-duplicated in
-//! one go: only its place in the batch's list, half as many bytes, is written down. What is written is appended to buffers that
-//! keep their memory, so nothing is zeroed first. Integers are hashed when equal ones are found: `space` says how.
+//! It works column by column. The keys of one slot of a part take 512 KiB (65,536 rows), and the table that finds equal keys of one slot in
+//! one batch 128 KiB (4,096 rows): a core's second cache holds both. A key is gathered and de-duplicated in one pass: only its place in the
+//! batch's list, half as many bytes, is written. Writes append to buffers that keep their memory, so nothing is zeroed first. Integers are
+//! hashed after equal ones are found: see `space`.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -46,7 +46,7 @@ struct Shuffled {
     weights: Vec<f32>,
     /// `[d × n]`.
     dense: Vec<f32>,
-    /// What travels with the rows of a prediction.
+    /// The columns that travel with the rows of a prediction.
     kept: Option<KeptRows>,
 }
 
@@ -207,7 +207,7 @@ impl Batches<'_> {
         batch
     }
 
-    /// The next batch of rows that are gathered already.
+    /// The next batch of gathered rows.
     fn gathered(&mut self, rows: usize, Keys { unique, slots }: Keys) -> TrainBatch {
         let Assembler { shuffled, places, transpose, rows: size, .. } = &mut *self.assembler;
         let range = self.made * *size..self.made * *size + rows;

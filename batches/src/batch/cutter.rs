@@ -80,7 +80,7 @@ impl Cutter {
         self.ask = Some(Box::new(ask));
     }
 
-    /// Takes the next rows, and returns the parts that are complete now.
+    /// Takes the next rows, and returns the parts that they complete.
     pub(super) fn push(&mut self, batch: ExampleBatch, cx: &StageCx) -> Vec<Part> {
         let mut parts = Vec::new();
         let (lineage, mark) = (batch.lineage.clone(), batch.window);

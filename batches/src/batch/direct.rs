@@ -14,7 +14,7 @@ pub(super) struct Direct {
     entries: Vec<u32>,
     /// The numbers of this pass, each once, in the order of first occurrence. One more place than numbers.
     firsts: Vec<u32>,
-    /// All entries are below it.
+    /// All entries are below this number.
     end: u32,
 }
 

@@ -38,8 +38,8 @@ pub struct Cut {
     cutter: Cutter,
 }
 
-/// The `batch` stage behind `cut`. A replica makes all batches of a part before it sends the first one, so that replicas work
-/// while they wait for their turn to send.
+/// The `batch` stage behind `cut`. A replica makes all batches of a part before it sends the first one, so that each replica works while
+/// the replicas before it send.
 pub struct Assemble {
     describe: String,
     assembler: Assembler,
@@ -58,7 +58,7 @@ impl Batcher {
         self
     }
 
-    /// One batch of all rows of `examples`, which has some, outside of a pipeline.
+    /// One batch of all rows of `examples`, at least one, outside of a pipeline.
     pub fn whole(&mut self, examples: ExampleBatch) -> TrainBatch {
         self.assemble.assembler.batches(Part::whole(examples)).next().expect("a part has a batch at least")
     }

@@ -1,4 +1,4 @@
-//! Numbers from 0 that stand for the integers of a key space, if these lie close together.
+//! Numbers from 0 for the integers of a key space, if the integers lie close together.
 
 use forebay_ps::SlotHasher;
 
@@ -10,7 +10,7 @@ use crate::flow::SlotIntegers;
 /// only.
 const MOST: u64 = 1 << 20;
 
-/// The number of an integer is by how much it is more than the least one; a missing value has the number after the last one.
+/// The number of an integer is its difference from the least integer; a missing value has the number after the last integer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     hasher: SlotHasher,
@@ -43,7 +43,7 @@ impl Numbers {
         Some(Self { missing, ..numbers })
     }
 
-    /// All numbers are below it.
+    /// All numbers are below this limit.
     pub(super) fn limit(&self) -> usize {
         self.last as usize + 2
     }

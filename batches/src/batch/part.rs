@@ -25,7 +25,7 @@ impl Piece {
         self.batch.kept.as_ref().map(|kept| kept.slice(self.from, self.to))
     }
 
-    /// Takes the first `rows` rows, at most all, out of it.
+    /// Takes the first `rows` rows, at most all, out of the piece.
     pub(super) fn split(&mut self, rows: usize) -> Self {
         let to = self.to.min(self.from + rows);
         let taken = Self { to, ..self.clone() };
@@ -51,10 +51,10 @@ pub(super) fn take_rows(pieces: &mut VecDeque<Piece>, mut rows: usize) -> VecDeq
     taken
 }
 
-/// Rows that become batches, and what the batches are called.
+/// Rows that become batches, and the names of the batches.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The rows. None: one batch without rows, which ends its window.
+    /// The rows. If there are none: one batch without rows, which ends its window.
     pub(super) pieces: VecDeque<Piece>,
     /// The first rows of the part's order that are sent; a last batch that is too short may be dropped.
     pub(super) kept: usize,

@@ -38,7 +38,7 @@ struct Run {
     ends_start: Option<usize>,
 }
 
-/// The keys of one slot of a part, or the integers or numbers that stand for them, in the order in which they came.
+/// The keys of one slot of a part, or integers or numbers in their place, in the order in which they came.
 #[derive(Default)]
 pub(super) struct Staged {
     /// Keys, or integers.
@@ -79,7 +79,7 @@ impl Staged {
         }
     }
 
-    /// Takes the numbers of the integers of `slot`, which has one in each row: by how much each is more than `least`.
+    /// Takes the numbers of the integers of `slot`, which has one in each row: the differences from `least`.
     pub(super) fn fill_numbers(&mut self, pieces: &VecDeque<Piece>, slot: usize, least: i64, missing: u32) {
         self.clear();
         for (piece, integers) in integers_of(pieces, slot) {
@@ -112,7 +112,7 @@ fn keys_of(piece: &Piece, slot: usize) -> &[u64] {
     piece.batch.slots[slot].keys(piece.from, piece.to)
 }
 
-/// The integers of a slot that has nothing else.
+/// The integers of a slot that has only integers.
 fn integers_of(pieces: &VecDeque<Piece>, slot: usize) -> impl Iterator<Item = (&Piece, &SlotIntegers)> {
     pieces.iter().filter_map(move |piece| match &piece.batch.slots[slot] {
         SlotKeys::Integers(integers) => Some((piece, integers)),
@@ -217,8 +217,8 @@ impl Places {
         self.fill_weights();
     }
 
-    /// De-duplicates the values of one slot of `batch`, one in each row: all of `values`, or those of the rows `order`. `add` appends the
-    /// place of each.
+    /// De-duplicates the values of one slot of `batch`, one in each row: all of `values`, or the values of the rows `order`. `add` appends
+    /// the place of each.
     pub(super) fn add_values<T: Copy + Default>(
         &mut self,
         batch: usize,
@@ -280,7 +280,7 @@ impl Places {
         (inverse, None, Vec::new())
     }
 
-    /// The weights of the values of `batch`, bag by bag, as their places in [`Places::bags`].
+    /// The weights of the values of `batch`, bag by bag, in the order of the places of bags.
     fn weights_of_bags(&self, batch: usize, rows: usize, values: usize) -> Vec<f32> {
         let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         let mut weights = Vec::with_capacity(values);

@@ -11,7 +11,7 @@ use super::places::{Places, Staged};
 use crate::dedup::{Dedup, Pass};
 use crate::flow::SlotKeys;
 
-/// What the slots of one key space have in a part.
+/// The values of the slots of one key space in a part.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SpaceValues {
     Keys,
@@ -22,7 +22,7 @@ pub(super) enum SpaceValues {
 }
 
 impl SpaceValues {
-    /// What `slots`, those of a key space, have in `pieces`.
+    /// The values of `slots`, the slots of a key space, in `pieces`.
     pub(super) fn of(pieces: &VecDeque<Piece>, slots: &[usize]) -> Self {
         let all = slots.iter().flat_map(|&slot| pieces.iter().map(move |piece| (piece, &piece.batch.slots[slot])));
         let integers: Option<Vec<_>> = all
@@ -39,7 +39,7 @@ impl SpaceValues {
         Numbers::of(&integers, hasher).map_or(Self::Integers(hasher), Self::Numbers)
     }
 
-    /// Whether they are staged even if their order does not change.
+    /// Whether the values are staged even if their order does not change.
     pub(super) fn are_integers(&self) -> bool {
         !matches!(self, Self::Keys)
     }

@@ -11,7 +11,7 @@ use super::{KeptRows, heap};
 pub enum SlotKeys {
     /// One key per row: `[n]`.
     One(Vec<u64>),
-    /// One integer per row, whose key is computed when it is asked for.
+    /// One integer per row. The first use of the keys computes them.
     Integers(SlotIntegers),
     /// Any number of keys per row. The keys of row `i` are `keys[offsets[i]..offsets[i + 1]]`.
     Many {
@@ -117,7 +117,7 @@ impl SlotKeys {
 /// `n` parsed rows of `t` labels (mostly 1), `d` dense features and some slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExampleBatch {
-    /// Where it came from.
+    /// The lineage of the first row.
     pub lineage: Lineage,
     /// The window it belongs to.
     pub window: WindowMark,
@@ -134,7 +134,7 @@ pub struct ExampleBatch {
     pub dense: Vec<f32>,
     /// One per slot.
     pub slots: Vec<SlotKeys>,
-    /// `[n]`: what a prediction writes beside the scores. `None` in training.
+    /// `[n]`: the columns that a prediction writes beside the scores. `None` in training.
     pub kept: Option<KeptRows>,
 }
 
@@ -210,7 +210,7 @@ pub struct ExampleRow<'a> {
 }
 
 impl<'a> ExampleRow<'a> {
-    /// The label, from 0 to 1; of several the first.
+    /// The label, from 0 to 1; of several labels the first.
     pub fn label(&self) -> f32 {
         self.batch.labels[self.row]
     }

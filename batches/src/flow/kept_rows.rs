@@ -53,7 +53,7 @@ impl KeptRows {
         self.columns.schema_ref().fields().iter().map(AsRef::as_ref).zip(self.columns.columns()).take(kept)
     }
 
-    /// For each row why it is bad; null if it is good.
+    /// The reason why each row is bad; null for a good row.
     pub fn reasons(&self) -> &StringArray {
         self.columns.column(self.columns.num_columns() - 1).as_string()
     }

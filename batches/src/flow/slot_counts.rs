@@ -1,4 +1,4 @@
-//! What one slot has in a batch. `batch` counts it while it de-duplicates the keys.
+//! The counts of one slot in a batch. `batch` makes them during the de-duplication of the keys.
 
 /// The counts of one slot in a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use forebay_ps::SlotHasher;
 use super::heap;
 use crate::nullable::extend_or;
 
-/// The integers of one slot, one for each row. Their keys are computed when they are asked for.
+/// The integers of one slot, one for each row. The first use of the keys computes them.
 #[derive(Clone, Debug)]
 pub struct SlotIntegers {
     values: IntegerValues,
@@ -44,7 +44,7 @@ fn held_alone<T: ArrowNativeType>(values: &ScalarBuffer<T>) -> ScalarBuffer<T> {
 }
 
 impl SlotIntegers {
-    /// Integers whose keys are those of `hasher`. A value that is not `present` is missing.
+    /// Integers with the keys of `hasher`. A value that is not `present` is missing.
     pub(crate) fn new(values: IntegerValues, present: Option<&NullBuffer>, hasher: SlotHasher) -> Self {
         let present = present.filter(|present| present.null_count() > 0).cloned();
         Self { values, present, hasher, keys: OnceLock::new() }
@@ -67,12 +67,12 @@ impl SlotIntegers {
         })
     }
 
-    /// What the keys are computed with.
+    /// The hasher of the keys.
     pub(crate) fn hasher(&self) -> SlotHasher {
         self.hasher
     }
 
-    /// The least and the greatest integer of some rows; what stands in the place of a missing one counts, too. `None` without rows.
+    /// The least and the greatest integer of some rows; the number in place of a missing integer counts, too. `None` without rows.
     pub(crate) fn bounds(&self, rows: Range<usize>) -> Option<(i64, i64)> {
         match &self.values {
             IntegerValues::Int32(values) => bounds(&values[rows]).map(|(least, most)| (least.into(), most.into())),
@@ -93,12 +93,12 @@ impl SlotIntegers {
         }
     }
 
-    /// Appends by how much the integer of each of some rows is more than `least`, in 32 bits, and `missing` for a missing one.
+    /// Appends the difference of each integer of some rows from `least`, in 32 bits, and `missing` for a missing one.
     pub(crate) fn append_numbers(&self, rows: Range<usize>, least: i64, missing: u32, out: &mut Vec<u32>) {
         let present = self.present_in(&rows);
         match &self.values {
             IntegerValues::Int32(values) => {
-                // The lower 32 bits of a difference need only those of both integers.
+                // The lower 32 bits of a difference need only the lower bits of both integers.
                 let least = least as i32;
                 extend_or(out, &values[rows], present.as_ref(), missing, |value| value.wrapping_sub(least) as u32);
             }

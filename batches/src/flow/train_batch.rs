@@ -44,11 +44,11 @@ pub struct TrainBatch {
     pub inverse: Vec<u32>,
     /// `[n × slots + 1]`: the offsets of the bags in `inverse`. `None` if every bag has one value.
     pub offsets: Option<Vec<u32>>,
-    /// `[slots]`: what each slot has. Empty if `batch` does not count it: in evaluation, prediction and serving.
+    /// `[slots]`: the counts of each slot. Empty if `batch` does not count: in evaluation, prediction and serving.
     pub slots: Vec<SlotCounts>,
     /// `[values]`: the weight of each value, in the order of `inverse`, 1 in slots without weights; empty if no slot has weights.
     pub value_weights: Vec<f32>,
-    /// What a prediction writes beside the scores: pieces that have `n` rows together. Empty in training.
+    /// The columns that a prediction writes beside the scores, in pieces of `n` rows together. Empty in training.
     pub kept: Vec<KeptRows>,
 }
 

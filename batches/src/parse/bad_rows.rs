@@ -11,12 +11,12 @@ use forebay_connectors::{BadRowsFile, OnBadRow, Rows};
 
 use super::column::NOT_FINITE;
 
-/// What the ledger counts a row with another label under.
+/// The reason in the ledger of a row with another label.
 pub(super) const NOT_BINARY: &str = "label is neither 0 nor 1";
 
 /// A value that its feature cannot take.
 pub(super) struct WrongValue {
-    /// What the ledger counts its row under.
+    /// The reason of its row in the ledger.
     pub(super) reason: &'static str,
     /// Names the column and the value.
     pub(super) detail: String,
@@ -95,7 +95,7 @@ impl BadRows {
     }
 }
 
-/// Carries out what the job says about bad rows.
+/// Treats bad rows as the job says.
 pub(super) struct Reject {
     policy: OnBadRow,
     file: Option<BadRowsFile>,
@@ -116,8 +116,8 @@ impl Reject {
         Ok(())
     }
 
-    /// Fails on the bad rows, or writes them to the file and counts those that it does not take, or does nothing. Awaits at most the store,
-    /// to count the lines before a bad row.
+    /// Fails on the bad rows, or writes them to the file and counts rows that the file does not take, or does nothing. Awaits at most the
+    /// store, to count the lines before a bad row.
     pub(super) async fn rows(&mut self, rows: &Rows, bad: &BadRows, cx: &StageCx) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
             let place = match &rows.places {
@@ -141,7 +141,7 @@ impl Reject {
     }
 }
 
-/// What to do if rows with this defect are to be used. Without it, the advice would be to leave them out.
+/// The advice for a job that wants to use rows with this defect, instead of the advice to leave them out.
 fn advice(reason: &str) -> &'static str {
     match reason {
         NOT_BINARY => {

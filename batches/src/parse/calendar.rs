@@ -27,7 +27,7 @@ impl CalendarPart {
         }
     }
 
-    /// The part of each value of a column; null for a missing value, and for one that is no moment, which is added to `wrong`.
+    /// The part of each value of a column; null for a missing value, and for a value that is no moment, which is added to `wrong`.
     ///
     /// # Errors
     /// A user fault if the type has no such part.
@@ -40,8 +40,8 @@ impl CalendarPart {
     }
 }
 
-/// The days from the moments of one column to those of another, or to one moment; null where one of both is missing. Wrong values as in
-/// [`CalendarPart::parse`].
+/// The days from the moments of one column to the moments of another, or to one moment; null where one of both is missing. Wrong values as
+/// in [`CalendarPart::parse`].
 pub(super) fn age_in_days(since: MomentColumn<'_>, at: At<'_>, wrong: &mut WrongValues) -> Result<Float64Array, Fault> {
     let expected = ("dates or timestamps, or text of them, for an age", true);
     let since = since.microseconds(expected, wrong)?;

@@ -9,14 +9,14 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field};
 use forebay_actors::{Fault, FaultKind};
 
-/// What a column should be, which also determines the advice for a column of the wrong type.
+/// The expected kind of a column, which also determines the advice for a column of the wrong type.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'a> {
     /// A dense feature.
     Dense,
     /// A slot with quantiles.
     Quantiles,
-    /// A slot of the values that these words say.
+    /// A slot; the words name its values.
     Slot(&'a str),
     /// Something else, in words.
     Other(&'a str),
@@ -79,8 +79,8 @@ pub(super) fn shown<T: Copy + Display + Into<f64> + LowerExp>(number: T) -> Stri
     if size == 0.0 || (1e-9..1e16).contains(&size) { number.to_string() } else { format!("{number:e}") }
 }
 
-/// The lists of a column, whatever the width of their offsets and whether they have a fixed size; `None`: it has no lists. Numbers in
-/// dictionaries, as Arrow writes them to Parquet, become numbers.
+/// The lists of a column, with offsets of any width or a fixed size; `None`: the column has no lists. Numbers in dictionaries, as Arrow
+/// writes them to Parquet, become numbers.
 ///
 /// # Errors
 /// A user fault for lists of lists.
@@ -147,7 +147,7 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
         }
         _ => "",
     };
-    // The reader makes dictionaries of texts, so the type in the file is that of the values.
+    // The reader makes dictionaries of texts, so the type in the file is the type of the values.
     let kind = match array.data_type() {
         DataType::Dictionary(_, values) => values,
         kind => kind,

@@ -27,7 +27,7 @@ impl CrossParser {
         Self { slots: cross.slots(columns), hasher, buckets: cross.buckets, name }
     }
 
-    /// The keys of the cross from those of all slots. A row of too many combinations is a bad row.
+    /// The keys of the cross from the keys of all slots. A row of too many combinations is a bad row.
     pub(super) fn parse(&self, slots: &[SlotKeys], bad: &mut BadRows) -> SlotKeys {
         let parts: Vec<&SlotKeys> = self.slots.iter().map(|&slot| &slots[slot]).collect();
         let (first, others) = parts.split_first().expect("a cross has at least two slots");

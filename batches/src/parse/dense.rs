@@ -1,5 +1,5 @@
-//! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. Columns with more
-//! options than `none` and `log1p` are those of [`OptionsParser`], and lists of numbers those of [`VectorParser`].
+//! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. [`OptionsParser`] parses
+//! columns with more options than `none` and `log1p`, and [`VectorParser`] lists of numbers.
 
 use std::fmt::{Display, LowerExp};
 use std::sync::LazyLock;
@@ -34,14 +34,14 @@ impl DenseParser {
         }
     }
 
-    /// The column is that of a slot, which is read as a number.
+    /// The column belongs to a slot, and is read as a number.
     pub(super) fn is_of_slot(&mut self) {
         if let Self::Options(options) = self {
             options.expected = Wanted::Quantiles;
         }
     }
 
-    /// Two more inputs have what each value loses as `f32`, if the feature has options.
+    /// Adds two inputs with the rest that each value loses as `f32`, if the feature has options.
     pub(super) fn with_rests(&mut self) {
         if let Self::Options(options) = self {
             options.rests = true;

@@ -1,5 +1,5 @@
-//! Dense features with options: what stands for a missing value, an indicator, limits, a scale, logarithms and parts of timestamps.
-//! Arithmetic is in `f64`.
+//! Dense features with options: a number for a missing value, an indicator, limits, a scale, logarithms and parts of timestamps. Arithmetic
+//! is in `f64`.
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Float64Type};
@@ -16,13 +16,13 @@ const NO_LOGARITHM: &str = "dense value has no logarithm";
 /// Parses a dense feature with options.
 pub(super) struct OptionsParser {
     column: DenseColumn,
-    /// What is subtracted from transformed values, and what they are then multiplied with.
+    /// Subtracted from transformed values, which are then multiplied by `factor`.
     shift: f64,
     factor: f64,
-    /// What the column may be, for faults.
+    /// The expected kind of the column, for faults.
     pub(super) expected: Wanted<'static>,
-    /// Whether two more inputs have what each value loses as `f32`, and what that loses: with them it is whole. Statistics need them, and a
-    /// model does not.
+    /// Whether two more inputs have the rest that each value loses as `f32`, and the rest that this loses: the three together are exact.
+    /// Only statistics need them.
     pub(super) rests: bool,
 }
 

@@ -50,7 +50,7 @@ impl VectorParser {
         Ok(())
     }
 
-    /// The numbers of all rows, `[n × length]`; those of a missing list, and of one of another length, are null.
+    /// The numbers of all rows, `[n × length]`; null for a missing list and for a list of another length.
     fn values(&self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<ArrayRef, Fault> {
         let (rows, length) = (array.len(), self.length);
         // A column that all files lack.

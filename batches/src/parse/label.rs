@@ -16,8 +16,8 @@ const BAD_WEIGHT: &str = "weight is not a number of at least 0";
 /// Beyond `f32`.
 const LARGE_WEIGHT: &str = "weight is above 3.4e38";
 
-/// The label of each row; that of a bad row is meaningless. A label that the row lacks is NaN, if the job says so (`mask_missing`), and the
-/// row is not bad for that. In `positives` it sets the bit of each value that `positive` lists, of the first 64, if a row has it.
+/// The label of each row; meaningless for a bad row. With `mask_missing` a label that the row lacks is NaN, and the row is not bad. Sets in
+/// `positives` the bits of the values that occur, among the first 64 that `positive` lists.
 pub(super) fn parse(
     label: &LabelColumn,
     array: &ArrayRef,
@@ -35,14 +35,14 @@ pub(super) fn parse(
 }
 
 /// Replaces the second label of each row, a conversion, by the label of a click that led to a conversion: the product of both labels. It is
-/// 0 if there was no click, even if the conversion is not known (NaN), and NaN if one of the others is not known.
+/// 0 without a click, even if the conversion is unknown (NaN), and otherwise NaN if the click or the conversion is unknown.
 pub(super) fn conversions_after_clicks(clicks: &[f32], conversions: &mut [f32]) {
     for (conversion, &click) in conversions.iter_mut().zip(clicks) {
         *conversion = if click == 0.0 || *conversion == 0.0 { 0.0 } else { *conversion * click };
     }
 }
 
-/// Adds the rows to `bad` that lack all of `labels`, which are `[t x n]`.
+/// Adds the rows to `bad` that lack every label; `labels` is `[t x n]`.
 pub(super) fn refuse_rows_without_any(columns: &[LabelColumn], labels: &[f32], rows: usize, bad: &mut BadRows) {
     if !columns.iter().all(|label| label.mask_missing) {
         return;
@@ -108,7 +108,7 @@ fn values(
     }
 }
 
-/// The weight of each row; that of a bad row is meaningless.
+/// The weight of each row; meaningless for a bad row.
 pub(super) fn weights(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
     const EXPECTED: &str = "a number from 0 to 3.4e38";
     let weights = numbers(name, array, "a number of at least 0, for a weight")?;
@@ -146,7 +146,7 @@ fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> R
     Ok(labels)
 }
 
-/// What a label without options may be, and for text which option it needs.
+/// The expectation of a label without options, and for text the option that it needs.
 fn binary_of(name: &str, kind: &DataType) -> String {
     let expected = "a number or a boolean, 0 or 1";
     match is_text(kind) {
@@ -252,7 +252,7 @@ pub(super) fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Ve
     Ok(numbers.as_primitive::<Float64Type>().values().to_vec())
 }
 
-/// Adds the rows to `bad` whose value is `wrong`, for the reason that it gives, unless they are masked. A missing value is NaN to `wrong`.
+/// Adds the rows to `bad` for whose value `wrong` gives a reason, unless they are masked. A missing value is NaN to `wrong`.
 fn refuse(
     name: &str,
     array: &ArrayRef,

@@ -1,6 +1,6 @@
 //! `parse`: turns each batch of [`Rows`] into an [`ExampleBatch`]: labels, dense features and keys.
 //!
-//! Bad rows stop the run, or are left out and counted, as the job says. It blocks only when it writes them to a file.
+//! Bad rows stop the run, or are left out and counted, as the job says. The stage blocks only to write them to a file.
 
 mod bad_rows;
 mod calendar;
@@ -47,7 +47,7 @@ pub struct Parse {
     dense: Vec<DenseParser>,
     slots: Vec<SlotParser>,
     crosses: Vec<CrossParser>,
-    /// The number of each slot's table; empty if all keys are of one table.
+    /// The number of each slot's table; empty if there is one table.
     tables: Vec<usize>,
     /// Whether the key spaces are checked with the types of the next batch.
     check_types: bool,
@@ -118,7 +118,7 @@ impl Parse {
         Self { after_click, ..self }
     }
 
-    /// For statistics: two more inputs of each dense feature, which has an indicator, have what its values lose as `f32`. From number
+    /// For statistics: each dense feature has an indicator, and two more inputs with the rest that its values lose as `f32`. From number
     /// `from` on, the dense features are slots with quantiles, and faults say so.
     #[must_use]
     pub fn for_statistics(mut self, from: usize) -> Self {
@@ -133,9 +133,8 @@ impl Parse {
         Self { single, ..self }
     }
 
-    /// Whether the integers of slots are hashed by `batch`, which hashes each one of a batch once, instead of here for each row. Slots of a
-    /// cross, of a shared key space or of one of several tables are hashed here all the same. The batches do not depend on it. Default
-    /// false.
+    /// Whether `batch` hashes the integers of slots, each integer of a batch once, instead of this stage for each row. This stage always
+    /// hashes slots of a cross, of a shared key space or of one of several tables. The batches do not depend on the choice. Default false.
     #[must_use]
     pub fn hashing_late(mut self, late: bool) -> Self {
         let crossed: HashSet<usize> =
@@ -272,7 +271,7 @@ impl Parse {
         Ok((examples, bad.into_details()))
     }
 
-    /// What travels with the rows of an evaluation, all of them good.
+    /// The columns that travel with the rows of an evaluation, all of them good.
     fn grouped(&self, rows: &Rows) -> Result<Option<KeptRows>, Fault> {
         match self.group_by.as_slice() {
             [] => Ok(None),
@@ -280,7 +279,7 @@ impl Parse {
         }
     }
 
-    /// What travels with the rows of a prediction.
+    /// The columns that travel with the rows of a prediction.
     fn kept(keep: &[String], rows: &Rows, bad: &BadRows) -> Result<KeptRows, Fault> {
         let there = BatchColumns::of(&rows.batch);
         let columns = keep.iter().map(|name| Ok((name.as_str(), there.column(name)?)));
@@ -288,8 +287,8 @@ impl Parse {
     }
 }
 
-/// The fault with the name of the file that the rows are from, if they are from one: their columns have a wrong type, or are missing. One
-/// about the rows of `data.eval` is not about this file.
+/// The fault of columns that are missing or have a wrong type, with the name of the rows' file, if they are from one. A fault about the
+/// rows of `data.eval` is not about this file.
 fn in_file(fault: Fault, rows: &Rows) -> Fault {
     match &rows.places {
         Some(places) if !fault.hides_lineage() => fault.context(format!("`{}`", places.file())).hide_lineage(),
@@ -297,8 +296,8 @@ fn in_file(fault: Fault, rows: &Rows) -> Fault {
     }
 }
 
-/// The column of a dense feature. Integers of text become the numbers that they are without a slot of the kind `int` on the same column,
-/// so that the transform `auto` takes no logarithm.
+/// The column of a dense feature. Integers of text become numbers, as without a slot of the kind `int` on the same column, so that the
+/// transform `auto` takes no logarithm.
 fn dense_column(there: &BatchColumns, feature: &DenseColumn) -> Result<ArrayRef, Fault> {
     let array = there.column(&feature.column)?;
     let are_integers = matches!(array.data_type(), DataType::Int64 | DataType::List(_));
@@ -312,8 +311,8 @@ fn dense_column(there: &BatchColumns, feature: &DenseColumn) -> Result<ArrayRef,
     cast(array, &kind).map_err(|e| Fault::internal("integers of text are no numbers").because(e))
 }
 
-/// The column of a slot or of its weights. One of nothing but nulls is one of missing lists, if it had lists in the training of a model.
-/// Text of integers becomes the integers; those above `i64::MAX` wrap.
+/// The column of a slot or of its weights. A column of nulls alone has missing lists, if it had lists in the training of a model. Text of
+/// integers becomes the integers; those above `i64::MAX` wrap.
 fn slot_column(there: &BatchColumns, name: &str, columns: &Columns) -> Result<ArrayRef, Fault> {
     let array = there.column(name)?;
     if is_integer_of_text(there.field(name)?) {
@@ -402,7 +401,7 @@ impl Stage for Parse {
         if let (Some(negatives), Some(good)) = (&self.negatives, good) {
             examples = negatives.sample(examples, &good, cx);
         }
-        // An empty batch still carries the count of rejected rows and the end of its window.
+        // An empty batch may carry a count of rejected rows or the end of its window.
         let tells = examples.rows > 0 || examples.rejected > 0 || examples.window.closes;
         if tells { out.send(examples).await } else { Ok(()) }
     }

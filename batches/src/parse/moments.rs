@@ -22,7 +22,7 @@ pub(super) const DAY: i64 = 86_400_000_000;
 
 /// The reason of a row whose text is neither a date nor a timestamp.
 const NOT_A_TIME: &str = "text is no date or timestamp";
-/// The reason of a row whose number is a time that most programs cannot write: in most cases its unit is another one.
+/// The reason of a row whose number is a time that most programs cannot write: mostly a wrong unit.
 const BEYOND_YEARS: &str = "time is not in the years 1 to 9999";
 /// The reason of a row with an infinite number, or with NaN where it is not a missing value.
 const NOT_FINITE: &str = "time is not a finite number";
@@ -49,7 +49,7 @@ pub(super) struct MomentColumn<'a> {
 }
 
 impl MomentColumn<'_> {
-    /// The moments in microseconds since 1970; null for a missing value, and for one that is no moment, which is added to `wrong`.
+    /// The moments in microseconds since 1970; null for a missing value, and for a value that is no moment, which is added to `wrong`.
     /// `expected` says what the column should be, and whether dates are moments.
     ///
     /// # Errors
@@ -186,7 +186,7 @@ fn without_utc(texts: ArrayRef) -> ArrayRef {
     Arc::new(shorter.collect::<StringArray>())
 }
 
-/// The moments of numbers. `moment` gives that of a number.
+/// The moments of numbers, each by `moment`.
 fn of_numbers<T: ArrowPrimitiveType>(
     numbers: &PrimitiveArray<T>,
     moment: impl Fn(T::Native) -> Result<Option<i64>, WrongValue>,
@@ -212,15 +212,15 @@ fn microseconds(unit: UnixUnit, value: i64) -> Option<i64> {
     (YEARS.0..YEARS.1).contains(&micros).then_some(micros)
 }
 
-/// Dates as days and timestamps as microseconds since 1970, so that a moment has the same number whatever the unit of the file
-/// is. Nanoseconds are rounded down.
+/// Dates as days and timestamps as microseconds since 1970, so that a moment has the same number for every unit of the file. Nanoseconds
+/// are rounded down.
 pub(super) fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(match array.data_type() {
         DataType::Date32 => cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?,
         kind => {
             let numbers = cast(array, &DataType::Int64)?;
             let numbers = numbers.as_primitive::<Int64Type>();
-            // A moment beyond 64 bits of microseconds wraps: it gets some number, not an error.
+            // A moment beyond 64 bits of microseconds wraps to another number, without an error.
             let micros: Int64Array = match kind {
                 DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
                 DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),

@@ -1,4 +1,4 @@
-//! Down-sampling of negative rows: which of them are kept.
+//! Down-sampling of negative rows.
 
 use forebay_actors::{Lineage, StageCx};
 use forebay_base::mix64;
@@ -19,7 +19,7 @@ impl NegativeSample {
         Self { share, seed: mix64(seed ^ 0x6e65_6761_7469_7665) }
     }
 
-    /// Leaves rows out and counts them. `good` says which of the rows that were read are in `examples`.
+    /// Leaves rows out and counts them. `good` marks the rows of the source that are in `examples`.
     pub(super) fn sample(&self, examples: ExampleBatch, good: &[bool], cx: &StageCx) -> ExampleBatch {
         let lineage = examples.lineage.clone();
         let mut read = (0..).zip(good).filter(|(_, good)| **good).map(|(row, _)| row);

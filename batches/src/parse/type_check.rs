@@ -1,4 +1,4 @@
-//! Checks the types of the columns that are parsed, once for each schema: it costs nothing for a batch of the schema of the batch before.
+//! Checks the types of the parsed columns, once for each schema: a batch with the schema of the previous batch costs nothing.
 
 use std::sync::Arc;
 

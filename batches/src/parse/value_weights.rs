@@ -1,4 +1,4 @@
-//! Parses the weights of a slot's values: a column beside that of the slot, with a number for each of its values.
+//! Parses the weights of a slot's values: a column beside the slot's column, with a number for each value.
 
 use arrow::array::{Array, ArrayRef, ListArray};
 use arrow::datatypes::DataType;
@@ -17,7 +17,7 @@ const BAD_WEIGHT: &str = "weight of a value is not a number from 0 to 1e30";
 const MOST: f64 = 1e30;
 const LEAST: f64 = 1e-30;
 
-/// Where the values of each row stand in a column of lists, or of single values.
+/// The places of each row's values in a column of lists, or of single values.
 enum Rows {
     Lists(ListArray),
     Single(ArrayRef),
@@ -38,9 +38,9 @@ impl Rows {
     }
 }
 
-/// The keys of `slot` with their weights. `keys` are the keys of `array` that are used, of the first or the last values of each list. The
-/// weights of other values are not used, either. A row is bad if it has not as many weights as values, or has a weight that is missing,
-/// negative, NaN or above 1e30.
+/// The keys of `slot` with their weights. `keys` are the used keys of `array`: of the first or the last values of each list. The weights of
+/// other values are not used. A row is bad if it has another number of weights than values, or a weight that is missing, negative, NaN or
+/// above 1e30.
 pub(super) fn weighted(
     slot: &Slot,
     keys: SlotKeys,

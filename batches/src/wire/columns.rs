@@ -14,9 +14,8 @@
 //!  kept:  list<u8>     what a prediction writes beside the scores, as Arrow IPC streams; null without rows. Only in predictions
 //! ```
 //!
-//! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once, so that
-//! stages own what they may change and a batch does not hold its whole message: that is a quarter of what decoding takes (see
-//! `what_decoding_copies_costs`).
+//! Columns from a socket are checked. Encoding copies only narrow places. Decoding copies each vector once, so that stages own the vectors
+//! that they change and a batch does not hold its whole message: a quarter of the time of decoding (see `what_decoding_copies_costs`).
 
 use std::sync::{Arc, LazyLock};
 
@@ -37,12 +36,12 @@ const NARROW: usize = 1 << 16;
 const VALUE_WEIGHT: &str = "value_weight";
 const KEPT: &str = "kept";
 
-/// Which columns the batches of a run have beside those of every run.
+/// The optional columns of the batches of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     /// Values have weights.
     pub weighted: bool,
-    /// Rows have what a prediction writes beside the scores.
+    /// Rows have the columns that a prediction writes beside the scores.
     pub kept: bool,
 }
 
@@ -223,7 +222,7 @@ pub fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Optio
     Ok((batch, rows))
 }
 
-/// The bytes of all values: what credits count, the same in reader and trainer.
+/// The bytes of all values, as credits count them: the same in reader and trainer.
 pub fn bytes(columns: &RecordBatch) -> u64 {
     let list = |column: &ArrayRef| {
         let list = column.as_list_opt::<i32>()?;

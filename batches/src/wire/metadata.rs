@@ -38,8 +38,8 @@ pub struct Header {
     pub closes: Option<WindowEnd>,
     /// The number of batches at the start of its window that are done.
     pub done_before: u32,
-    /// It takes no credit, because it precedes every batch that its reader has sent on the channel, and these may wait for it.
-    /// So batches of a lost lease are not blocked by later ones.
+    /// The batch takes no credit, because it precedes every batch that its reader has sent on the channel, and these may wait for it. So
+    /// later batches do not block batches of a lost lease.
     pub urgent: bool,
     /// Labels of a row.
     pub labels: u32,
@@ -62,7 +62,7 @@ impl Header {
             .finish([])
     }
 
-    /// Reads it from its bytes.
+    /// Reads the value from its bytes.
     ///
     /// # Errors
     /// User: the bytes are no header.
@@ -97,8 +97,8 @@ pub enum Reply {
     },
     /// The gradients of this batch are applied: the reader drops it.
     Done(BatchId),
-    /// This batch came with this term, and its window was leased again with a later one: the reader drops the window, unless it
-    /// holds a later lease of it itself.
+    /// This batch came with this term, and its window was leased again with a later term: the reader drops the window, unless it holds a
+    /// later lease of the window itself.
     Stale(BatchId, u32),
 }
 
@@ -114,7 +114,7 @@ impl Reply {
         .finish([])
     }
 
-    /// Reads it from its bytes.
+    /// Reads the value from its bytes.
     ///
     /// # Errors
     /// User: the bytes are no reply.

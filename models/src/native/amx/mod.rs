@@ -1,7 +1,7 @@
 //! Matrix products on the tile unit of x86 processors (AMX), which multiplies bf16 numbers and adds up in f32.
 //!
-//! Each number `x` is split into two bf16 numbers: the sum `x0 + x1` differs from `x` by at most 2^-17 of `x`. A product is the sum `a0 b0
-//! + a0 b1 + a1 b0`: the "high" precision of PyTorch's `set_float32_matmul_precision`, known as bf16x3 (Henry, Tang and Heinecke,
+//! Each number `x` is split into two bf16 numbers: the sum `x0 + x1` differs from `x` by at most 2^-17 of `x`. A product is the sum of `a0
+//! b0`, `a0 b1` and `a1 b0`: the "high" precision of PyTorch's `set_float32_matmul_precision`, known as bf16x3 (Henry, Tang and Heinecke,
 //! "Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations", ARITH 2019). In a cycle the unit makes 16
 //! times as many products as a vector unit; with three products for one the gain is about 5.
 
