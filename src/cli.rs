@@ -22,7 +22,7 @@ use crate::{exit, file_limit, heap, logs, out};
 /// The allocator of the program, for a program of your own:
 /// `#[global_allocator] static ALLOCATOR: forebay::cli::MiMalloc = forebay::cli::MiMalloc;`
 ///
-/// The system's allocator returns the memory of batches to the kernel and fetches it again page by page; this one keeps it.
+/// The system's allocator returns the memory of batches to the kernel and fetches it again page by page; MiMalloc keeps it.
 pub use mimalloc::MiMalloc;
 
 /// Trains click models on more rows than fit in memory, and reads the rows while it computes
@@ -38,7 +38,7 @@ struct Program {
 
 /// Runs the program on the arguments of this process; jobs find the stages, sources and models of `registry` by name.
 pub fn main(registry: Registry) -> ExitCode {
-    // Before any other question about CUDA: if libtorch is asked earlier, it caches the answer "none" for the whole process.
+    // Before any other question about CUDA: an earlier question makes libtorch cache the answer "none" for the whole process.
     #[cfg(feature = "torch")]
     crate::models::init_cuda();
 
@@ -68,7 +68,7 @@ fn print_help(asked: &clap::Error) -> ExitCode {
     }
 }
 
-/// Runs a command. A panic is a fault: by itself it would end the program with code 101, which is none of the program's.
+/// Runs a command. A panic becomes a fault: an uncaught panic would end the program with code 101, which is no exit code of the program.
 fn fault_of_panic<T>(run: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(Fault::of_panic("the command panicked", &*panic)))
 }

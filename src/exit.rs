@@ -8,7 +8,7 @@ use crate::actors::{Domain, FaultKind};
 use crate::logs::Format;
 use crate::out;
 
-/// It did all that it was asked for.
+/// The command did its work.
 pub(crate) const DONE: u8 = 0;
 /// A fault of the job, its data or the command line.
 pub(crate) const USER: u8 = 2;
@@ -18,7 +18,7 @@ pub(crate) const EXTERNAL: u8 = 3;
 pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by Ctrl-C or SIGTERM before all rows were trained on.
 pub(crate) const DRAINED: u8 = 5;
-/// A model is saved, but its evaluation or the report failed, or it is not that of the best evaluation, which was gone or could not be
+/// A model is saved, but its evaluation or the report failed, or it is not the model of the best evaluation, which was gone or could not be
 /// kept. `launch` does not train again.
 pub(crate) const ONLY_SAVED: u8 = 6;
 /// Of a process that `launch` or `deploy/slurm` starts again after a fault: the training has ended, but a disk or a store did not take its
@@ -30,7 +30,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// How a command ended that found no fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It did all that it was asked for.
+    /// The command did its work.
     Done,
     /// A run was drained before all rows were trained on.
     Drained,
@@ -79,7 +79,7 @@ pub(crate) const HELP: &str = "Exit codes:
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
         Format::Text => out::eprint_or_drop(format_args!("error: {fault}")),
-        // No error: it did what it was told.
+        // No error: the process was told to end.
         Format::Json if fault.kind == FaultKind::Drained => tracing::warn!("{fault}"),
         Format::Json => {
             tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}")

@@ -9,8 +9,8 @@ unsafe extern "C" {
     safe fn mi_option_set_default(option: c_int, value: c_long);
 }
 
-/// Makes the allocator return freed memory to the system only every ten seconds. Each time it returns the memory of all batches that are
-/// free at that moment, and the kernel must provide and clear it again: every second, this takes a tenth of the CPU time of a feed.
+/// Makes the allocator return freed memory to the system only every ten seconds. Each return gives away the memory of all batches that are
+/// free at that moment, and the kernel must provide and clear it again: once a second, this takes a tenth of the CPU time of a feed.
 /// `MIMALLOC_PURGE_DELAY` in the environment counts before this.
 pub(crate) fn keep_freed_memory() {
     mi_option_set_default(PURGE_DELAY, 10_000);

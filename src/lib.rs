@@ -18,7 +18,7 @@
 //! ```
 //!
 //! - [`actors`]: the runtime. Stages, links with credits, replicas, faults, ledger, meters, report.
-//! - [`connectors`]: bytes in and out. Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, any stream of record batches.
+//! - [`connectors`]: input and output. Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, any stream of record batches.
 //! - [`net`]: Arrow Flight between processes. Servers, peers, TLS, tokens.
 //! - [`ps`]: the sparse parameter server. Tables, optimizers, shards, client.
 //! - [`models`]: dense compute. Specs, the native and the torch backend, losses, AUC.

@@ -80,7 +80,7 @@ impl Logs {
         std::panic::set_hook(Box::new(move |panic| {
             match panic_is_expected() {
                 true => {}
-                // It becomes a fault, which is printed.
+                // The panic becomes a fault, which is printed.
                 false if Fault::is_of_no_thread(panic.payload()) => tracing::debug!("{panic}"),
                 false => tell(panic),
             }

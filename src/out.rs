@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::Fault;
 use crate::actors::counted;
 
-/// Prints a line of a command's result. A closed standard output (`| head -1`) is not an error: the reader has what it wanted.
+/// Prints a line of a command's result. A closed standard output (`| head -1`) is no error: the reader wants no more.
 pub(crate) fn print(line: impl Display) -> Result<(), Fault> {
     taken(writeln!(io::stdout().lock(), "{line}")).map(drop)
 }
@@ -73,10 +73,10 @@ fn warn_of_loss(written: io::Result<()>) {
     }
 }
 
-/// Whether lines are dropped from now on.
+/// Whether all lines are dropped.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
-/// From here on, [`print_or_drop`], [`eprint_or_drop`] and the log drop all lines. A thread that waits in [`print_or_wait`] or
+/// After this call [`print_or_drop`], [`eprint_or_drop`] and the log drop all lines. A thread that waits in [`print_or_wait`] or
 /// [`eprint_or_wait`] for the reader of a pipe holds the lock of the output, and other threads would wait for this lock.
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Relaxed);
@@ -100,12 +100,12 @@ pub(crate) fn eprint_or_wait(line: impl Display) {
 /// Whether lines about dropped lines are JSON.
 static JSON: AtomicBool = AtomicBool::new(false);
 
-/// From here on, what this module itself prints is JSON.
+/// Makes the module's own lines JSON.
 pub(crate) fn as_json(yes: bool) {
     JSON.store(yes, Relaxed);
 }
 
-/// What is said of lines that were dropped; `what`: the output or the log.
+/// The text about dropped lines; `what`: the output or the log.
 pub(crate) fn dropped_lines(dropped: u64, what: &str) -> String {
     let were = if dropped == 1 { "was" } else { "were" };
     format!("{} {were} dropped: the {what} was not read", counted(dropped, "line"))
@@ -116,7 +116,7 @@ static ERR: Reader = Reader::new();
 
 /// The reader of an output that may be a pipe or a socket, whose other end may be open and not read.
 struct Reader {
-    /// It did not take a line in time: the next one does not wait.
+    /// The reader did not take a line in time: the next line does not wait.
     is_late: AtomicBool,
     dropped: AtomicU64,
 }
@@ -124,7 +124,7 @@ struct Reader {
 impl Reader {
     /// How long a line waits if the reader has taken the one before it.
     const PATIENCE: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
-    /// So many bytes are taken at once by a pipe that takes any (PIPE_BUF).
+    /// A pipe that takes any bytes takes this many at once (PIPE_BUF).
     const AT_ONCE: usize = 4096;
 
     const fn new() -> Self {
@@ -155,7 +155,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether the next bytes are taken at once, or their loss is known at once. A terminal that a person has stopped is waited for.
+    /// Whether the reader takes the next bytes at once, or their loss is known at once. Waits for a terminal that a person has stopped.
     fn takes(&self, out: &impl AsFd) -> bool {
         let kind = fstat(out).map(|stat| FileType::from_raw_mode(stat.st_mode));
         if !matches!(kind, Ok(FileType::Fifo | FileType::Socket)) {
@@ -173,7 +173,7 @@ impl Reader {
 /// The line of progress that is on the terminal.
 static BAR: Mutex<Option<ProgressBar>> = Mutex::new(None);
 
-/// From here on, lines on standard error are written over this line of progress, which is drawn again below them.
+/// After this call lines on standard error are written over this line of progress, which is drawn again below them.
 pub(crate) fn over_progress(bar: Option<ProgressBar>) {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = bar;
 }

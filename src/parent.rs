@@ -1,4 +1,4 @@
-//! A process of `forebay launch` has the name of its program, and ends when `launch` ends, in whatever way.
+//! A process of `forebay launch` has the name of its program, and ends when `launch` ends, in any way.
 
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::OsStringExt as _;
@@ -9,8 +9,8 @@ use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use crate::Fault;
 
 /// Asks the kernel to kill this process when the thread that started it ends: the main thread of the `launch` with the process id `parent`.
-/// Fails if that process has already ended. Names this process after its program: `launch` starts it by the number of an open file, and
-/// the kernel took that for its name.
+/// Fails if that process has already ended. Names this process after its program: `launch` starts it by the number of an open file, which
+/// the kernel takes for its name.
 pub(crate) fn end_with(parent: u32) -> Result<(), Fault> {
     if let Some(name) = std::env::args_os().next().and_then(name_of) {
         // Only `ps` and `top` show it.

@@ -26,7 +26,7 @@ const SPINNER: usize = 2;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     logged: Instant,
-    /// When the rate was measured last, and the rows then: a resumed run does not begin at 0.
+    /// The time and the rows of the last measurement of the rate: a resumed run does not begin at 0.
     last: Option<(Instant, u64)>,
     rate: f64,
     left: TimeLeft,
@@ -109,7 +109,7 @@ impl Progress {
     }
 }
 
-/// What a line of progress shows.
+/// The parts of a line of progress.
 struct Line {
     now: Snapshot,
     position: RunPosition,

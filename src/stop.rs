@@ -21,25 +21,25 @@ const ONE_SIGNAL: Duration = Duration::from_millis(500);
 /// How long a line for people may take.
 const SAYING: Duration = Duration::from_millis(200);
 
-/// A program that ends by itself after the second signal is ended after this time: it may wait for an output that is not read.
+/// The handler ends a program that does not end by itself this long after the second signal: it may wait for an output that is not read.
 const BY_ITSELF: Duration = Duration::from_secs(3);
 
-/// A program that has not begun, and does not end by itself after the first signal, is ended after this time: it may wait for a file that
-/// is a pipe, or read a large model.
+/// The handler ends a program that has neither begun nor ended this long after the first signal: it may wait for a pipe, or read a large
+/// model.
 const TO_BEGIN: Duration = Duration::from_secs(1);
 
-/// What a command that writes a folder says at the first signal.
+/// The line of a command that writes a folder, at the first signal.
 pub(crate) const NOTHING_IS_WRITTEN: &str = "nothing is written, unless it is complete by now";
 
 const TRAINING_STOPS: &str = "trains on what was read, then saves the model";
 
-/// What a run with checkpoints says instead.
+/// The line of a run with checkpoints.
 const CHECKPOINT_STOPS: &str = "the run ends with a checkpoint of what it has trained on, for --resume";
 
-/// What a run says whose model is being saved, or is tried again to be saved.
+/// The line of a run that saves its model, or retries to save it.
 const SAVING_STOPS: &str = "the training has ended, and the model is saved, elsewhere if need be";
 
-/// What a trainer says that its run can do without.
+/// The line of a trainer that its run can do without.
 const LEAVES: &str =
     "this trainer trains on what it has taken and leaves; the run goes on, unless it is told to end, too";
 
@@ -72,7 +72,7 @@ struct Signals {
     saving: Mutex<Saving>,
 }
 
-/// What a signal asks for.
+/// The request of a signal.
 #[derive(Debug, PartialEq)]
 enum Asks {
     ToDrain,
@@ -105,8 +105,8 @@ impl Stop {
         })
     }
 
-    /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at
-    /// the second. `unbegun`: the exit code if the first comes before it has begun.
+    /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at the
+    /// second. `unbegun`: the exit code if the first signal comes before the program has begun.
     pub(crate) fn listen_and_say(format: Format, first: &'static str, unbegun: u8) -> Result<Self, Fault> {
         Self::listen_with(format, (first, unbegun), move |_| {
             say(format, "stopped at once");
@@ -161,18 +161,18 @@ impl Stop {
         self.0.begun.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the run of a job ends with a checkpoint, which the first signal says.
+    /// Sets whether the run of a job ends with a checkpoint, as the line at the first signal says.
     pub(crate) fn ends_with_checkpoint(&self, yes: bool) {
         self.0.ends_with_checkpoint.store(yes, Ordering::SeqCst);
     }
 
-    /// The run goes on without this process, which the first signal says.
+    /// The run goes on without this process, as the line at the first signal says.
     pub(crate) fn leaves(&self) {
         self.0.leaves.store(true, Ordering::SeqCst);
     }
 
-    /// After this call a second signal does not stop the program at once. `launch` needs this of its children: when it is asked to drain,
-    /// it signals every child, also one that was signalled before, and to stop children at once it sends SIGKILL.
+    /// After this call a second signal does not stop the program at once. `launch` needs this for its children: to drain, it signals every
+    /// child, perhaps a second time, and to stop children at once it sends SIGKILL.
     pub(crate) fn only_drains(&self) {
         self.0.only_drains.store(true, Ordering::SeqCst);
     }
@@ -204,7 +204,7 @@ impl Stop {
         self.0.at_once.load(Ordering::SeqCst)
     }
 
-    /// Runs `save`. If a second signal comes during or after it, the handler says what became of the model.
+    /// Runs `save`. If a second signal comes during or after it, the handler says whether the model is saved.
     pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
         *lock(&self.0.saving) = Saving::Begun;
         let saved = save()?;

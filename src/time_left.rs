@@ -1,5 +1,5 @@
-//! The time that is left of a run, at its mean speed. What a resumed run had done before it began says nothing about that, nor does the
-//! time in which it reads such rows again.
+//! The time that is left of a run, at its mean speed. The rows that a resumed run had trained on before do not count, nor does the time in
+//! which it reads them again.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! CPU seconds and memory of this process, from /proc, and of the others of a run.
+//! CPU seconds and memory of this process, from /proc, and of the other processes of a run.
 
 use serde_json::{Value, json};
 

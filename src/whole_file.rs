@@ -37,7 +37,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.persist(&place).map(drop).map_err(|e| e.error)
 }
 
-/// An error of `tempfile` without the name of its file, which the user does not know.
+/// An error of `tempfile` without the name of its file, which the user did not choose.
 fn without_path(e: io::Error) -> io::Error {
     match e.to_string().split_once(" at path ") {
         Some((why, _)) => io::Error::new(e.kind(), why),
@@ -45,8 +45,7 @@ fn without_path(e: io::Error) -> io::Error {
     }
 }
 
-/// Writes to a named pipe, or fails at once if no process reads it: to open it would otherwise block, and signals of the user would have no
-/// effect.
+/// Writes to a named pipe, or fails at once if no process reads it: a blocking open would ignore signals of the user.
 fn write_to_pipe(pipe: &Path, bytes: &[u8]) -> io::Result<()> {
     let no_wait = OFlags::NONBLOCK;
     let opened = OpenOptions::new().write(true).custom_flags(no_wait.bits().cast_signed()).open(pipe);

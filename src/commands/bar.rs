@@ -27,7 +27,7 @@ impl Bar {
         self.0.set_message(format!("{}, {}", counted(progress.rows, "row"), size(progress.bytes)));
     }
 
-    /// Clears the bar. Returns a line about what was written.
+    /// Clears the bar. Returns a line about the written files.
     pub(super) fn done(self, folder: &str, written: &Written) -> String {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;

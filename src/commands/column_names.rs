@@ -2,7 +2,7 @@
 
 use crate::Fault;
 
-/// The columns that an argument lists one after the other, each time that it is given.
+/// The columns in all values of an argument that may be repeated.
 ///
 /// # Errors
 /// A user fault if a quote has no end, or text follows it; or if a name is empty and has no quotes.
@@ -37,7 +37,7 @@ pub(super) fn split(arguments: &[String]) -> Result<Vec<String>, Fault> {
     Ok(names)
 }
 
-/// The name whose first quote stands before `text`, and what follows its last quote.
+/// The name whose first quote is before `text`, and the text after its last quote.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let (mut name, mut rest) = (String::new(), text);
     loop {

@@ -83,10 +83,10 @@ struct InputForm {
 }
 
 impl InputForm {
-    /// The format of the files: that of `--format` or of the job, or else as [`format_of`] tells it. A delimiter makes it CSV.
+    /// The format of the files, from `--format` or the job, or else from [`format_of`]. A delimiter means CSV.
     ///
     /// # Errors
-    /// A user fault if there is a delimiter, and the files are not CSV; that of a listing.
+    /// A user fault if there is a delimiter, and the files are not CSV; the fault of a listing.
     fn format_of(&self, input: &Input, of_job: Option<FileFormat>) -> Result<FileFormat, Fault> {
         let format = match (self.format.map(FileFormat::from).or(of_job), self.delimiter) {
             (Some(format), _) => format,
@@ -101,8 +101,8 @@ impl InputForm {
         Ok(format)
     }
 
-    /// What is wrong with a header of CSV that has one name, in which there is another delimiter. With `--delimiter` the other one counts
-    /// only if it is a tab or there are several.
+    /// What is wrong with a header of CSV that has one name, if this name has another delimiter. With `--delimiter` the other delimiter
+    /// counts only if it is a tab or occurs several times.
     fn one_column(&self, input: &Input, names: &[&str]) -> Option<String> {
         let CsvOptions { delimiter, .. } = self.csv();
         let other = other_delimiter(names, delimiter)?;
@@ -522,7 +522,7 @@ struct ParquetFolder<'a> {
 }
 
 impl ParquetFolder<'_> {
-    /// Writes all rows of a source, and prints what was written. `rows`: their number, if it is known.
+    /// Writes all rows of a source, and prints the counts. `rows`: their number, if known.
     fn write(&self, mut source: impl Source<Out = Rows>, rows: Option<u64>) -> Result<(), Fault> {
         self.stop.begin()?;
         let folder = Folder::from(self.name).stopped_by(self.stop.flag());
@@ -533,7 +533,7 @@ impl ParquetFolder<'_> {
     }
 }
 
-/// Prints what was written to the folder, and how many rows were left out.
+/// Prints the counts of written files and rows, and of rows that were left out.
 fn print_written(bar: Bar, folder: &str, written: &Written, cx: &StageCx, logs: &Logs) {
     let (said, ledger) = (bar.done(folder, written), cx.ledger().snapshot());
     let rejected = &ledger.rejected;

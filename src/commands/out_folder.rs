@@ -1,4 +1,5 @@
-//! Refuses folders that a command must not write: one with files that it reads, one that is read with its rows, and one with its bad rows.
+//! Refuses folders that a command must not write: a folder with files that it reads, a folder that is read with its rows, and the folder of
+//! its bad rows.
 
 use crate::Fault;
 use crate::connectors::convert::block_on;
@@ -39,7 +40,7 @@ pub(super) fn check_replaced(out: &str, models: &[&str], data: Option<&Input>) -
     }
 }
 
-/// Fails if the folder `out` would be read with the rows of `data`, so that the next program takes its files for rows.
+/// Fails if the folder `out` would be read with the rows of `data`: the next program would take its files for rows.
 ///
 /// # Errors
 /// A user fault that names the path of `data`.

@@ -194,7 +194,7 @@ pub(super) fn counts(
     Ok(Some(null.chain(left_out).chain(by_readers).collect()))
 }
 
-/// The next batch; `None` after the last one, or when the user asked to stop. Looks after the readers meanwhile.
+/// The next batch; `None` after the last one, or when the user asked to stop. Restarts readers meanwhile.
 pub(super) async fn next(predicting: &mut Predicting<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
     loop {
         if stop.asked() {

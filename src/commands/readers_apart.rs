@@ -48,7 +48,7 @@ pub(super) struct ReadersApart {
     parent: Option<u32>,
 }
 
-/// What all processes of a prediction are told.
+/// The arguments that all processes of a prediction share.
 pub(super) struct ToPredict<'a> {
     pub(super) model: &'a str,
     pub(super) data: &'a Paths,
@@ -76,12 +76,13 @@ impl<'m> Predicting<'m> {
         Self { predictions, readers: None }
     }
 
-    /// Starts readers again that were killed or hang. If all have ended, the predictions end with a fault. Called several times a second.
+    /// Restarts readers that were killed or hang. If all readers have ended, the predictions end with a fault. Called several times a
+    /// second.
     pub(super) fn look(&mut self) {
         let Some(readers) = &mut self.readers else { return };
         let looked = match self.predictions.ended() {
             false => readers.look(&self.predictions.silent_readers()),
-            // They end, too, and one that is lost is not needed.
+            // The readers end, too, and a lost reader is not needed.
             true => readers.ended().map(|ended| ended.for_each(|rank| self.predictions.reader_has_ended(rank))),
         };
         if let Err(fault) = looked {
@@ -119,7 +120,7 @@ impl ReadersApart {
             let process = self.process(Role::Trainer, listen, String::new());
             return Ok(Predicting::alone(model.predict_from_readers(&plan, ClusterProcess::new(process))?));
         }
-        // Rows that are not there, or that bad rows would be written to, are one error here, not one of each reader.
+        // Missing rows, and bad rows that would be written among the rows, are one error here, not one error of each reader.
         let input = asked.input(context);
         input.check_apart_from(&model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         block_on(input.list())?;
@@ -174,7 +175,7 @@ impl ReadersApart {
             ClusterProcess::new(process).stopped_by(move || stop.asked())
         };
         stop.has_begun();
-        // The program that reads the scores may close its pipe: before this process has joined, too.
+        // The program that reads the scores may close its pipe, even before this process has joined.
         let not_wanted = |fault: &Fault| fault.kind == FaultKind::Drained && !stop.asked();
         let ended = process.take_part(|process| {
             let read = Reader::start_to_predict(&plan, process, context)?.run(|| stop.asked(), |_| {});

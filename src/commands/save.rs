@@ -11,10 +11,10 @@ use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, Retries, RunEnd, Trained};
 use crate::stop::Stop;
 
-/// How long a run that was told to end retries: the supervisor that told it may soon kill it.
+/// How long a run that was told to end retries: its supervisor may soon kill it.
 const WHEN_TOLD: Duration = Duration::from_secs(10);
 
-/// What was saved: the manifest of the model, and its evaluation if that is known.
+/// The saved model: its manifest, and its evaluation if known.
 type Saved = (Manifest, Option<Evaluation>);
 
 /// Saves the model of one training.
@@ -31,8 +31,8 @@ impl Saving<'_> {
     /// Saves the model, and tries again for `output.retry_for`.
     ///
     /// # Errors
-    /// The last fault, of the kind [`FaultKind::Unsaved`], with the place where the model is instead. It is external if a disk or a store
-    /// failed, and nothing is saved or a checkpoint has the whole run; else it is a user fault.
+    /// The last fault, of the kind [`FaultKind::Unsaved`], with the place where the model is instead. The fault is external if a disk or a
+    /// store failed, and nothing is saved or a checkpoint has the whole run; else it is a user fault.
     pub(super) fn save(&self) -> Result<Saved, Fault> {
         let fault = match self.try_for_a_while() {
             Ok(saved) => return Ok(saved),
@@ -70,7 +70,7 @@ impl Saving<'_> {
         self.session.is_some_and(|session| matches!(session.status().phase, RunPhase::Failed(_)))
     }
 
-    /// Makes a checkpoint of the whole run, if the run makes checkpoints. Returns what to say of it.
+    /// Makes a checkpoint of the whole run, if the run makes checkpoints. Returns a text about it.
     fn leave_checkpoint(&self) -> Option<String> {
         // A run that stopped early stops again at once when it is resumed: its evaluations are in the checkpoint.
         let what = match self.trained.training.ended {
@@ -91,11 +91,11 @@ impl Saving<'_> {
         }
     }
 
-    /// Saves the model at the first place that takes it. Returns a fault that says where it is.
+    /// Saves the model at the first place that takes it. Returns a fault with that place.
     fn save_elsewhere(&self, fault: Fault) -> Fault {
         let places = places(self.folder, fault.domain);
         let saved = self.save_at(&places).or_else(|| {
-            // Perhaps the best model cannot be read where it is kept. The last one is in memory.
+            // Perhaps the kept best model cannot be read. The last model is in memory.
             if !self.trained.give_best_up() {
                 return None;
             }
@@ -128,7 +128,7 @@ impl Saving<'_> {
     }
 }
 
-/// The places to try, in order, for a model that cannot be saved at `folder`: beside it if something is in the way there, the working
+/// The places to try, in order, for a model that cannot be saved at `folder`: beside `folder` if something is in the way there, the working
 /// directory, the folder of temporary files.
 fn places(folder: &str, because: Domain) -> Vec<String> {
     let folder = folder.trim_end_matches('/');

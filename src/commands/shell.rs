@@ -58,7 +58,7 @@ impl Man {
 
 /// Writes the pages of all commands to a folder, each whole or not at all: on a full disk, an older page stays.
 fn write_pages(program: Command, folder: &Path) -> io::Result<()> {
-    // Those that are still empty at the end are removed.
+    // Folders that are empty at the end are removed.
     let _missing = staged::MissingFolders::of(folder);
     fs::create_dir_all(folder)?;
     let staged = tempfile::Builder::new().prefix(".forebay-").tempdir_in(folder)?;

@@ -1,4 +1,4 @@
-//! What a training prints at its end, and its report as JSON.
+//! The summary that a training prints at its end, and its report as JSON.
 
 use std::cell::OnceCell;
 
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use crate::out;
 use crate::report::{History, add_fields, contents, of_table};
 
-/// What a training prints at its end.
+/// The summary that a training prints at its end.
 pub(crate) struct Summary<'a> {
     pub(crate) trained: &'a Trained,
-    /// CPU seconds and memory of the training, read at its end: what saving and evaluating take does not count.
+    /// CPU seconds and memory of the training, read at its end: saving and evaluating do not count.
     pub(crate) usage: Value,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
@@ -137,7 +137,7 @@ impl Summary<'_> {
         json!({ "trained": trained })
     }
 
-    /// What the text says besides the report of the run and the CPU seconds.
+    /// The results in the text besides the report of the run and the CPU seconds.
     fn counts(&self) -> Value {
         let Trained { progress, training, .. } = self.trained;
         json!({ "progress": progress, "training": training, "run": self.status })
@@ -167,7 +167,7 @@ impl Summary<'_> {
 /// all. In docs/quality.md a pass of 15 steps does not suffice; one of 61 does, with a higher rate.
 const FEW_STEPS: u64 = 100;
 
-/// Says how to get more steps, if a training that began anew had few. `before`: what it had trained on before it was resumed.
+/// Says how to get more steps, if a training that began anew had few. `before`: its progress before it was resumed.
 pub(crate) fn few_steps(training: &TrainingSummary, before: AllTrainers, job: &Job) -> Option<String> {
     let began_anew = job.train.from.is_none() && before.rows == 0;
     let (batch_rows, epochs) = (job.train.batch_rows as u64, job.data.epochs as u64);
@@ -181,7 +181,7 @@ pub(crate) fn few_steps(training: &TrainingSummary, before: AllTrainers, job: &J
     })
 }
 
-/// `1,000 rows in 2.0 s`; of a run that went on from a checkpoint, which of the rows came in this time.
+/// `1,000 rows in 2.0 s`; for a run that went on from a checkpoint, also how many of the rows came in this time.
 fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> String {
     match rows - rows_before {
         own if own == *rows => format!("{} in {seconds:.1} s", counted(own, "row")),
@@ -189,7 +189,7 @@ fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> Strin
     }
 }
 
-/// The end of the line about the best evaluation: it says which model was saved. `best` and `kept` are those of [`EvaluationHistory`];
+/// The end of the line about the best evaluation: it says which model was saved. `best` and `kept` as in [`EvaluationHistory`];
 /// `evaluations` is the number of its points.
 fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_best: bool) -> String {
     match kept {
@@ -201,7 +201,7 @@ fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_b
     }
 }
 
-/// Says after which evaluations the learning rates were reduced, in a run of so many steps; `None` if they were not.
+/// Says after which evaluations the learning rates were reduced, in a run of this many steps; `None` if they were not.
 fn reductions(options: &EvaluationOptions, points: &[EvaluationPoint], steps: u64) -> Option<String> {
     let factor = options.reduce_lr_on_plateau?.factor;
     let reduced = |(at, point): (usize, &EvaluationPoint)| {
@@ -217,25 +217,25 @@ fn reductions(options: &EvaluationOptions, points: &[EvaluationPoint], steps: u6
     })
 }
 
-/// The label that the metric of the evaluations is of, if the model has several.
+/// The label of the evaluations' metric, if the model has several.
 fn of_label(job: &Job) -> String {
     let names = job.columns.label.names();
     let label = job.evaluation.label.as_ref().or(names.first()).filter(|_| !names.is_empty());
     label.map_or_else(String::new, |label| format!(" of the label `{label}`"))
 }
 
-/// CPU seconds per million rows, in words; empty if the run had no more rows to train on, and only saved.
+/// CPU seconds per million rows, in words; empty if the run had no rows left to train on, and only saved.
 fn per_million(cpu: f64, rows: u64) -> String {
     if rows == 0 { String::new() } else { format!(" ({:.1} per million rows)", cpu / rows as f64 * 1e6) }
 }
 
-/// What became of the keys of each table, over all shards; empty if a shard does not answer.
+/// The counts of the keys of each table, over all shards; empty if a shard does not answer.
 fn tables(model: &Model) -> Vec<Value> {
     let Ok(stats) = block_on(model.table.stats()) else { return Vec::new() };
     stats.all_groups(model.table.config().row_dim()).iter().map(of_table).collect()
 }
 
-/// The counts of each slot; `None` if those of a trainer are unknown, or a shard does not answer.
+/// The counts of each slot; `None` if the counts of a trainer are unknown, or a shard does not answer.
 fn slots(trained: &Trained) -> Option<Vec<SlotReport>> {
     trained.slots().ok().flatten()
 }

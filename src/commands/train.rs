@@ -77,13 +77,13 @@ impl Train {
     }
 }
 
-/// What to do at the end of a training.
+/// The steps at the end of a training.
 pub(crate) struct AtEnd<'a> {
     /// Where the report goes.
     pub(crate) report: &'a ReportFiles,
-    /// What shows the run while it goes on.
+    /// The dashboard of the run.
     pub(crate) dashboard: Option<&'a Dashboard>,
-    /// What writes the event files of the run.
+    /// The writer of the run's event files.
     pub(crate) tensorboard: Option<&'a TensorBoard>,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
@@ -92,7 +92,7 @@ pub(crate) struct AtEnd<'a> {
 }
 
 impl AtEnd<'_> {
-    /// Shows the end of the training. `is_last`: nothing follows, neither a model that is saved nor an evaluation.
+    /// Shows the end of the training. `is_last`: neither a saved model nor an evaluation follows.
     fn show(&self, of: &Summary<'_>, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>, is_last: bool) {
         if let Some(dashboard) = self.dashboard {
             let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
@@ -103,16 +103,16 @@ impl AtEnd<'_> {
         }
     }
 
-    /// Writes the report of a run that was drained to a checkpoint. The run has all that it needs in the checkpoint, so a report that
-    /// cannot be written is only a warning.
+    /// Writes the report of a run that was drained to a checkpoint. The checkpoint has the whole run, so a report that cannot be written is
+    /// only a warning.
     fn write_drained(&self, drained: &DrainedTraining, before: Option<Usage>, history: Option<&History>) {
         if let Err(fault) = self.write_own(&drained_contents(drained, before, history), &drained.timeline) {
             tracing::warn!("the run has its checkpoint, but no whole report: {fault}");
         }
     }
 
-    /// Writes the report of a run that failed, so that an older report does not pass for that of this run. If it cannot be written, the
-    /// fault of the run is still the one that counts.
+    /// Writes the report of a run that failed, in place of the report of an older run. If the report cannot be written, the fault of the
+    /// run counts.
     fn write_failed(&self, failed: &FailedTraining, before: Option<Usage>, history: Option<&History>) {
         if !self.report.is_some() {
             return;
@@ -179,7 +179,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     }
     let mut trained = match ended {
         Ok(trained) => {
-            // From here on the model is saved, whatever is asked.
+            // From here on the model is saved, even if the user asks to stop.
             stop.ends_with_checkpoint(false);
             trained
         }
@@ -188,14 +188,14 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if failed.fault.kind == FaultKind::RolledBack {
                 end.dashboard.inspect(|dashboard| dashboard.rolled_back(&failed));
             } else {
-                // Its verdict says how it ended.
+                // The verdict of the report says how the run ended.
                 let report = &failed.report.report;
                 let ended = if failed.fault.kind == FaultKind::Drained { "drained" } else { "failed" };
                 end.dashboard.inspect(|dashboard| dashboard.failed(report));
                 if logs.is_json() {
                     out::print_or_drop(json!({ ended: { "report": report } }));
                 } else if !logs.quiet && report.ledger.read > 0 {
-                    // Without rows it would be twenty lines of zeros before the error.
+                    // Without rows the report would be twenty lines of zeros before the error.
                     out::eprint_or_drop(report);
                 }
                 match &failed.drained {
@@ -246,7 +246,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
                     exit::report(&fault, logs.log_format);
                 }
                 let fault = without_checkpoint(&trained, fault);
-                // All processes end with it.
+                // All processes end with this trainer.
                 return Err(match &session {
                     Some(session) => session.fail(fault),
                     None => fault,
@@ -260,7 +260,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
             }
-            // A drained run has rows left. The caller must learn this rather than that the evaluation failed.
+            // A drained run has rows left. For the caller, this is more important than a failed evaluation.
             match after {
                 Ok(()) => Ok(ended),
                 Err(fault) => {
@@ -299,8 +299,8 @@ fn timelines(trained: &mut Trained, session: Option<&ClusterSession>, all: bool)
     [vec![own], others].concat()
 }
 
-/// Saves, then reports, then evaluates: nothing that fails later can lose the model. The inner result is that of report and evaluation,
-/// and a fault if the model of the best evaluation was not saved: it must not cause another training.
+/// Saves, then reports, then evaluates: a later failure cannot lose the model. The inner result is for report and evaluation, and a fault
+/// if the model of the best evaluation was not saved: it must not cause another training.
 ///
 /// # Errors
 /// The model could not be saved, the run begins a new attempt, or the job saves no model and what follows failed.
@@ -351,7 +351,7 @@ fn finish(
     }
 }
 
-/// Saves the model. Returns a line about it, and its evaluation if that is known.
+/// Saves the model. Returns a line about it, and its evaluation if known.
 fn save(
     summary: &Summary<'_>,
     stop: &Stop,
@@ -384,7 +384,7 @@ fn save(
     Ok((line, evaluation))
 }
 
-/// What each table holds in memory and what became of its keys, a line each; empty for a single table without rules for its keys.
+/// A line for each table about its memory and the counts of its keys; empty for a single table without rules for its keys.
 fn of_tables(trained: &Trained) -> String {
     let Ok(stats) = block_on(trained.model.table.stats()) else { return String::new() };
     let config = trained.model.table.config();

@@ -24,7 +24,7 @@ use crate::usage::Usage;
 const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// A view that is not older than this is shown again: several viewers cost as much as one.
+/// A view up to this old is shown again: several viewers cost as much as one.
 const FRESH: Duration = Duration::from_millis(500);
 
 /// A request waits this long for a new view, then gets the last one.
@@ -36,10 +36,10 @@ const WATCHED: Duration = Duration::from_secs(3);
 /// The longest that the end of the run waits for an open page.
 const LAST_VIEW: Duration = Duration::from_millis(1500);
 
-/// The server. Dropping it closes it.
+/// The server. A drop closes it.
 pub(crate) struct Dashboard {
     shared: Arc<Shared>,
-    /// Held: it serves until it is dropped.
+    /// The server serves until this is dropped.
     _server: HttpServer,
     /// Unix seconds. A page that finds another number reloads itself, because another run serves it.
     started: f64,
@@ -99,7 +99,7 @@ impl Dashboard {
         Ok(Self { shared, _server: server, started, counters: Mutex::default() })
     }
 
-    /// The run begins, perhaps another attempt: its counters go on from those of the attempts before.
+    /// The run, or another attempt, begins: its counters go on from the counters of earlier attempts.
     pub(crate) fn begins(&self) {
         self.counters().next_attempt();
     }
@@ -113,7 +113,7 @@ impl Dashboard {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shows the run as it is now, if a request waits for a new view.
+    /// Shows the current state of the run, if a request waits for a new view.
     pub(crate) fn follow(&self, running: &RunningTraining, before: Option<Usage>, history: &History) {
         if self.shared.asked.swap(false, Ordering::SeqCst) {
             let contents = running_contents(running, before, history);

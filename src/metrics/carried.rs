@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// What earlier attempts counted.
+/// The counts of earlier attempts.
 #[derive(Debug, Default)]
 pub(crate) struct CarriedCounters {
     /// The sums of the attempts that are over, by sample: its name with its labels.

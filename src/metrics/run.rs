@@ -23,7 +23,7 @@ pub(crate) struct RunMetrics {
     report: RunReport,
     progress: Snapshot,
     status: Option<RunStatus>,
-    /// How much of the rows is trained on, 0 to 1, if that is known.
+    /// The share of the rows that is trained on, 0 to 1, if known.
     share: Option<f64>,
     checkpoint: Option<NewestCheckpoint>,
     /// The staleness of the newest look-up, while the run goes on, and the largest.
@@ -55,7 +55,7 @@ impl RunMetrics {
         }
     }
 
-    /// The counters of an attempt that was rolled back. What its trainer does not know any more is left out.
+    /// The counters of an attempt that was rolled back, as far as its trainer has them.
     pub(crate) fn of_failed(failed: &FailedTraining) -> Self {
         Self {
             report: failed.report.clone(),

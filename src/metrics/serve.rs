@@ -1,4 +1,4 @@
-//! What `forebay serve` has done. docs/serve.md lists them.
+//! The metrics of `forebay serve`. docs/serve.md lists them.
 
 use std::fmt::Error;
 use std::time::{Duration, UNIX_EPOCH};
@@ -16,7 +16,7 @@ use crate::pipelines::ServingModel;
 /// Upper bounds of the buckets of request times, in seconds.
 const BUCKETS: [f64; 11] = [0.00025, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0];
 
-/// What the server has done.
+/// The counts of the server.
 pub(crate) struct ServeMetrics {
     registry: Registry,
     /// Requests for scores by status.
@@ -72,7 +72,7 @@ impl ServeMetrics {
         self.failures.inc();
     }
 
-    /// All of it as text, with the model that is served.
+    /// All metrics as text, with the model that is served.
     pub(crate) fn text(&self, model: &ServingModel) -> String {
         let mut of_the_model = Registry::with_prefix(PREFIX);
         of_the_model.register_collector(Box::new(ModelMetrics {
@@ -87,7 +87,7 @@ impl ServeMetrics {
 
 const PREFIX: &str = "forebay_serve";
 
-/// What is known of the model that is served.
+/// The metrics of the model that is served.
 #[derive(Debug)]
 struct ModelMetrics {
     version: String,

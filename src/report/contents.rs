@@ -76,7 +76,7 @@ pub(crate) fn failed_contents(failed: &FailedTraining, before: Option<Usage>, hi
     contents(report, &failed.job, [more, Usage::of_run(before, report.other_machines())])
 }
 
-/// What became of the keys of a table.
+/// The counts of the keys of a table.
 pub(crate) fn of_table(group: &GroupStats) -> Value {
     let mut table = json!(group);
     table["hit_share"] = json!(group.hit_share());

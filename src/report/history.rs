@@ -50,7 +50,7 @@ impl History {
         self.add_last(Sample::of(progress, report));
     }
 
-    /// The time between the last two is not so short that their difference says nothing.
+    /// If the sample before is too near, this one replaces it: their difference would say nothing.
     fn add_last(&mut self, sample: Sample) {
         if self.samples.len() > 1 {
             self.samples.pop_if(|last| sample.seconds - last.seconds < EVERY.as_secs_f64() / 2.0);

@@ -35,7 +35,7 @@ pub(crate) struct ReportFiles {
 impl ReportFiles {
     /// A path that ends with `.json`, or that is a device or a pipe, is a file; any other is a folder. Checks before the training that the
     /// folder can be made and all files be written; the folder is made with the first file. `goes_on`: the run may have trained before, so
-    /// a disk that is full now is only a warning.
+    /// a full disk is only a warning.
     ///
     /// # Errors
     /// One of the files cannot be written; or the path is a file with another ending that holds something other than a report. The disk is
@@ -59,7 +59,7 @@ impl ReportFiles {
             Self { json: file("report.json"), html: file("report.html"), trace: file("trace.json") }
         };
         let room = || match probe_room(folder) {
-            // The files are there, or are no files of this folder, such as a pipe.
+            // The files exist, or the path is no regular file, such as a pipe.
             Err(e) if e.kind() == ErrorKind::PermissionDenied => Ok(()),
             room => room.map_err(|e| cannot_write(&path, e)),
         };

@@ -2,7 +2,7 @@
 
 use crate::pipelines::{RunReport, Snapshot};
 
-/// What a run has done at one moment.
+/// The state of a run at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     /// Seconds since the run began.

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::actors::{BatchName, Doing, Lineage, Track, TrackSlice};
 use crate::pipelines::cluster::ProcessTimeline;
 
-/// What an arrow follows.
+/// The batch or the rows that an arrow follows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Followed {
     /// A batch by its id, which is the same in all processes.
@@ -19,7 +19,7 @@ enum Followed {
     Rows { process: usize, epoch: u32, split: u32, row: u64, seq: u64 },
 }
 
-/// The work of a replica on what is followed.
+/// The work of a replica on a batch or rows that an arrow follows.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 struct Hop {
     /// Trainers work on what readers sent.
@@ -31,8 +31,8 @@ struct Hop {
     ended: f64,
 }
 
-/// The trace of a run: for each process a track for each replica of each stage and for each service, a slice for each batch and each call,
-/// in a batch's a slice for each wait, and arrows that follow each batch from stage to stage and from process to process.
+/// The trace of a run. Each process has a track for each replica of each stage and for each service. A track has a slice for each batch and
+/// each call, and within it a slice for each wait. Arrows follow each batch from stage to stage and from process to process.
 pub(crate) fn trace(processes: &[ProcessTimeline]) -> Value {
     let slices = processes.iter().flat_map(|process| &process.tracks).flat_map(|track| &track.slices);
     let begin = slices.map(|slice| slice.began).min().unwrap_or_default();

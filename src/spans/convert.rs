@@ -48,7 +48,7 @@ impl Converter {
         let id = self.names.span();
         let span = self.span((trace, id, first), String::from(&*stage), (began, ended), attributes);
         let context = span.span_context.clone();
-        // A source of batches gets them from another process.
+        // A source of batches gets its batches from another process.
         out.push(SpanData { parent_span_is_remote: is_source && name.index.is_some(), ..span });
         for TrackSlice { began, took, what } in waits {
             let Doing::Wait(what) = what else { continue };

@@ -1,8 +1,8 @@
-//! `--spans N`: what the stages do to the batches of one window of N, as OpenTelemetry spans, sent by OTLP over gRPC.
+//! `--spans N`: the work of the stages on the batches of one window of N, as OpenTelemetry spans, sent by OTLP over gRPC.
 //!
-//! The slices of [`trace.json`](crate::report) are the source: an [`Observer`] gets the same ones while the run goes on. It puts them
-//! into a queue and never waits: what does not fit is counted and left out. A thread makes spans of them (`convert.rs`, with the ids of
-//! `names.rs`) and sends them (`receiver.rs`).
+//! The slices of [`trace.json`](crate::report) are the source: an [`Observer`] gets the same ones while the run goes on. It puts the slices
+//! into a queue and never waits: slices that do not fit are counted and left out. A thread makes spans of the slices (`convert.rs`, with
+//! the ids of `names.rs`) and sends them (`receiver.rs`).
 
 mod convert;
 mod names;
@@ -35,7 +35,7 @@ const DELAY: Duration = Duration::from_secs(1);
 /// How long the end of a run waits for the spans that are not sent.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
-/// Sends spans until it is dropped. Dropping it sends what is left, for at most three seconds, and says what was lost.
+/// Sends spans until it is dropped. A drop sends the rest, for at most three seconds, and says how much was lost.
 pub(crate) struct Spans {
     shared: Arc<Shared>,
     /// Closed when the thread has sent everything.
@@ -78,7 +78,7 @@ impl Spans {
     ///
     /// # Errors
     /// User: a variable `OTEL_*` or `TRACEPARENT` is wrong, or spans would travel to another machine in the clear. External: the thread
-    /// cannot be started. It is no error if nothing receives the spans.
+    /// cannot be started. A missing receiver is no error.
     pub(crate) fn start(windows: NonZeroU64, names: TraceNames, service: &SpanService) -> Result<Self, Fault> {
         let receiver = Receiver::new(service)?;
         let (sender, queue) = sync_channel(QUEUE);
@@ -122,7 +122,7 @@ impl Drop for Spans {
     }
 }
 
-/// Makes spans of what comes from `queue`, and sends them until the run is over and all are sent.
+/// Makes spans of the slices in `queue`, and sends them until the run is over and all are sent.
 fn send(shared: &Shared, queue: &Queue<Observed>, mut converter: Converter, receiver: &Receiver) {
     let mut spans = Vec::new();
     let mut said = false;

@@ -29,7 +29,7 @@ impl TraceNames {
         Ok(Self { run, spans: SplitMix64::new(mix64(random_seed())) })
     }
 
-    /// The id of the trace of a batch and that of its first span. A name without an index gives those of the window.
+    /// The ids of a batch's trace and of its first span. A name without an index gives the ids of the window.
     pub(crate) fn trace(&self, BatchName { epoch, window, index }: BatchName) -> (TraceId, SpanId) {
         let index = index.map_or(0, |index| 1 + u64::from(index));
         let seed = [u64::from(epoch), window, index].iter().fold(self.run, |seed, part| SplitMix64::word(seed, *part));

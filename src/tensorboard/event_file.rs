@@ -11,7 +11,7 @@ use prost::Message;
 
 use super::messages::{Event, START, SessionLog, Summary, Value, What};
 
-/// CRC-32C, by a table of 1 KiB: a few hundred bytes a second are summed.
+/// CRC-32C, by a table of 1 KiB, for a few hundred bytes a second.
 const CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
 
 /// An event file that grows.
@@ -22,7 +22,7 @@ impl EventFile {
     /// their names.
     ///
     /// # Errors
-    /// The file cannot be written. None is left then.
+    /// The file cannot be written, and is removed.
     pub(super) fn new(folder: &Path) -> io::Result<EventFile> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let path = folder.join(name(now));

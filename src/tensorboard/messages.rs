@@ -15,7 +15,7 @@ pub(super) struct Event {
     pub(super) what: Option<What>,
 }
 
-/// What an event says.
+/// The content of an event.
 #[derive(Clone, PartialEq, Oneof)]
 pub(super) enum What {
     /// The first event of a file.
@@ -52,6 +52,6 @@ pub(super) struct SessionLog {
     pub(super) status: i32,
 }
 
-/// `SessionLog.SessionStatus`: training begins, or begins again, at the event's step. What an earlier session wrote for this
-/// step and later ones is void.
+/// `SessionLog.SessionStatus`: training begins, or begins again, at the event's step. Numbers of an earlier session for this step and later
+/// steps are void.
 pub(super) const START: i32 = 1;

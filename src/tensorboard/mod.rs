@@ -21,7 +21,7 @@ use event_file::EventFile;
 /// The least time between two samples.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The time between two samples is at least this part of the run so far: a run of a day has some 5,000.
+/// The time between two samples is at least this part of the run so far: a run of a day has some 5,000 samples.
 const PART_OF_RUN: u32 = 1000;
 
 /// Writes event files.
@@ -32,7 +32,7 @@ pub(crate) struct TensorBoard {
 
 /// The event file of a run.
 enum Events {
-    /// It is made with the first sample: a job that is refused leaves none.
+    /// The first sample makes the file: a job that is refused leaves no file.
     NotBegun,
     File(EventFile),
     /// The file could not be written: the run goes on without it.
@@ -52,8 +52,8 @@ struct State {
 }
 
 impl TensorBoard {
-    /// Makes the folder and a file in it, and removes both: what cannot be written is found before the training. `goes_on`: the run may
-    /// have trained before, so a disk that is full now is only a warning.
+    /// Makes the folder and a file in it, and removes both, so that a fault comes before the training. `goes_on`: the run may have trained
+    /// before, so a full disk is only a warning.
     ///
     /// # Errors
     /// The folder or a file in it cannot be written. The disk is full, unless `goes_on`.
@@ -67,7 +67,7 @@ impl TensorBoard {
     /// Fails if [`start`](Self::start) in another process would fail. Leaves neither a file nor a folder that was not there.
     ///
     /// # Errors
-    /// As those of `start`.
+    /// As [`start`](Self::start).
     pub(crate) fn probe(folder: &Path, goes_on: bool) -> Result<(), Fault> {
         check_local(folder, "--tensorboard")?;
         if fs::metadata(folder).is_ok_and(|there| !there.is_dir()) {
@@ -120,7 +120,7 @@ impl TensorBoard {
     fn sample(&self, now: Instant, progress: &Snapshot, report: &RunReport) {
         let sample = Sample::of(progress, report);
         let mut state = self.state.borrow_mut();
-        // A run that rolled back goes on from an earlier step.
+        // After a rollback the run goes on from an earlier step.
         if state.before.as_ref().is_some_and(|(step, _)| progress.steps < *step) {
             (state.started, state.before) = (false, None);
         }
@@ -178,7 +178,7 @@ fn quality_scalars(auc: Option<f64>, logloss: f64, gauc: Option<f64>) -> Vec<(St
     named.into_iter().filter_map(|(name, value)| Some((format!("evaluation/{name}"), value?))).collect()
 }
 
-/// The same of one of several labels.
+/// The same for one of several labels.
 fn label_scalars(evaluation: &Evaluation) -> Vec<(String, f64)> {
     let gauc = evaluation.gauc.as_ref().and_then(|gauc| gauc.auc);
     let label = evaluation.label.as_deref().unwrap_or_default();

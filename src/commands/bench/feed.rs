@@ -29,7 +29,7 @@ pub(crate) struct Feed {
     passes: usize,
 }
 
-/// Counts what would be looked up.
+/// Counts the keys that a training would look up.
 #[derive(Default)]
 struct Count {
     batches: u64,

@@ -107,7 +107,7 @@ impl Overlap {
         let table = start_table(&host, JobModel::of(&job, &registry)?.table_config(&job), 1)
             .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
         let lookup = Lookup::for_training(&table, &Staleness::new(8));
-        // Without overlap, the source reads on only while it has less than a batch of unfinished rows.
+        // Without overlap, the source reads only while less than a batch of rows is unfinished.
         let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), batch_rows);
         let (done, has_rows) = (turn.clone(), Arc::clone(&first));
         let topology = Topology::new(if overlap { "overlapped" } else { "one by one" }).attach(&host);
@@ -165,8 +165,8 @@ impl Source for InTurn {
     }
 }
 
-/// Takes a fixed time per batch without using the CPU. Like a device with a queue, it starts the next batch at the moment when one ends: it
-/// loses time only if no batch is there, and not because a thread wakes up late.
+/// Takes a fixed time per batch without using the CPU. Like a device with a queue, it starts the next batch at the end of the last: only a
+/// missing batch costs time, and not a thread that wakes up late.
 struct Device {
     time: Duration,
     /// Whether each batch ends before the next is taken.

@@ -31,7 +31,7 @@ impl Eval {
         }
         stop.has_begun();
         let ended = self.evaluate_until(&mut evaluations, data, &stop, logs);
-        // However it ended, the best model is saved if that is possible now.
+        // After every end, the best model is saved if possible.
         let saved = evaluations.save_best();
         ended.and(saved)
     }
@@ -45,7 +45,7 @@ impl Eval {
         logs: &Logs,
     ) -> Result<(), Fault> {
         let (mut last, mut said_that_it_waits) = (None, false);
-        // `--best` still needs the evaluations after the reader of the pipe has ended.
+        // `--best` needs the evaluations even if the reader of the pipe has ended.
         while !stop.asked() && (self.best.is_some() || out::is_read()) {
             let evaluated = match evaluations.next(|job| self.adapt(job), || stop.asked()) {
                 Err(fault) if fault.kind == FaultKind::Stopped => break,
@@ -76,7 +76,7 @@ impl Eval {
         Ok(())
     }
 
-    /// Says what it waits for after the checkpoint `last`. Checkpoints do not tell whether their run has ended.
+    /// Says that the command waits for a checkpoint after `last`. Checkpoints do not tell whether their run has ended.
     fn tell_that_it_waits(&self, last: Option<u64>) {
         match last {
             None => tracing::info!("waiting for checkpoints in {}", self.model),

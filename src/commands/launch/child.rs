@@ -13,7 +13,7 @@ use super::restarts::RECOVERED;
 use crate::exit;
 use crate::pipelines::cluster::Role;
 
-/// The exit code of a Rust program that panicked: of a program of one's own, outside of [`cli::main`](crate::cli::main).
+/// The exit code of a Rust program that panicked outside of [`cli::main`](crate::cli::main).
 const PANICKED: i32 = 101;
 
 /// The wait before the first restart of a process. It doubles with each restart, up to [`LONGEST_WAIT`], and is this long again when the
@@ -21,7 +21,7 @@ const PANICKED: i32 = 101;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// One process of the run. Dropping it kills it.
+/// One process of the run. A drop kills the process.
 pub(super) struct Child {
     /// Its role and rank.
     pub(super) place: (Role, u32),
@@ -106,7 +106,7 @@ impl Child {
         let out = out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out));
         let merged = out.and_then(|()| err.map_or(Ok(()), |err| output.merge(name, Stream::Err, err)));
         if let Err(fault) = merged {
-            // Its log would be lost.
+            // The log of the process would be lost.
             let _ = child.kill();
             let _ = child.wait();
             return Err(fault.context(format!("cannot start {name}")));
@@ -170,9 +170,9 @@ impl Child {
         self.started = now;
     }
 
-    /// Kills the process if it is one of the `silent` ones and has run for `most_silence`: it hangs, and is to be started again.
+    /// Kills the process, for a restart, if it is one of the `silent` ones and has run for `most_silence`: then it hangs.
     pub(super) fn kill_if_silent(&mut self, silent: &[String], most_silence: Duration, now: Instant) {
-        // A process that has just started has not joined yet: the silence is that of its predecessor.
+        // A process that has just started has not joined yet: the silence belongs to its predecessor.
         let has_run = matches!(self.state, State::Runs(_)) && now.duration_since(self.started) >= most_silence;
         if has_run && silent.contains(&self.name) {
             tracing::warn!(
@@ -234,7 +234,7 @@ pub(super) fn fault_of_end(status: ExitStatus, ended: &str) -> Fault {
             "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint: its last lines say \
              which and why"
         )),
-        // A process that was told to end has no fault. That it is missing is one.
+        // A process that was told to end has no fault. The fault is that the run lacks the process.
         Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
         Some(_) => Fault::internal(what),
     }

@@ -1,4 +1,4 @@
-//! A file in memory for the processes that this one starts. It is gone when all of them have ended, in whatever way.
+//! A file in memory for the processes that this one starts. It is gone when all processes have ended, in any way.
 
 use std::fs::File;
 use std::io::{self, Write as _};

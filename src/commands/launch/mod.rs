@@ -79,7 +79,7 @@ impl Launch {
         let (job, text) = self.run.load_with_text()?;
         job.check()?;
         stop.ends_with_checkpoint(job.checkpoint.to.is_some());
-        // Faults that can be found now are found before any process starts.
+        // Finds faults before any process starts.
         check_checkpoints(&job, self.run.resume, context)?;
         if self.run.resume
             && let Some(run) = ended_before(&job, context)
@@ -101,7 +101,7 @@ impl Launch {
         let job_file = copy.as_ref().map(MemoryFile::path);
         let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
-        // Held until all processes have ended: they are started again from it.
+        // Held until all processes have ended: restarts need it.
         let program = RunningProgram::find()?;
         let children = self.children(&program, &job, job_file.as_deref(), logs, &token, &coordinator);
         let security = SecurityFiles { token_file: Some(token.file()), ..job.network.security_files() };
@@ -132,7 +132,7 @@ impl Launch {
         TcpListener::bind(listen).map(drop).map_err(taken)
     }
 
-    /// The processes of the job, not started yet. Those that others connect to come first, and the coordinator is the first of them.
+    /// The processes of the job, not started yet. Processes that others connect to come first, and the coordinator is the first of all.
     fn children(
         &self,
         program: &RunningProgram,

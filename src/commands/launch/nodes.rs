@@ -43,7 +43,7 @@ impl Nodes {
         if nodes.len() < 2 || !are_alike { Self::default() } else { Self(nodes) }
     }
 
-    /// These nodes, if so many trainers divide evenly among them; else none. A trainer computes on the cores of one node only.
+    /// These nodes, if this many trainers divide evenly among them; else none. A trainer computes on the cores of one node only.
     pub(super) fn for_trainers(self, trainers: usize) -> Self {
         if self.divide(trainers) { self } else { Self::default() }
     }

@@ -1,8 +1,8 @@
 //! One log of what all processes of a run print, each line with the name of its process.
 //!
-//! A thread per pipe reads lines into one queue, and one thread writes them. If standard output is not read, the queue fills
-//! and further lines are dropped and counted: neither the processes nor `launch`, whose own log takes the same way, wait for it. At the end
-//! what is left is written if it is read.
+//! A thread per pipe reads lines into one queue, and one thread writes them. If standard output is not read, the queue fills and further
+//! lines are dropped and counted: neither the processes nor `launch`, whose own log goes into the same queue, wait for the reader. At the
+//! end the queued lines are written if they are read.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,8 +23,8 @@ const MOST_LINES: usize = 16_384;
 /// The pipes of processes that have ended are read for at most this long: another process may hold an end of them.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// At the end [`Output::finish`] waits for the reader of the output. It drops the queued lines if the reader takes none for so long; after a
-/// signal, for [`LAST_LINES`].
+/// At the end [`Output::finish`] waits for the reader of the output. It drops the queued lines if the reader takes none for this long;
+/// after a signal, for [`LAST_LINES`].
 const UNREAD: Duration = Duration::from_secs(60);
 
 /// Where a line goes.
@@ -48,7 +48,7 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// If `json`, the lines are JSON objects, and so is what is written.
+    /// If `json`, the lines are JSON objects, in and out.
     pub(super) fn start(json: bool) -> Result<Self, Fault> {
         let (lines, queue) = sync_channel(MOST_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -107,7 +107,7 @@ impl Output {
     }
 }
 
-/// The program's own thread may sleep: no arbiter runs on it.
+/// The program's main thread may sleep: no arbiter runs on it.
 #[allow(clippy::disallowed_methods)]
 pub(super) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
@@ -149,8 +149,8 @@ fn queue(line: Line, lines: &SyncSender<Line>, dropped: &AtomicU64) -> Option<()
     Some(())
 }
 
-/// A line with the name of its process: `reader 0   | text`, or in JSON a first field `process`. A line that is no object, such
-/// as that of a panic, becomes the field `text`.
+/// A line with the name of its process: `reader 0 | text`, or in JSON a first field `process`. A line that is no object, such as a line of
+/// a panic, becomes the field `text`.
 fn named(name: &str, json: bool, text: &str) -> String {
     let Some(fields) = text.strip_prefix('{').filter(|_| json) else {
         return if json {

@@ -1,5 +1,4 @@
-//! The program that runs, as the program of child processes. They are the same program, also if another one is at its path meanwhile, or
-//! none.
+//! The running program, as the program of child processes, even if its path has another program meanwhile, or none.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -34,7 +33,7 @@ impl RunningProgram {
 
     /// A command of this program, without the variables that say where another process listens and which certificate it has: the processes
     /// of this command talk to each other on this machine only, and a token is enough. Lists of processes show the path, but the name of
-    /// its process is the number of a file until the process takes another one ([`parent::end_with`](crate::parent::end_with)).
+    /// the process is the number of a file until the process takes another name ([`parent::end_with`](crate::parent::end_with)).
     pub(super) fn command(&self) -> Command {
         // The kernel finds the file before it closes it for the new program.
         let mut command = Command::new(format!("/proc/self/fd/{}", self.file.as_raw_fd()));

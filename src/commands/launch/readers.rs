@@ -24,26 +24,27 @@ const HEARD: Duration = Duration::from_secs(3);
 /// How long readers may take to end by themselves.
 const BY_THEMSELVES: Duration = Duration::from_secs(2);
 
-/// The readers of a prediction on this machine. Dropping it kills them.
+/// The readers of a prediction on this machine. A drop kills the readers.
 pub(crate) struct Readers {
     children: Vec<Child>,
     /// Restarts so far, of all readers.
     restarts: u32,
     /// A reader that is silent for longer hangs.
     most_silence: Duration,
-    /// Also readers that are started again run it.
+    /// Restarted readers run the same program.
     program: RunningProgram,
     output: Output,
     token: Token,
     address: String,
-    /// The fault of the first reader that ended and is not started again, or else of the first one that another try does not help.
+    /// The fault of the first reader that ended and is not started again; a fault that another try does not help replaces one that may
+    /// pass.
     ended: Option<Fault>,
-    /// Since when all of them have ended.
+    /// When the last reader ended, if all have ended.
     all_ended: Option<Instant>,
 }
 
 impl Readers {
-    /// None yet. Chooses the address at which the process that scores listens, and a token. A reader that is silent for longer than
+    /// No readers yet. Chooses the address at which the process that scores listens, and a token. A reader that is silent for longer than
     /// `most_silence` hangs.
     pub(crate) fn new(most_silence: Duration, logs: &Logs) -> Result<Self, Fault> {
         Ok(Self {
@@ -92,7 +93,7 @@ impl Readers {
                 None => {
                     let Some(status) = child.has_ended()? else { continue };
                     let ended = format!("{} {}", child.name, how(status));
-                    // A reader that was told to end leaves without a fault. Rows are left, and no process but this one starts readers.
+                    // A reader that was told to end leaves without a fault. Rows are left, so this process starts the reader again.
                     let again = status.success() || may_start_again(status);
                     let fault = fault_of_end(status, &ended);
                     (ended, again, fault)
@@ -130,7 +131,7 @@ impl Readers {
         Ok((0..).zip(&self.children).filter_map(over))
     }
 
-    /// Waits a little until the readers have ended, kills those that have not, and prints the rest of their logs.
+    /// Waits a little until the readers have ended, kills the others, and prints the rest of their logs.
     pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Fault> {
         let until = Instant::now() + BY_THEMSELVES;
         loop {

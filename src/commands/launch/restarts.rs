@@ -1,4 +1,5 @@
-//! Limits the restarts of processes. A run that trains between its faults never reaches the limit; a run that cannot go on reaches it soon.
+//! Limits the restarts of processes. A run that trains between its faults never reaches the limit; a run that cannot go on reaches the
+//! limit soon.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -30,10 +31,10 @@ impl Restarts {
         Self { most, used: 0, cause: None, last: None, first: None, progress: None }
     }
 
-    /// Counts a restart of the process `name`, which ended as `ended` says. Returns what to log.
+    /// Counts a restart of the process `name`, which ended as `ended` says. Returns the text for the log.
     ///
     /// # Errors
-    /// Why it is not started again.
+    /// Why the process is not started again.
     pub(super) fn count(&mut self, name: &str, ended: &str, now: Instant) -> Result<String, String> {
         let most = self.most;
         let cause = self.cause.as_mut().filter(|(since, _)| now.duration_since(*since) <= ONE_CAUSE);

@@ -1,5 +1,5 @@
-//! Supervises the processes of a run: restarts processes that may go on, also while the run drains; kills processes that hang; drains all
-//! processes at a signal; ends all when the run cannot go on, with the first cause as the reason.
+//! Supervises the processes of a run. It restarts processes that may go on, also while the run drains, and kills processes that hang. It
+//! drains all processes at a signal, and ends all when the run cannot go on, with the first cause as the reason.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -115,7 +115,7 @@ impl<'a> Supervisor<'a> {
         let was_told = trainer.is_some_and(|child| child.was_started_again() && child.was_told_to_end());
         match trainer.and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
-            // It was started again, waited for a coordinator that had ended, and got SIGTERM.
+            // The trainer was started again, waited for a coordinator that had ended, and got SIGTERM.
             Some(status) if is_drained(status) && is_over && was_told && !self.drained => Ok(Ended::Done),
             // `launch` ends processes by SIGTERM, too, and then the trainer drains: the cause counts, even if a checkpoint has the rows.
             Some(status) if is_drained(status) && (self.drained || self.cause.is_none()) => Ok(Ended::Drained),
@@ -130,8 +130,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells the coordinator which processes have ended for good: the end of the run does not wait for them. While the run goes on, a
-    /// reader may be started again.
+    /// Tells the coordinator which processes have ended for good: the end of the run does not wait for such processes. While the run goes
+    /// on, a reader may be started again.
     fn tell_who_has_ended(&mut self) {
         let goes_on = self.phase == Phase::Running;
         let ended = self.children.iter().filter(|child| child.is_over() && !(goes_on && child.is_reader));
@@ -214,8 +214,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a reader that ended without a fault: the run is over, and the others end in a moment; or the reader was told to end, perhaps
-    /// before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
+    /// Handles a reader that ended without a fault. Either the run is over, and the others end in a moment; or the reader was told to end,
+    /// perhaps before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
     fn keep_a_reader(&mut self, at: usize, now: Instant) {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
@@ -239,7 +239,7 @@ impl<'a> Supervisor<'a> {
         self.end_all(now);
     }
 
-    /// Starts no more processes, and schedules the signals for those that do not end by themselves.
+    /// Starts no more processes, and schedules the signals for processes that do not end by themselves.
     fn end_all(&mut self, now: Instant) {
         if let Phase::Ending(..) = self.phase {
             return;

@@ -1,4 +1,4 @@
-//! The token of a run, in memory. It is gone when all processes of the run have ended, in whatever way.
+//! The token of a run, in memory. It is gone when all processes of the run have ended, in any way.
 
 use std::fs::File;
 use std::io::{self, Read as _};

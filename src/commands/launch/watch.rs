@@ -17,7 +17,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// What the coordinator last said.
+/// The last answer of the coordinator.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     /// The names of the processes that are silent.
@@ -26,10 +26,10 @@ pub(super) struct Seen {
     pub(super) progress: Option<(u64, u64)>,
 }
 
-/// The thread that asks, and tells the coordinator which processes have ended. Dropping this ends the thread after its current question.
+/// The thread that asks, and tells the coordinator which processes have ended. A drop ends the thread after its current question.
 pub(super) struct Watch {
     seen: Arc<Mutex<Seen>>,
-    /// What the thread knows of processes that have ended for good.
+    /// The processes that the thread knows to have ended for good.
     told: Vec<(Role, u32)>,
     have_ended: Sender<Vec<(Role, u32)>>,
 }
@@ -48,12 +48,12 @@ impl Watch {
         Ok(Self { seen, told: Vec::new(), have_ended })
     }
 
-    /// What the coordinator last said.
+    /// The last answer of the coordinator.
     pub(super) fn seen(&self) -> Seen {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// These processes have ended and are not started again: the coordinator is told so, now and after each question. Does not block.
+    /// Tells the coordinator, at once and after each question, that these processes have ended and are not started again. Does not block.
     pub(super) fn have_ended(&mut self, processes: Vec<(Role, u32)>) {
         if self.told != processes {
             self.told.clone_from(&processes);
@@ -98,7 +98,7 @@ fn watch(
     }
 }
 
-/// What came of a question.
+/// The result of a question.
 #[derive(Clone, Copy, PartialEq)]
 enum Heard {
     Answer,
@@ -118,8 +118,7 @@ struct Silence {
 
 impl Silence {
     /// Whether the coordinator is silent after a question that was `asked` then, and heard `now`. Only an answer ends the silence: a
-    /// process that is stopped takes calls in one moment, and is not reached in another, when a connection that it does not serve has
-    /// ended.
+    /// stopped process may take one call, and be out of reach for the next, after a connection that it does not serve has ended.
     fn after(&mut self, heard: Heard, asked: Instant, now: Instant, most_silence: Duration) -> bool {
         if heard == Heard::Answer {
             *self = Self::default();

@@ -95,7 +95,7 @@ impl Serve {
             flight: vec![Arc::new(exchange)],
         };
         let io = IoRuntime::new("forebay-http", 1);
-        // It listens before the model is loaded, so that a wrong address is known at once and /healthz tells why it waits.
+        // The server listens before the model is loaded, so that a wrong address is known at once and /healthz tells why the server waits.
         let limits = HttpLimits::default();
         let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), service)?;
 

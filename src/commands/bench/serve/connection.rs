@@ -1,4 +1,4 @@
-//! What HTTP and Arrow Flight have in common for the load: how a client connects, and asks.
+//! The common traits of HTTP and Arrow Flight for the load: how a client connects, and asks.
 
 use crate::Fault;
 

@@ -55,7 +55,7 @@ impl Connection for FlightConnection {
     fn ask(&mut self) -> Result<(), Fault> {
         let Self { io, batch, outgoing, incoming } = self;
         io.block_on(async {
-            // If the server has ended the exchange, what comes in says why.
+            // If the server has ended the exchange, the incoming message says why.
             let sent = outgoing.send(Message::columns(batch.clone())).await;
             let Some(answer) = incoming.next().await? else {
                 return sent.and(Err(Fault::external(format!("the server at {} ended the exchange", incoming.peer()))));

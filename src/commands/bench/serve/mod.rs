@@ -1,7 +1,7 @@
 //! `forebay bench serve`: an open-loop load on a server that runs.
 //!
-//! Open loop: the times of requests do not depend on the answers, as with users. The latency of a request counts from the moment at which
-//! it was due. So the latencies show a server that falls behind; a closed loop would send it fewer requests.
+//! Open loop: the times of requests do not depend on the answers, as with users. The latency of a request counts from its planned time. So
+//! the latencies show a server that falls behind; a closed loop would send it fewer requests.
 
 mod connection;
 mod flight;
@@ -54,7 +54,7 @@ pub(crate) struct Serve {
 /// Seconds of load that are not counted.
 const WARM_UP: f64 = 2.0;
 
-/// What is shared by the connections.
+/// The state that connections share.
 struct Load {
     /// The moments of requests that have not begun, after `start`, in order.
     moments: Mutex<VecDeque<f64>>,
