@@ -14,7 +14,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// The usage up to now, or `None` without /proc.
+    /// The usage so far, or `None` without /proc.
     pub(crate) fn now() -> Option<Self> {
         let peak_bytes = forebay_base::resident_memory()?.peak;
         Some(Self { cpu_seconds: forebay_base::cpu_seconds()?, peak_bytes })

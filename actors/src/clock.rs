@@ -93,7 +93,7 @@ impl Clock {
         Duration::from_nanos(self.dials[doing as usize].load(Relaxed))
     }
 
-    /// The time of each activity, up to now.
+    /// The time of each activity so far.
     pub(crate) fn read(&self) -> Times {
         loop {
             let word = self.since.load(SeqCst);

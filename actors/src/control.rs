@@ -37,7 +37,7 @@ impl Control {
         &self.state.plan
     }
 
-    /// The meters now, or at the end of the run.
+    /// The current meters, or the meters at the end of the run.
     pub fn snapshot(&self) -> Report {
         self.state.report()
     }

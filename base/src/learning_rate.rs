@@ -247,7 +247,7 @@ mod tests {
         for (step, expected) in [(1, 0.5), (4, 1.0), (8, 0.6), (9, 0.6), (11, 0.6), (12, 0.4), (14, 0.0)] {
             near(reduced(falls, 0.5, 0.6).at(step), expected);
         }
-        // Bits of a rate that is not reduced do not change, whatever the least rate is.
+        // The bits of a rate that is not reduced are the same for every least rate.
         for step in [1, 3, 7, 13, 14] {
             assert_eq!(reduced(falls, 1.0, 0.7).at(step), falls.at(step));
         }

@@ -80,7 +80,7 @@ impl LabelsSeen {
 }
 
 /// Logs that all labels of an evaluation are the same. `measured`: the rows that have each label, and its mean. `weighted`: rows have
-/// weights, and those of weight 0 do not count.
+/// weights, and rows of weight 0 do not count.
 pub fn warn_of_equal_labels(columns: &Labels, weighted: bool, measured: impl IntoIterator<Item = (u64, f64)>) {
     for (column, (rows, label)) in columns.iter().zip(measured) {
         if rows > 0 && (label == 0.0 || label == 1.0) {

@@ -4,9 +4,9 @@
 //!  Rows ─→ parse ─→ ExampleBatch ─→ batch ─→ TrainBatch ─→ (lookup) ─→ ReadyBatch ─→ (train) ─→ GradBatch
 //! ```
 //!
-//! Read these files in this order: `flow/` (the batches), `parse/` ([`Parse`]: columns become labels, dense features and keys), `batch/`
-//! ([`Batcher`]: shuffles, cuts, lists every key once), `dedup.rs` (how equal keys are found), [`wire`] (batches between processes),
-//! `staleness.rs` (the [`Ticket`] that travels with a looked-up batch). `forebay-pipelines` has the other stages and wires all of them.
+//! Read these files in this order: `flow/` (the batches), `parse/` ([`Parse`]: from columns to labels, dense features and keys), `batch/`
+//! ([`Batcher`]: shuffles, cuts, lists every key once), `dedup.rs` (finds equal keys), [`wire`] (batches between processes), `staleness.rs`
+//! (the [`Ticket`] of a batch). `forebay-pipelines` has the other stages and wires all of them.
 //!
 //! The crate is optimised for speed, unlike `forebay-pipelines`: a loop over rows, keys or values belongs here, or in a crate below.
 

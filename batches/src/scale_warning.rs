@@ -83,7 +83,7 @@ impl ScaleWarning {
 /// The dense feature of these inputs, if they are large, or, in the first batch, far from 0. Values that are not finite do not count: they
 /// make bad rows.
 pub(crate) fn unscaled<'a>(spec: &'a DenseColumn, inputs: &[f32], is_first: bool) -> Option<UnscaledFeature<'a>> {
-    // The order of these bits is that of the absolute values, and integers are compared several at a time.
+    // These bits are ordered as the absolute values, and vectors compare integers several at a time.
     let largest = inputs.iter().fold(0, |largest: u32, input| largest.max(input.to_bits() & 0x7fff_ffff));
     if !is_first && largest < (LARGE as f32).to_bits() {
         return None;

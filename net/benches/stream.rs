@@ -1,8 +1,8 @@
 //! How fast one stream carries columns over loopback: `cargo bench -p forebay-net --bench stream`.
 //!
-//! Batches of 1 MiB go from one task to another, both in this process, by raw TCP with Arrow IPC (the limit), by our
-//! streams with our windows and with those HTTP/2 starts with, by our streams with TLS, and by the stock service and
-//! client of arrow-flight with our windows. Ways take turns; the best of the rounds counts, and the ratio to the limit.
+//! Batches of 1 MiB go from one task of this process to another. The ways are raw TCP with Arrow IPC (the limit), our streams with our
+//! windows, with the initial windows of HTTP/2 and with TLS, and the stock service and client of arrow-flight with our windows. Ways take
+//! turns; the best of the rounds counts, and the ratio to the limit.
 
 #![allow(clippy::unwrap_used, reason = "a bench")]
 

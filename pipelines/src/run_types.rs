@@ -86,8 +86,8 @@ impl RunTypes {
     /// Rows of the run of `job` have these types: rows that it reads, or rows before the checkpoint that it goes on from.
     ///
     /// # Errors
-    /// A user fault that names a column: its type differs from earlier rows or from the model that the run goes on from, the statistics of
-    /// the job are of another transform, or the rows of `data.eval` cannot be read like these rows.
+    /// A user fault that names a column. Its type differs from earlier rows or from the model that the run goes on from; or the statistics
+    /// of the job are of another transform; or the rows of `data.eval` cannot be read like these rows.
     pub(crate) fn add(&self, job: &Job, rows: RowTypes) -> Result<(), Fault> {
         let columns = &job.columns;
         rows.types.check_statistics(columns)?;

@@ -184,7 +184,7 @@ fn measure(name: &str, n: usize, peer: &mut dyn Peer) {
     let mut block = Vec::with_capacity(BLOCK);
     for first in (0..n).step_by(BLOCK) {
         block.clear();
-        // Keys come in another order than that of their ranks.
+        // Keys come in another order than their ranks.
         block.extend((first..n.min(first + BLOCK)).map(|i| key((i as u64 * 7_368_787 % n as u64) as usize)));
         peer.pull(&block, &mut rows);
     }

@@ -1,4 +1,4 @@
-//! The arguments that name a job, and those of a run of it.
+//! The arguments that name a job, and the arguments of a run of the job.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ impl RunArgs {
     /// The job, with the settings applied.
     ///
     /// # Errors
-    /// Returns a user fault if the job is wrong or cannot be read, or if a file of this run would be in the folder of its model, which is
+    /// Returns a user fault if the job is wrong or cannot be read. Also if a file of this run would be in the folder of its model, which is
     /// replaced as a whole, or in a folder of its rows, which is read as a whole.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
         self.load_with_text().map(|(job, _)| job)

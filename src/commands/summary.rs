@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(said(99, RunEnd::Complete, 0, &["train.from=model"]), None);
     }
 
-    /// A bug: the model after the last row was said to be that of the best evaluation, whose model was gone.
+    /// A bug: the model after the last row was called the model of the best evaluation, which was gone.
     #[test]
     fn a_best_model_that_is_gone_is_not_said_to_be_saved() {
         assert_eq!(which_was_saved(5, Some(5), 10, true), "; its model was saved");

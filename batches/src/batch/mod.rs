@@ -4,8 +4,8 @@
 //! `drop_last` it is dropped and its rows are counted as rejected. The rows of a batch depend on the rows of the window alone,
 //! not on the sizes of the input batches. The stage holds the rows that it shuffles together.
 //!
-//! [`Batcher`] is the whole stage. For several replicas its halves are stages of their own: [`Cut`] decides in the order of
-//! the data which rows become which batches, and replicas of [`Assemble`] make them.
+//! [`Batcher`] is the whole stage. For several replicas its halves are two stages: [`Cut`] decides in the order of the data which rows
+//! become which batches, and replicas of [`Assemble`] make the batches.
 
 mod assembler;
 mod cutter;

@@ -280,7 +280,7 @@ impl Places {
         (inverse, None, Vec::new())
     }
 
-    /// The weights of the values of `batch`, bag by bag, in the order of the places of bags.
+    /// The weights of the values of `batch`, bag by bag, as [`bags`](Self::bags) orders the places.
     fn weights_of_bags(&self, batch: usize, rows: usize, values: usize) -> Vec<f32> {
         let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
         let mut weights = Vec::with_capacity(values);

@@ -138,7 +138,7 @@ mod tests {
         ) {
             let mut text = if usual { format!("{hex:09x}").into_bytes() } else { bytes };
             if usual && length < 9 {
-                // The digits after the end are those of the next field.
+                // The digits after the end belong to the next field.
                 text[0] = b'7';
                 text[length] = end;
             }

@@ -423,8 +423,8 @@ mod tests {
         }
     }
 
-    /// A store whose listing of a whole folder fails, as that of a disk does at a folder that may not be read (`root` may read all); or, if
-    /// `has_waited`, as that of HDFS does that has waited for a ticket.
+    /// A store whose listing of a whole folder fails: like a disk with a folder that may not be read (`root` may read all), or, if
+    /// `has_waited`, like HDFS after a wait for a ticket.
     #[derive(Debug)]
     struct NotReadable {
         disk: object_store::local::LocalFileSystem,
@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(names(&files, ""), ["rows/a.csv", "rows/day=1/c.csv"]);
     }
 
-    /// A bug: HDFS waited for a ticket that had expired, and then once more for as long.
+    /// A bug: HDFS waited for a ticket that had expired, and then again for as long.
     #[tokio::test]
     async fn a_store_that_has_waited_in_vain_is_not_asked_again() {
         let (_dir, root) = folder(&["rows/a.csv"]);

@@ -523,7 +523,7 @@ mod tests {
         assert!(old(1).exists() && old(2).exists() && place.is_file());
     }
 
-    /// A bug: it was reported as failed, and the output was written once more elsewhere. A folder of another user cannot be removed either.
+    /// A bug: it was reported as failed, and the output was written again elsewhere. A folder of another user cannot be removed either.
     #[test]
     fn a_folder_is_replaced_even_if_the_old_one_cannot_be_removed() {
         let dir = tempfile::tempdir().unwrap();

@@ -9,7 +9,7 @@ use super::module::SpecModule;
 use crate::{Attention, Pooling};
 
 impl SpecModule {
-    /// The vectors of all slots, `[n, s, dim]`, with those of the histories replaced. Waits for the device.
+    /// The vectors of all slots, `[n, s, dim]`, with the vectors of histories replaced. Waits for the device.
     pub(super) fn attend(
         &self,
         batch: &TorchBatch,

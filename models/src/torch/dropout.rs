@@ -15,7 +15,7 @@ pub(super) fn factors(
 ) -> Result<Tensor, TchError> {
     const LOW: i64 = 0xffff_ffff;
     let half = (units + 1) / 2;
-    // Word n of the stream is mix64 of the seed + (n + 1) gamma. Integers of tensors wrap as those of the host do.
+    // Word n of the stream is mix64 of the seed + (n + 1) gamma. Integers of tensors wrap as on the host.
     let mut words = Tensor::f_arange_start(1, rows * half + 1, (Kind::Int64, device))?;
     let _ = words.f_mul_scalar_(GOLDEN_GAMMA as i64)?.f_add_scalar_(stream as i64)?;
     for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb), (31, 1u64)] {

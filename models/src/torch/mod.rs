@@ -3,10 +3,9 @@
 //! It computes the same numbers as the native backend, up to rounding. Both share the parameters' names, shapes and first values, and the
 //! optimizers' formulas.
 //!
-//! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `dropout.rs`,
-//! `params.rs` (one
-//! flat tensor of parameters), `graph.rs` (forward and autograd), `non_finite.rs` (errors), `dense_optimizer.rs`, `model.rs`
-//! (the step in one call), `transfer/` (the step in three parts, for a device).
+//! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `dropout.rs`, `params.rs` (one
+//! flat tensor of parameters), `graph.rs` (forward and autograd), `non_finite.rs` (errors), `dense_optimizer.rs`, `model.rs` (the step in
+//! one call), `transfer/` (the step in three parts).
 //!
 //! # Threads
 //! libtorch has one number of threads for the whole process: the model that is made last sets it. With two threads or more

@@ -4,8 +4,8 @@
 //! RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none message -- -max_total_time=600 -max_len=65536 -rss_limit_mb=2048
 //! ```
 //!
-//! (or with a nightly toolchain, and its sanitizer). Ten minutes of it, 8.0 million runs on one core, found nothing. What it
-//! made goes to `corpus/message`, of which `tests/corpus.rs` reads a part in every run of the tests.
+//! (or with a nightly toolchain, and its sanitizer). Ten minutes of it, 8.0 million runs on one core, found nothing. Its findings go to
+//! `corpus/message`; `tests/corpus.rs` reads a part of them in every run of the tests.
 
 #![no_main]
 

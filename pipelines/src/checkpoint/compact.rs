@@ -55,7 +55,7 @@ impl CheckpointFolder {
     /// The first part of [`compact`](Self::compact): reads and checks the checkpoint, and writes nothing.
     ///
     /// # Errors
-    /// As those of `compact`.
+    /// As [`compact`](Self::compact).
     pub fn compaction<'a>(
         &'a self,
         number: Option<u64>,
@@ -124,7 +124,7 @@ impl Compaction<'_> {
     /// folders that it made for them.
     ///
     /// # Errors
-    /// As those of [`CheckpointFolder::compact`].
+    /// As [`CheckpointFolder::compact`].
     pub fn write(self) -> Result<CheckpointManifest, Fault> {
         let outrun = |fault| self.from.outrun(self.newest, fault);
         let (into, name) = (&self.into.folder, CheckpointManifest::name(self.number));

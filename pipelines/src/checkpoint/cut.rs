@@ -315,7 +315,7 @@ mod tests {
     use super::super::tests::config;
     use super::*;
 
-    /// The barrier of an evaluation may be at `train` before that of a checkpoint is at `push`, with batches between them.
+    /// The barrier of an evaluation may be at `train` before the barrier of a checkpoint is at `push`, with batches between them.
     #[test]
     fn a_cut_has_the_model_and_the_metrics_of_its_own_barrier() {
         let host = Host::start("test").unwrap();

@@ -129,8 +129,8 @@ impl CheckpointFolder {
     ///
     /// # Errors
     /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if
-    /// another version of the program wrote the newest. (A run that goes on from an older one would repeat the work of the newest and
-    /// replace it.)
+    /// another version of the program wrote the newest. A run that went on from an older one would repeat the work of the newest checkpoint
+    /// and replace it.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         loop {
@@ -360,7 +360,7 @@ mod tests {
         file.finish(name, None).unwrap()
     }
 
-    /// A checkpoint whose table has its own file and those of `below`.
+    /// A checkpoint whose table has its own file and the files of `below`.
     fn checkpoint(folder: &CheckpointFolder, number: u64, below: &[TableLayer]) -> CheckpointManifest {
         let file = write(folder, &file_name(number, number * 7, "t-0000.arrow"), &[number as u8; 100]);
         let mut layers = below.to_vec();

@@ -191,9 +191,8 @@ impl CheckpointManifest {
     }
 
     /// # Errors
-    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest; of the kind
-    /// [`FaultKind::OtherVersion`] if its checksum is right and it has something that this program does not know, because another version
-    /// wrote it.
+    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is missing or not a manifest. One of the kind
+    /// [`FaultKind::OtherVersion`] if its checksum is right and this program does not know all of it, because another version wrote it.
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES).map_err(missing_is_damage)?, folder.name(&file));

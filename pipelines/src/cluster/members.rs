@@ -220,7 +220,7 @@ impl Members {
         }
     }
 
-    /// The coordinator itself stood still for `gap`, until `now`, and could hear of no process.
+    /// The coordinator itself stood still for `gap`, until `now`, and could hear from no process.
     pub(crate) fn stood_still_for(&mut self, gap: Duration, now: Instant) {
         let later = |time: Instant| (time + gap).min(now);
         self.begun = later(self.begun);

@@ -291,7 +291,7 @@ impl Failure {
 pub(crate) struct LeaseRequest {
     pub(crate) member: MemberId,
     pub(crate) data: DataPlan,
-    /// The reader has enough leases for now: it only takes one that another reader has lost.
+    /// The reader has enough leases: it only takes a lease that another reader has lost.
     #[serde(default)]
     pub(crate) returned_only: bool,
     /// Grows with each request of the member. A request that is sent again keeps its number.

@@ -291,7 +291,7 @@ mod tests {
         std::fs::write(format!("{folder}/{MANIFEST}"), serde_json::to_vec(&manifest).unwrap()).unwrap();
     }
 
-    /// A bug: a model of the same number of rows passed as that of the run, whatever its job was.
+    /// A bug: a model of any job with the same number of rows passed as the model of the run.
     #[test]
     fn models_of_another_run_and_damaged_ones_are_not_found() {
         let dir = tempfile::tempdir().unwrap();

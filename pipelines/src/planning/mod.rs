@@ -7,9 +7,9 @@
 //! batches pass in the sum of their service times and round trips, if `n` are under way. All functions depend on their arguments alone: no
 //! files, no clock, no network.
 //!
-//! Read in this order: `profile.rs` (what was measured), `demand.rs` (what a row costs), `traffic.rs` (bytes on the links),
-//! `options.rs` (what is assumed), `bounds.rs` (how fast given machines are), `growth.rs` (how many keys there will be), `search.rs` (the
-//! fewest machines), `run_plan.rs` (the result).
+//! Read in this order: `profile.rs` (the measurements), `demand.rs` (the cost of a row), `traffic.rs` (bytes on the links), `options.rs`
+//! (the assumptions), `bounds.rs` (the speed of given machines), `growth.rs` (the number of keys), `search.rs` (the fewest machines),
+//! `run_plan.rs` (the result).
 
 mod assumption;
 mod bounds;

@@ -247,7 +247,7 @@ mod tests {
         (pairs > 0.0).then(|| (right / pairs, rows.iter().map(|row| weight(row)).sum()))
     }
 
-    /// Compares the GAUC of rows with that of all pairs.
+    /// Compares the GAUC of rows with the GAUC of all pairs.
     fn check(found: &Gauc, rows: &[&Row], weighted: bool) -> Result<(), TestCaseError> {
         let of_user = |user: u8| rows.iter().filter(|row| row.3 == user).copied().collect::<Vec<_>>();
         let users: Vec<Vec<&Row>> = (0..4).map(of_user).filter(|rows| !rows.is_empty()).collect();
@@ -317,7 +317,7 @@ mod tests {
             rows in prop::collection::vec((-3_i8..3, any::<bool>(), 0_u8..4, 0_u8..5, 1_u8..4), 1..80),
             weighted in any::<bool>()
         ) {
-            // The second label is that of every other logit; the first row has it.
+            // Every other logit has the second label; the first row has it.
             let has_second = |row: &&Row| row.0 % 2 == rows[0].0 % 2;
             let mut sink = scored(&rows, weighted, &["click", "buy"]);
             for row in &rows {

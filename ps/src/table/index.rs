@@ -1,7 +1,7 @@
 //! From a key to the number of its row: open addressing, linear probing over 16-byte slots, growth step by step.
 //!
-//! **Home slots keep the order of the hashes** (the home is the hash's high bits), so when the index doubles, slot `i`
-//! of the old array goes to slot `2 i` or nearby of the new: moving is a sweep over both, not a scatter.
+//! **Home slots keep the order of the hashes** (the home is the hash's high bits). So when the index doubles, slot `i` of the old array
+//! goes to slot `2 i` of the new one or nearby: the move is a sweep over both, not a scatter.
 //!
 //! **Growth.** From eleven sixteenths full on, each insertion touches a share of the pages of a second array of twice the size. The kernel
 //! takes a tenth of a millisecond or more to clear 2 MiB, and new keys go everywhere: otherwise each of the first hundred keys would wait

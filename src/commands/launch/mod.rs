@@ -1,9 +1,10 @@
 //! `forebay launch`: all processes of a job, as child processes on this machine.
 //!
-//! `child.rs` starts a process and says how it ended, `supervisor.rs` decides what to do then, `restarts.rs` limits restarts, `output.rs`
-//! merges the output of all processes, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator, `token.rs`
-//! holds the token of the run, `memory_file.rs` the files of the token and the job, `program.rs` the program, `nodes.rs` binds processes
-//! to NUMA nodes, `out_of_memory.rs` finds out whether the kernel killed a process. `readers.rs` starts the readers of `forebay predict`.
+//! `child.rs` starts a process and says how it ended, `supervisor.rs` decides what to do then, and `restarts.rs` limits restarts.
+//! `output.rs` merges the output of all processes, and `watch.rs` finds processes that hang. `port.rs` finds an address for the
+//! coordinator, `token.rs` holds the token of the run, `memory_file.rs` the files of the token and the job, and `program.rs` the program.
+//! `nodes.rs` binds processes to NUMA nodes, `out_of_memory.rs` finds out whether the kernel killed a process, and `readers.rs` starts the
+//! readers of `forebay predict`.
 
 mod child;
 mod memory_file;

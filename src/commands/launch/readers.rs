@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     /// A reader whose program is gone after its first start: it stands for a machine that has no room for a process. `restarts` were there
-    /// before. Returns the place of the program, and that of a file which the second start makes.
+    /// before. Returns the place of the program, and the place of a file that the second start makes.
     fn reader_without_program(dir: &std::path::Path, restarts: u32) -> (Readers, PathBuf, PathBuf) {
         let (shell, gone, again) = (dir.join("shell"), dir.join("gone"), dir.join("again"));
         symlink("/bin/sh", &shell).unwrap();

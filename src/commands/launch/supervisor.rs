@@ -108,8 +108,8 @@ impl<'a> Supervisor<'a> {
             self.end_late_ones(now);
             pause();
         }
-        // The first trainer ends without a fault only when the model is saved, whichever readers were lost; the coordinator, when the run
-        // is over. A trainer that is lost between these two moments is no longer needed.
+        // The first trainer ends without a fault only when the model is saved, even if readers were lost; the coordinator only when the run
+        // is over. Between these two moments the run does not need a lost trainer.
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         let trainer = self.children.iter().find(|child| child.name == "trainer 0");
         let was_told = trainer.is_some_and(|child| child.was_started_again() && child.was_told_to_end());

@@ -154,7 +154,7 @@ impl At {
 }
 
 impl SimTrainer {
-    /// All that is under way goes on, whichever replica has it first.
+    /// All work under way goes on, in every order of the replicas.
     pub(super) fn goes_ahead(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
         let Some(mut ahead) = self.ahead.take() else { return Ok(()) };
         if !self.barrier

@@ -1,6 +1,6 @@
-//! What befalls processes: they are killed, stand still, are cut off, and are started again. In two of five runs a supervisor kills
-//! those that the coordinator has heard nothing of for too long, as `launch` does: there a process may stand still for ever, or load
-//! its part of a checkpoint for a long time.
+//! The faults of processes: they are killed, stand still, are cut off, and are started again. In two of five runs a supervisor kills
+//! processes from which the coordinator has heard nothing for too long, as `launch` does. In these runs a process may stand still for ever,
+//! or load its part of a checkpoint for a long time.
 
 use forebay_base::mix64;
 
@@ -70,7 +70,7 @@ impl World {
         matches!(self.seed % 5, 0 | 4)
     }
 
-    /// How long a process loads now.
+    /// How long the next load of a process takes.
     pub(super) fn loading_time(&self, pid: Pid) -> u64 {
         let hash = mix64(self.seed ^ mix64(self.now) ^ pid as u64);
         if self.is_supervised() && hash.is_multiple_of(4) { (hash >> 32) % LOADING } else { 0 }

@@ -2,12 +2,12 @@
 //! time. A seed determines everything that happens, so a failure can be repeated.
 //!
 //! Real are the state machines: [`RunState`](super::run_state::RunState) with its members, leases and cuts; `LeaseProgress` and
-//! `SendQueue`; `ReceiveQueue`, `Staleness`, `LookupGate`, `BatchLog`, `TrainedBatches` and `ExactOrder`; `ExactlyOnce` with fences
-//! and rounds, and `SnapshotTurns`; with look-ahead `AheadOrder`, the cache of rows and the tables. Thin models stand for what is async or
-//! does IO: the clients of the coordinator (`process.rs`, `member.rs`), what reads and batches, in a reader or in a trainer that reads by
-//! itself (`source.rs`), the other stages of a reader (`reader.rs`, `lookups.rs`) and of a trainer (`trainer.rs`, `trainer_input.rs`,
-//! `trainer_end.rs`, `cuts.rs`, `ahead.rs`), the server of a ps (`ps.rs`), the server of the coordinator (`coordinator.rs`), the network
-//! (`network.rs`, `transport.rs`), and the supervisor that starts dead processes again and tells processes to end (`faults.rs`,
+//! `SendQueue`; `ReceiveQueue`, `Staleness`, `LookupGate`, `BatchLog`, `TrainedBatches` and `ExactOrder`; `ExactlyOnce` with fences and
+//! rounds, and `SnapshotTurns`; with look-ahead `AheadOrder`, the cache of rows and the tables. Thin models replace async code and IO. They
+//! are the clients of the coordinator (`process.rs`, `member.rs`); the source and the batch stage, in a reader or in a trainer that reads
+//! by itself (`source.rs`); the other stages of a reader (`reader.rs`, `lookups.rs`) and of a trainer (`trainer.rs`, `trainer_input.rs`,
+//! `trainer_end.rs`, `cuts.rs`, `ahead.rs`). Others are the server of a ps (`ps.rs`), the server of the coordinator (`coordinator.rs`), the
+//! network (`network.rs`, `transport.rs`), and the supervisor that restarts dead processes and tells processes to end (`faults.rs`,
 //! `drains.rs`, `leaving.rs`).
 //!
 //! docs/reliability.md lists the faults that were planted in these state machines, and how many seeds found each.

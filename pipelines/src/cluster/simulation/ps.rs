@@ -81,7 +81,7 @@ impl SimPs {
         self.once.acknowledge_before(BatchId { epoch, window, index: 0 }.push_id().series);
     }
 
-    /// Returns who gets an answer now, and which; or why that is wrong.
+    /// Returns the callers that get an answer, and their answers; or why an answer is wrong.
     fn push(&mut self, from: Caller, push: SimPush) -> Result<Vec<(Caller, Answer)>, String> {
         let SimPush { stamp, step, batch, acknowledge, rows: (keys, grads) } = push;
         if let Some(before) = acknowledge {
@@ -175,7 +175,7 @@ impl SimPs {
         })
     }
 
-    /// What it holds now.
+    /// The contents of the ps.
     fn contents(&mut self) -> Contents {
         let rows = self.table.as_mut().map(|table| table.export(0, usize::MAX));
         Contents { applied: self.applied.clone(), rows }

@@ -69,7 +69,7 @@ pub(super) fn rows_seen(world: &World) -> BTreeMap<BatchId, Vec<f32>> {
     one_after_the_other(world.all_pushed()).1
 }
 
-/// Checks the rows of all ps at the end of a run: they are those of the batches that they have, trained on one after the other.
+/// Checks the rows of all ps at the end of a run: they must equal a training on the applied batches, one after the other.
 ///
 /// # Errors
 /// Which row differs.

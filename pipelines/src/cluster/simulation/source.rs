@@ -22,7 +22,7 @@ const MAX_UNSENT_LEASES: usize = 2;
 /// What a process reads.
 pub(super) struct SimSource {
     pub(super) progress: LeaseProgress,
-    /// Batches of a window that carry its end: those of its last round.
+    /// Batches of a window that carry its end: the batches of its last round.
     in_step: u32,
     /// A run with checkpoints that drains makes one more, and ends its readers, unless it cannot be written.
     checkpoints: bool,
@@ -105,7 +105,7 @@ impl SimSource {
         }
     }
 
-    /// The next batch, if there is one now.
+    /// The next batch, if it is made.
     pub(super) fn next(&mut self, world: &World) -> Option<MadeBatch> {
         loop {
             if self.reading.is_none() {

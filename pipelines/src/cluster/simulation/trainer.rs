@@ -26,7 +26,7 @@ use crate::step_order::StepOrder;
 pub(super) struct SimTrainer {
     pub(super) member: Option<MemberId>,
     pub(super) rank: u32,
-    /// The ps by rank: those of the first status of a run that has started.
+    /// The ps by rank, from the first status of a run that has started.
     pub(super) ps: Vec<Pid>,
     pub(super) round: Option<u32>,
     steps_by: u64,
@@ -35,8 +35,9 @@ pub(super) struct SimTrainer {
     pub(super) source: Option<SimSource>,
     /// By number: the channel, and the replies that wait to be sent.
     pub(super) streams: BTreeMap<u64, (u64, UnboundedReceiver<Reply>)>,
-    /// What was trained on before this attempt, and what is now if there is one trainer.
+    /// The batches that were trained on before this attempt.
     pub(super) before: TrainedBatches,
+    /// With one trainer, the batches that were trained on so far.
     pub(super) position: TrainedBatches,
     /// Set if there are several trainers and checkpoints.
     pub(super) shared: Option<SharedCut>,

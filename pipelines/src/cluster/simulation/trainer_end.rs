@@ -13,7 +13,7 @@ use super::world::World;
 const LAST_SHARES: u64 = 5000;
 
 impl SimTrainer {
-    /// As the stages `push` and `lookup` when the rest of a round cannot come any more.
+    /// As the stages `push` and `lookup` when the rest of a round cannot come.
     fn give_up_round(&mut self) {
         std::mem::take(&mut self.pushes).into_iter().for_each(|push| self.applied(push.looked));
         self.computing.extend(self.pulling.take().map(|pulling| pulling.looked));
@@ -117,8 +117,7 @@ impl SimTrainer {
     }
 }
 
-/// The model that is saved: the gradients of each batch are in it once. One of a run that was drained has those of the windows that are
-/// done.
+/// The model that is saved: the gradients of each batch are in it once. The model of a drained run has the batches of finished windows.
 fn check_model(world: &World, status: &RunStatus, contents: &[Contents]) -> Result<(), String> {
     let whole = status.windows_total > 0 && status.windows_done == status.windows_total;
     if !whole && world.told_at.is_none() {

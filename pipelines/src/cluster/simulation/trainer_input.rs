@@ -1,4 +1,4 @@
-//! Where a trainer has its batches from: the queue of what readers send, or its own source. And what becomes of a batch that is done.
+//! Where a trainer has its batches from: the queue of what readers send, or its own source. Also handles a batch that is done.
 
 use std::sync::Arc;
 
