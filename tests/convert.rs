@@ -1,4 +1,4 @@
-//! `forebay data convert` of text without types: what becomes of its columns, and of values that do not fit.
+//! `forebay data convert` of text without types: the types of its columns, and values that do not fit.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -202,7 +202,7 @@ fn inspect_says_how_to_read_a_header_and_tabs_under_a_name_of_criteo_text_and_wh
     }
 }
 
-/// The names of MovieLens and of other sets tell no format, or that of Criteo text.
+/// The names of MovieLens and of other sets tell no format, or Criteo text.
 #[test]
 fn a_delimiter_an_option_or_a_job_make_text_of_any_name_csv() {
     let dir = tempfile::tempdir().unwrap();
@@ -401,7 +401,7 @@ fn with_a_job_parquet_has_the_keys_of_the_text() {
     assert!(code == Some(2) && said.contains("--job"), "{said}");
 }
 
-/// The types are those of the first 10,000 rows, so what comes later is checked against them.
+/// The types come from the first 10,000 rows, so later rows are checked against them.
 #[test]
 fn nothing_that_comes_late_is_lost_without_a_word() {
     let dir = tempfile::tempdir().unwrap();

@@ -289,7 +289,7 @@ fn two_signals_within_a_moment_are_one() {
         let mut command = std::process::Command::new("timeout");
         command.args([seconds, program, "train"]).args(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
         let (code, text) = Background::start(&mut command).wait();
-        // `timeout` says 124, whatever the program's exit code was.
+        // `timeout` says 124 for every exit code of the program.
         assert_eq!(code, Some(124), "{text}");
         let partial = dir.path().join("model.partial");
         text.contains("stopping:")

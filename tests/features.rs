@@ -307,7 +307,7 @@ fn auc_by_pairs(rows: &[&(f64, f64, Vec<Option<String>>)]) -> Option<f64> {
     common::auc_by_pairs(&rows.iter().map(|row| (row.0, row.1)).collect::<Vec<_>>())
 }
 
-/// Compares a GAUC with that of rows by their first kept column, pair by pair.
+/// Compares a GAUC with the GAUC of rows by their first kept column, pair by pair.
 fn check_gauc(found: &serde_json::Value, rows: &[&(f64, f64, Vec<Option<String>>)]) {
     let mut of_value: BTreeMap<&String, Vec<&_>> = BTreeMap::new();
     for row in rows {

@@ -49,7 +49,7 @@ fn each_label_has_its_scores_and_its_quality() {
         let clicks: Vec<f32> = ints("label").into_iter().map(|label| label as f32).collect();
         let mut many: Vec<f32> = ints("I2").into_iter().map(|value| f32::from(u8::from(value >= 3))).collect();
         if kind == "esmm" {
-            // The second label counts where the first does, and its score is at most that of the first.
+            // The second label counts where the first does, and its score is at most the first label's.
             many.iter_mut().zip(&clicks).for_each(|(many, click)| *many *= click);
             let given = column("score_many_given_label");
             for ((click, both), given) in column("score_label").iter().zip(column("score_many")).zip(given) {

@@ -143,7 +143,7 @@ fn a_training_holds_no_more_than_the_memory_of_its_dense_parameters() {
         &[sgd, &eval, "evaluation.every.rows=32"],
     ];
     for more in jobs {
-        // The most bytes that were held at once, those counted for the dense parameters, and those of one copy of them.
+        // The most bytes that were held at once, the bytes counted for the dense parameters, and the bytes of one copy of them.
         let peak = |hidden: &str| {
             let settings: Vec<String> =
                 every.iter().chain(more).chain([&hidden]).map(|set| (*set).to_owned()).collect();
@@ -161,7 +161,7 @@ fn a_training_holds_no_more_than_the_memory_of_its_dense_parameters() {
             let counted = memory.weights + memory.state + memory.gradients + memory.copies;
             (PEAK.load(Relaxed) - before, counted as usize, memory.weights as usize)
         };
-        // What all else takes is that of a training with hardly any dense parameters.
+        // A training with hardly any dense parameters shows the memory of all else.
         let (all_else, ..) = peak("model.hidden=[2, 2]");
         let (held, counted, copy) = peak("model.hidden=[2000, 2000]");
         let copies = (held as f64 - all_else as f64 - counted as f64) / copy as f64;

@@ -44,7 +44,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         let report: Value = common::read_json(at("report/report.json"));
         (text, report)
     };
-    // A run whose main thread had no core until its end has one sample, and no charts: then once more.
+    // A run whose main thread had no core until its end has one sample, and no charts: then the test tries again.
     let samples = |report: &Value| report["history"]["seconds"].as_array().unwrap().len();
     let mut runs = std::iter::repeat_with(run).take(20);
     let (text, report) = runs.find(|(_, report)| samples(report) > 1).expect("a run has two samples");

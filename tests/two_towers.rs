@@ -48,7 +48,7 @@ fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     common::write_parquet(path, &batch);
 }
 
-/// The vectors that the program writes for a file, and those of the array beside them.
+/// The vectors that the program writes for a file, checked against the array beside them.
 fn embed(model: &Path, data: &Path, tower: &str, keep: &str, out: &Path) -> Vec<Vec<f32>> {
     let [model, data, to] = [model, data, out].map(|path| path.to_str().unwrap());
     let ran = run(&["embed", "--model", model, "--data", data, "--tower", tower, "--keep", keep, "--npy", "--out", to]);
@@ -251,7 +251,7 @@ fn what_has_no_vectors_is_refused() {
     write(&dir.path().join("users.parquet"), vec![("vector", Arc::new(Int32Array::from(vec![1])))]);
     let said = refused(&towers, &["--tower", "item", "--keep", "vector"]);
     assert!(said.contains("`vector` is the name of the result"), "{said}");
-    // A row with two items is a bad row: its vector is null, and that of the array is no number.
+    // A row with two items is a bad row: its vector is null, and NaN in the array.
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![Some(1), Some(2)])]);
     let (two, out) = (dir.path().join("two.parquet"), dir.path().join("vectors"));
     write(&two, vec![("item", Arc::new(lists))]);

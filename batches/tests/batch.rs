@@ -118,7 +118,7 @@ fn check_weights(batch: &TrainBatch) {
     }
 }
 
-/// The batches of rows without weights of values, which have those of rows with some, but for the weights.
+/// The batches of rows without weights of values, which equal the batches of rows with weights except for the weights.
 fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
     let (weighted, _) = run_one(plan.clone(), chunks, true);
     let (plain, cx) = run_one(plan, chunks, false);
@@ -185,7 +185,7 @@ proptest! {
         for (i, batch) in batches.iter().enumerate() {
             prop_assert_eq!(batch.labels.len(), if i < whole { size } else { rest });
             prop_assert_eq!(batch.lineage.seq, i as u64);
-            // Keys once, in the order of slots: those of one key space never twice, and 20.. and 10.. are spaces of their own here.
+            // Keys once, in the order of slots: keys of one key space never come twice, and 20.. and 10.. are separate spaces here.
             let mut unique = batch.unique.clone();
             unique.sort_unstable();
             unique.dedup();

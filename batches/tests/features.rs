@@ -412,7 +412,7 @@ fn values_have_the_weights_that_stand_at_their_places_and_lists_are_cut_together
     assert_eq!(weighted(slots, vec![("x", x.clone()), ("w", wide)]), weighted(slots, vec![("x", x), ("w", w)]));
     let counts = integer_lists(vec![some(&[3, 0])]);
     assert_eq!(weighted(slots, vec![("x", integer_lists(vec![some(&[1, 2])])), ("w", counts)]).2, [3.0, 0.0]);
-    // Values that are no lists, as those of CSV.
+    // Values that are no lists, as in CSV.
     let single = vec![("x", ints(vec![Some(5), None])), ("w", floats(vec![Some(0.25), Some(2.0)]))];
     let (offsets, keys, weights, _) = weighted(slots, single);
     assert_eq!((offsets, keys.len(), weights), (vec![0, 1, 2], 2, vec![0.25, 2.0]));

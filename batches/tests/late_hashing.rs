@@ -103,7 +103,7 @@ fn plan(columns: &Columns, rows: usize, window: usize) -> BatchPlan {
     BatchPlan { rows, window, seed: 5, drop_last: false, mark_window_ends: false, key_spaces, missing }
 }
 
-/// Integers that lie close together, or that do not; now and then the one that has the key of a missing value.
+/// Integers that lie close together, or that do not; sometimes the integer that has the key of a missing value.
 fn far() -> impl Strategy<Value = Option<i64>> {
     let key_of_missing = SlotHasher::new("far", SEED);
     let alike = key_of_missing.integer(key_of_missing.missing());

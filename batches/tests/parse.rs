@@ -53,7 +53,7 @@ fn rows(batch: RecordBatch, lineage: Lineage) -> Rows {
     Rows { batch, lineage, window: WindowMark::default(), rejected: 0, places: None }
 }
 
-/// No columns but those of the `label` of a job.
+/// The columns of a job's `label` alone.
 fn label_columns(label: &str) -> Columns {
     let label = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
     Columns { label, ..columns(&[], &[]) }

@@ -154,7 +154,7 @@ fn numbers_with_fractions_and_text_of_them_are_rounded_down_to_their_unit() {
             assert_eq!(dense(&hour, vec![("t", Arc::clone(&array))]), [0.0, 23.0, 0.0], "{unit} {}", array.data_type());
         }
     }
-    // An age is that of whole seconds.
+    // An age counts whole seconds.
     let age = "{ column = 'a', transform = 'age_hours', at = 'b', unit = 's' }";
     let column = |value: f64| -> ArrayRef { Arc::new(Float64Array::from(vec![value])) };
     let found = dense(age, vec![("a", column(1_790_000_000.75)), ("b", column(1_790_003_600.25))]);

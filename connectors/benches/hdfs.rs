@@ -76,7 +76,7 @@ async fn plain(stores: &Stores, url: &str) -> Result<u64, Fault> {
     Ok(bytes)
 }
 
-/// All rows as record batches; the bytes are those of the files.
+/// All rows as record batches; the bytes are the bytes of the files.
 async fn rows(input: Input, bytes: u64) -> Result<u64, Fault> {
     let options = ReadOptions {
         decode_threads: number("FOREBAY_BENCH_THREADS", 2),

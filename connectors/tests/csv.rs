@@ -81,7 +81,7 @@ async fn a_line_that_is_too_long_is_a_bad_row_wherever_it_lies() {
             assert_eq!(found.num_rows(), rows, "{name}");
         }
     }
-    // A bug: the number was that of the next line.
+    // A bug: the number belonged to the next line.
     for name in ["near.csv", "near.csv.zst", "last.csv", "last.csv.zst", "longer.csv"] {
         let said = why_refused(typed(&dir.path().join(name))).await;
         assert!(said.contains(&format!("{name}`, line 1002 (byte ")), "{said}");

@@ -70,7 +70,7 @@ impl Leases for Listed {
     }
 }
 
-/// All windows, divided where `cuts` says, in an order that `keys` give; every third lease is given out once more.
+/// All windows, divided where `cuts` says, in an order that `keys` give; every third lease is given out again.
 fn divided(names: impl Iterator<Item = (u32, u64)>, cuts: &[bool], keys: &[u64]) -> Arc<Listed> {
     let mut leases: Vec<Lease> = Vec::new();
     for (i, (epoch, window)) in names.enumerate() {
@@ -207,7 +207,7 @@ async fn a_slow_reader_does_not_hold_the_others_back() {
     write(&dir.path().join("a.parquet"), &rows(0, 6000), 100);
     let options =
         || ReadOptions { read_ahead_bytes: 1, epochs: 2, shuffle: true, window_rows: 100, ..ReadOptions::default() };
-    // The fast one does not read more if its threads have no core for a while: then once more.
+    // The fast source does not read more if its threads have no core for a while: then the test tries again.
     let mut found = (0, 0);
     for _ in 0..20 {
         let leases = Arc::new(LocalLeases::new(1));

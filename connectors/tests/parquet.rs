@@ -178,7 +178,7 @@ async fn fetched_bytes_never_exceed_the_budget() {
         (peak / split).max(1)
     };
     for (budget, splits_held) in [(200_000, 3..12), (1, 1..2)] {
-        // A slow consumer: whatever may be fetched meanwhile is fetched. On a busy machine that needs one that is slower.
+        // A slow consumer: the source fetches as much as it may. On a busy machine that needs one that is slower.
         let mut found = 0;
         for takes in [2, 4, 8, 16, 32, 64] {
             found = held(budget, takes).await;

@@ -25,8 +25,8 @@ pub(super) fn gzipped(text: &[u8]) -> Vec<u8> {
     packed.finish().unwrap()
 }
 
-/// Writes a text into six files: as it is, with the line ends of Windows, without the last line end, behind a byte order mark with an empty
-/// line before each line that begins with `seventh`, packed by zstd, and packed by gzip.
+/// Writes a text into six files: unchanged; with the line ends of Windows; without the last line end; behind a byte order mark, with an
+/// empty line before each line that begins with `seventh`; packed by zstd; packed by gzip.
 pub(super) fn write_six_ways(folder: &Path, names: [&str; 6], text: &str, seventh: &str) -> [PathBuf; 6] {
     let paths = names.map(|name| folder.join(name));
     let empty_lines = text.replace(&format!("\n{seventh}"), &format!("\n\n{seventh}"));

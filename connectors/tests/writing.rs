@@ -223,7 +223,7 @@ async fn a_fault_of_the_rows_leaves_nothing_either() {
     }
 }
 
-/// With renames the old folder comes back when the new one cannot take its place.
+/// With renames the old folder comes back if the new one cannot take its place.
 #[tokio::test]
 async fn a_replacement_that_fails_keeps_the_old_folder_where_folders_are_renamed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! Both backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5; with libtorch to 5e-5,
-//! because Adam magnifies how libtorch rounds on one processor and another (a case is 1.8e-5 off with AVX-512 of an AMD EPYC, and 1.5e-5
-//! to the other side with AVX2).
+//! Both backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5; with libtorch to 5e-5. Adam magnifies the
+//! different rounding of libtorch on different processors: a case is 1.8e-5 off with AVX-512 of an AMD EPYC, and 1.5e-5 to the other side
+//! with AVX2.
 //!
 //! `tests/golden/models.py` wrote the numbers, over the same inputs. The looked-up rows are under plain SGD, done here.
 #![allow(clippy::unwrap_used)]

@@ -188,7 +188,7 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     }
 }
 
-/// Long histories are computed in several blocks, those of single rows are not.
+/// Long histories are computed in several blocks, histories of single rows in one.
 #[test]
 fn the_gradients_of_long_histories_are_the_mean_of_those_of_the_rows() {
     let spec = with_unit(ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]), &[(2, 0)], Activation::Prelu);

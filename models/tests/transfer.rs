@@ -63,7 +63,7 @@ fn a_step_in_three_parts_gives_the_bits_of_train() {
     for optimizer in DenseOptimizer::one_of_each(0.05) {
         for (name, spec) in specs() {
             if spec.two_towers.as_ref().is_some_and(|two| matches!(two.loss, TwoTowersLoss::InBatchSoftmax { .. })) {
-                // The loss is that of the whole batch, so the step stays in one piece.
+                // The loss ties together the rows of a batch, so the step stays in one piece.
                 assert!(torch(&spec, optimizer).uploader().unwrap().is_none(), "{name}");
                 continue;
             }

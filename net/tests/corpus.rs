@@ -1,5 +1,5 @@
-//! Hostile bytes: the corpus of the fuzzer is read again, and streams that were damaged at random. Whatever comes, the
-//! reader returns, holds no more memory than was sent to it allows, and lets in only valid columns.
+//! Hostile bytes: the corpus of the fuzzer is read again, and streams that were damaged at random. For all input, the reader returns, holds
+//! no more memory than the sent bytes allow, and lets in only valid columns.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

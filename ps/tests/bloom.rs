@@ -80,7 +80,7 @@ fn more_keys_than_it_is_made_for_come_in_too_late_and_not_too_early_and_take_no_
     let (all, early, late) = compared(rules, 4_000_000, 6_000_000);
     assert!((early as f64) < 0.01 * all as f64, "{early} of {all} too early");
     assert!(late > all / 100, "{late} of {all}: blocks are cleared");
-    // With a count of 14 no key is admitted, so all memory is that of the filter.
+    // With a count of 14 no key is admitted, so the filter has all memory.
     let rules = BloomCount { count: 14, ..rules };
     let mut table = Table::new(&config(rules)).unwrap();
     let mut half = 0;

@@ -140,7 +140,7 @@ fn several_pulls_and_pushes_are_under_way_and_values_never_go_back() {
         futures::future::try_join_all(pushes).await.unwrap();
         let last = client.pull().await.unwrap();
         assert!(Arc::ptr_eq(&last, &client.pull().await.unwrap()), "nothing is under way any more");
-        // Whatever order they were applied in: what is here is what the processes hold.
+        // For every order of the pushes, the client's values equal the values of the processes.
         let fresh = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
         assert_eq!(bits(&last), bits(&fresh.pull().await.unwrap()));
         assert!(bits(&first) == kept && kept != bits(&last), "who computes with older values keeps them");

@@ -1,4 +1,4 @@
-//! What fences add to names: without them, too, each batch changes rows once, whichever processes of a rank push it, in any order.
+//! Fences beside push ids: each batch changes rows once, for any processes of a rank that push it, in any order.
 
 use std::collections::BTreeMap;
 

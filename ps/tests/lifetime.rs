@@ -47,7 +47,7 @@ struct Row {
     score: f32,
 }
 
-/// All rows and counts in plain maps. Initial rows are those of a table without a lifetime.
+/// All rows and counts in plain maps. Initial rows come from a table without a lifetime.
 struct Simulation {
     lifetime: Lifetime,
     fresh: Table,

@@ -36,7 +36,7 @@ fn another_table_or_another_order_is_refused_at_once() {
     });
 }
 
-/// A round of another size than the run has trainers would never be complete, and would keep those of the run out.
+/// A round of another size than the run's number of trainers would never be complete, and would keep the run's rounds out.
 #[test]
 fn a_trainer_may_push_as_itself_alone_and_for_rounds_of_all_trainers() {
     block_on(async {

@@ -1,4 +1,4 @@
-//! Tables in other processes: what comes back is what a local table gives, to the bit, whatever the connections do.
+//! Tables in other processes: the answers equal the answers of a local table, to the bit, for all faults of the connections.
 
 use crate::cluster::*;
 
@@ -46,7 +46,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     prop::collection::vec(act, 1..20)
 }
 
-/// Does it, and says what came back.
+/// Carries out the act, and returns the answer.
 async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<PushOutcome>) {
     let mut rows = Vec::new();
     let values = |keys: &[u64], value: f32| (0..keys.len() * DIM).map(|i| value + i as f32 * 1e-3).collect::<Vec<_>>();

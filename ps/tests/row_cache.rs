@@ -1,5 +1,5 @@
-//! A trainer that looks up ahead through a [`RowCache`] sees the rows that it would see without, and leaves the same table, to the
-//! bit, whatever is under way at once.
+//! A trainer that looks up ahead through a [`RowCache`] sees the same rows as without, and leaves the same table, to the bit, for all
+//! overlaps of batches under way.
 
 use crate::cluster::*;
 
@@ -67,7 +67,7 @@ impl<'a> Ahead<'a> {
         Self { cache, batches, k, asked, filled, pushed, counts: [0; 3], seen: Vec::new(), already: 0 }
     }
 
-    /// Does this, if it may be done now.
+    /// Carries out the event, if it is allowed.
     async fn does(&mut self, event: u8) {
         let [asked, stepped, released] = &mut self.counts;
         match event % 4 {

@@ -102,7 +102,7 @@ fn a_snapshot_that_is_dropped_ends_and_its_rows_are_changes_again() {
         internal(table.begin_snapshot(SnapshotKind::Full).await, "another one is open");
         first[0].next(10).await.unwrap();
         drop(first);
-        // The next call ends it, whatever the call is.
+        // The next call of any kind ends it.
         let held = table.stats().await.unwrap().bytes();
         train(table, 3..=3).await;
         // 500 rows have 46 kB. A shard also remembers the keys of its last pulls.

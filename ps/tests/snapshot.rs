@@ -1,4 +1,4 @@
-//! Snapshots of a table against a copy of it: whatever comes between begin and end, the pages have the rows of the begin.
+//! Snapshots of a table against a copy of it: for all calls between begin and end, the pages have the rows of the begin.
 
 use crate::mixed_table::{DIM, STATE, config};
 
@@ -254,7 +254,7 @@ fn a_snapshot_takes_no_copy_of_the_table_and_gives_its_memory_back() {
     }
     let saved = table.stats().bytes - before - begun;
     assert!((50_000 * 28 * 4..50_000 * 29 * 4 * 2).contains(&(saved as usize)), "{saved} bytes");
-    // What a page has given is neither held nor saved any more.
+    // Rows that a page has given are neither held nor saved.
     while table.snapshot_rows_left() > Some(100_000) {
         table.snapshot_page(10_000);
     }

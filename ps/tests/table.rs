@@ -11,7 +11,7 @@ use forebay_ps::{
 use half::f16;
 use proptest::prelude::*;
 
-/// The reference. New weights are asked of a fresh table each time: a row depends on its key alone.
+/// The reference. New weights come from a fresh table each time: a row depends on its key alone.
 struct Slow {
     config: TableConfig,
     rows: HashMap<u64, (Vec<f32>, Vec<f32>)>,
@@ -161,7 +161,7 @@ proptest! {
         agrees(Storage::F16, ops)?;
     }
 
-    /// Whatever a file holds: an error or rows that train on, never a panic, and all or nothing.
+    /// For all contents of a file: an error or rows that train on, never a panic, and all or nothing.
     #[test]
     fn hostile_imports_are_refused(
         keys in prop::collection::vec(any::<u64>(), 0..9),

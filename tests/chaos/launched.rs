@@ -25,7 +25,7 @@ impl Launched {
     /// Runs the job of these settings. `folder` gets its log.
     pub(crate) fn start(folder: TempDir, settings: &[String]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        // Another process of the run could take a port that is free now.
+        // Another process of the run could take a free port.
         command.args(["launch", "--dashboard", "127.0.0.1:0"]);
         for setting in settings {
             command.args(["--set", setting]);

@@ -51,7 +51,7 @@ const ROUNDS: usize = PLACEMENTS.len();
 
 const SCENES: [Scene; 3] = [Scene::Launch, Scene::ShortLease, Scene::Hosts];
 
-/// Placements, and what must be the same whatever happens.
+/// Placements, and what must be the same after all faults.
 const PLACEMENTS: [Placement; 13] = [
     Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "train.look_ahead=8"] },
     Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "placement.dense=ps"] },

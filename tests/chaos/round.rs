@@ -14,7 +14,7 @@ use super::launched::Launched;
 use super::on_hosts::OnHosts;
 use super::progress::Times;
 
-/// What is the same whatever harm happens.
+/// What is the same after all faults.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Promise {
     /// Every number of the model.
@@ -23,8 +23,8 @@ pub(crate) enum Promise {
     Rows,
 }
 
-/// Settings of a job whose table counts rows, exactly and in any order: the steps are so small that every gradient is that of a
-/// new model, a power of two.
+/// Settings of a job whose table counts rows, exactly and in any order: the steps are so small that every gradient is the gradient of a new
+/// model, a power of two.
 const COUNTS: [&str; 4] = [
     "data.epochs=4",
     "model.kind=lr",

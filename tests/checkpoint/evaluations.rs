@@ -1,5 +1,5 @@
-//! Evaluations while a model is trained: they change no bit, the training stops when the metric no longer improves, the best model
-//! is the one that is saved, and a run that was killed goes on with the same history.
+//! Evaluations while a model is trained: they change no bit, the training stops when the metric stops improving, the best model is saved,
+//! and a run that was killed goes on with the same history.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -154,7 +154,7 @@ fn the_training_stops_when_the_metric_no_longer_improves_and_the_best_model_is_s
 #[test]
 fn a_training_with_any_staleness_stops_early() {
     let stops = ["evaluation.every={ rows = 1024 }", "evaluation.patience=1", "evaluation.min_delta=0.5"];
-    // With exact staleness the last gradients are applied after the stop, and the model is evaluated once more.
+    // With exact staleness the last gradients are applied after the stop, and the model is evaluated again.
     for (staleness, points) in [("0", 2), ("2", 2), ("{ exactly = 1 }", 3), ("{ exactly = 2 }", 3)] {
         let staleness = format!("train.staleness={staleness}");
         let job = few(&[&stops[..], &["train.batch_rows=128", &staleness]].concat());
@@ -391,7 +391,7 @@ fn a_best_model_that_cannot_be_kept_costs_no_training_and_is_not_said_to_be_kept
             "{}",
             ended.said
         );
-        // The last model is saved: as that of the last evaluation, or because all that were kept are gone.
+        // The last model is saved: it belongs to the last evaluation, or all kept models are gone.
         let kept = &found["evaluations"]["kept"];
         assert!(*kept == Value::Null || *kept == 8, "{kept}");
         assert_eq!(job.model().difference(&last.model()), None, "{}", ended.said);
@@ -541,7 +541,7 @@ fn a_finished_run_whose_best_model_is_gone_says_so_when_it_is_resumed() {
     assert_eq!(job.model().difference(&model), None, "{}", again.said);
 }
 
-/// Another run with the same `output.model` has left its best model where that of the resumed run was.
+/// Another run with the same `output.model` has left its best model in the place of the resumed run's.
 #[test]
 fn the_best_model_of_another_job_is_not_that_of_a_resumed_run() {
     let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
@@ -593,7 +593,7 @@ fn a_best_model_that_is_gone_or_of_another_run_is_not_saved() {
     }
 }
 
-/// Removes the best model of a run, or replaces it by that of `other`. Returns whether the run needed it.
+/// Removes the best model of a run, or replaces it by the best model of `other`. Returns whether the run needed it.
 fn misses_its_best_model(other: &Job, replace: bool) -> bool {
     let job = few(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best", "data.epochs=40"]].concat());
     let report = job.folder.path().join("report.json");

@@ -169,7 +169,7 @@ fn a_best_model_that_is_removed_makes_room_for_a_later_one_and_counts_again_when
     let [best, away] = ["best", "away"].map(|name| job.folder.path().join(name));
     job.kill_after(3, &[]);
     let follower = follow(&job, &["--best", best.to_str().unwrap()]);
-    // Returns all evaluations, once that of the newest checkpoint is one of them.
+    // Returns all evaluations, once they include the newest checkpoint.
     let all = || {
         follower.until_said(&format!("waiting for a checkpoint after {};", job.newest()));
         evaluations(&follower.said())

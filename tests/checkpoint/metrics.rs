@@ -45,7 +45,7 @@ fn of_exact_staleness_and_text() {
     kill_and_resume("criteo", &["train.staleness={ exactly = 3 }"]);
 }
 
-/// The metrics are those of the first label; not all rows have it.
+/// The metrics are of the first label; not all rows have it.
 #[test]
 fn of_several_labels() {
     let label = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many' }]";
@@ -63,7 +63,7 @@ fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint()
     assert_eq!(resumed, undisturbed(&job));
 }
 
-/// Checkpoints of earlier programs have no metrics: those of the run begin anew, and nothing else does.
+/// Checkpoints of earlier programs have no metrics: the metrics of the run begin anew, and nothing else does.
 #[test]
 fn a_checkpoint_without_them_is_gone_on_from() {
     let job = Job::new("parquet", &[]);

@@ -80,7 +80,7 @@ fn other_rows_are_refused() {
     job.run(&["--resume"]).with(2).saying(&["the rows are not those of the checkpoint"]);
 }
 
-/// The manifest has no checksum, like those of earlier programs.
+/// The manifest has no checksum, like manifests of earlier programs.
 #[test]
 fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
     let job = killed();

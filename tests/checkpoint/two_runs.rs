@@ -30,7 +30,7 @@ fn loser(runs: &[Running; 2]) -> usize {
     }
 }
 
-/// A bug: both runs made checkpoints until they ended, each removed those of the other, and neither reported it.
+/// A bug: both runs made checkpoints until they ended, each removed the checkpoints of the other, and neither reported it.
 #[test]
 fn one_of_two_runs_in_a_folder_makes_no_more_checkpoints_and_says_so() {
     let job = Job::new("parquet", &[ENDLESS, "checkpoint.rows=4000"]);

@@ -1,4 +1,4 @@
-//! Checkpoints of several processes: whichever process dies, the run goes on from the last one and ends with the model of an
+//! Checkpoints of several processes: after the death of any process, the run goes on from the last checkpoint and ends with the model of an
 //! undisturbed run.
 
 use super::damage::flip;
@@ -20,8 +20,8 @@ fn settings(run: &str, placement: &[&str]) -> (tempfile::TempDir, Vec<String>) {
     (folder, settings)
 }
 
-/// A job whose table counts rows, exactly and in any order: the steps are so small that every gradient is that of a new model,
-/// a power of two. A row that is trained on twice or never changes the weights of its keys.
+/// A job whose table counts rows, exactly and in any order: the steps are so small that every gradient is the gradient of a new model, a
+/// power of two. A row that is trained on twice or never changes the weights of its keys.
 pub(crate) const COUNTS: [&str; 4] = [
     "data.epochs=6",
     "model.kind=lr",
@@ -29,7 +29,7 @@ pub(crate) const COUNTS: [&str; 4] = [
     "train.optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
 ];
 
-/// Kills each of `victims` after another checkpoint, and starts it again. The model must be that of one process.
+/// Kills each of `victims` after another checkpoint, and starts it again. The model must equal the model of one process.
 fn killed(names: &[&str], victims: &[&str], placement: &[&str]) {
     let (run, settings, trainer) = killed_run(names, victims, placement);
     assert_eq!(run.model().difference(&one_process(&calm(&settings)).0), None, "{trainer}");
@@ -165,7 +165,7 @@ fn readers_look_up_the_rows() {
 
 const SYNC: [&str; 5] = ["ps 0", "ps 1", "trainer 0", "trainer 1", "reader 0"];
 
-/// Two trainers that take each step together: the model is that of an undisturbed run, to the bit.
+/// Two trainers that take each step together: the model equals the model of an undisturbed run, to the bit.
 fn killed_in_step(victims: &[&str], more: &[&str]) {
     let placement = ["placement.readers=1", "placement.ps=2", "placement.trainers=2", "train.sync=true"];
     let (run, settings, trainer) = killed_run(&SYNC, victims, &[&placement, more].concat());

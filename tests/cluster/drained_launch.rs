@@ -128,7 +128,7 @@ fn a_launch_that_is_drained_has_one_report_of_all_processes_with_its_checkpoint(
     });
 }
 
-/// Drains a launch that makes checkpoints. Its report is that of all `processes`.
+/// Drains a launch that makes checkpoints. Its report covers all `processes`.
 fn one_report_of_all(placement: &[&str], processes: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let settings = settings(folder.path(), &[placement, &["data.epochs=1000"]].concat());

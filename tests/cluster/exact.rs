@@ -216,7 +216,7 @@ fn exact_staleness_is_the_same_wherever_rows_and_dense_parameters_are() {
     assert!(bits("{ exactly = 2 }").0.difference(&bits("0").0).is_some());
 }
 
-/// The dense parameters are as stale as the rows, so the model is another than that of one process.
+/// The dense parameters are as stale as the rows, so the model differs from the model of one process.
 #[test]
 fn exact_staleness_in_the_ps_and_of_trainers_in_step_is_the_same_in_every_run() {
     let hosts = Arc::new(Hosts::new(&HOSTS));

@@ -176,7 +176,7 @@ fn a_ps_that_is_killed_and_not_started_again_ends_the_run() {
         let address = log.split_once("listens address=").unwrap().1.split_whitespace().next().unwrap();
         run.kill("ps 1");
         for name in ["ps 0", "trainer 0", "reader 0"] {
-            // The trainer, which cannot push, or the coordinator: whichever reaches its timeout first.
+            // The trainer, which cannot push, or the coordinator reaches its timeout first.
             let Ended { code, log } = run.ended(name);
             assert!(
                 code == Some(3) && (log.contains("ps 1 sent no heartbeat for 4 s") || log.contains(address)),

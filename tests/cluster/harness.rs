@@ -16,7 +16,7 @@ fn listen(host: &Host) -> TcpListener {
     host.run(|| TcpListener::bind((host.address(), 0)).unwrap())
 }
 
-/// Connects, and returns both ends: that of `from` and that of the listener's host.
+/// Connects, and returns both ends: of `from` and of the listener's host.
 fn connect(from: &Host, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let address = listener.local_addr().unwrap();
     let near = from.run(|| TcpStream::connect_timeout(&address, LONG).unwrap());
@@ -134,7 +134,7 @@ fn arrivals(hosts: &Hosts, bytes: usize) -> Vec<&'static str> {
 #[test]
 fn a_line_with_delay_or_limit_delivers_later_than_one_without() {
     let hosts = Hosts::new(&["reader0", "slow", "fast"]);
-    // A thread that stands still receives late, whatever the line is.
+    // A thread that stands still receives late on every line.
     let check = |bytes, expected: [&str; 2]| {
         assert!(
             (0..3).any(|_| arrivals(&hosts, bytes) == expected),

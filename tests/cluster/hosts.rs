@@ -161,7 +161,7 @@ impl Hosts {
             tc.args(["-n", namespace, "qdisc"]);
             match line.rate_mbit {
                 Some(rate) => {
-                    // A burst of 5 ms makes up for a late core. The queue is as long as that of a deep switch.
+                    // A burst of 5 ms makes up for a late core. The queue is as long as in a deep switch.
                     let burst = (u64::from(rate) * 625).max(20_000);
                     let tbf = format!("replace dev {card} root tbf rate {rate}mbit burst {burst}b latency 100ms");
                     must(tc.args(tbf.split(' ')), "");

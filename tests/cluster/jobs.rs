@@ -70,7 +70,7 @@ pub(crate) fn job(count: u64, more: &[&str]) -> Vec<String> {
     settings
 }
 
-/// Trains a job in one process, whatever its placement. Returns the model and the output.
+/// Trains a job with any placement in one process. Returns the model and the output.
 pub(crate) fn one_process(settings: &[String]) -> Trained {
     let settings: Vec<String> = settings.iter().filter(|s| !s.starts_with("placement.")).cloned().collect();
     let mut all = made().models.lock().unwrap_or_else(PoisonError::into_inner);

@@ -38,7 +38,7 @@ fn names(readers: u32) -> Vec<&'static str> {
     ["ps 0", "trainer 0", "trainer 1", "reader 0", "reader 1"][..3 + readers as usize].to_vec()
 }
 
-/// The model is that of one process that trains on the same rows, and each row counts once.
+/// The model equals the model of one process that trains on the same rows, and each row counts once.
 fn check(run: &Run, log: &str, settings: &[String], number: u64) {
     let ledger = Ledger::of(log);
     assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(number), 0), "{log}");

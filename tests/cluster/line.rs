@@ -77,7 +77,7 @@ fn bytes_in_flight_stay_within_the_credits_of_the_job() {
         let before = sent(&run, "reader0");
         run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
         run.until_windows(2);
-        // From now on no look-up succeeds.
+        // From here on no look-up succeeds.
         run.hold("ps 1");
         // Bytes sent, and bytes of windows that are done.
         let look = |run: &mut Run| {

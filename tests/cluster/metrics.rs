@@ -65,7 +65,7 @@ fn of_an_exact_order() {
     compare(&["ps 0", "trainer 0", "reader 0"], &["trainer 0"], &placement);
 }
 
-/// The report is that of the first trainer.
+/// The report belongs to the first trainer.
 #[test]
 fn of_trainers_that_take_each_step_together() {
     let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];

@@ -51,7 +51,7 @@ impl Child {
     }
 }
 
-/// The children of `launch` that run now.
+/// The running children of `launch`.
 fn children(run: &mut Run) -> Vec<Child> {
     children_of(run.id("launch"))
 }

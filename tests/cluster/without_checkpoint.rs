@@ -1,4 +1,4 @@
-//! A run of several processes that is told to end while its last checkpoint cannot be written: its model is saved as that of a drained run
+//! A run of several processes that is told to end while its last checkpoint cannot be written: its model is saved as in a drained run
 //! without checkpoints, and all processes end with the fault.
 
 use std::fs;

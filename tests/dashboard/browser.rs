@@ -98,7 +98,7 @@ impl Page {
         }
     }
 
-    /// Gives the page this many pixels, whatever the least width of a window is.
+    /// Gives the page this many pixels, even below the least width of a window.
     pub(crate) fn size(&mut self, (width, height): (u32, u32)) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         self.call("Emulation.setDeviceMetricsOverride", size);

@@ -11,7 +11,7 @@ const READERS: usize = 64;
 const SHARDS: usize = 16;
 const WIDTHS: [u32; 2] = [420, 1280];
 
-/// The page of a real run whose report was changed to that of many processes.
+/// The page of a real run whose report was changed to a report of many processes.
 struct Stand {
     dir: tempfile::TempDir,
     page: PathBuf,
@@ -46,7 +46,7 @@ impl Stand {
             assert_eq!(code, Some(0), "{text}");
             common::read_json(report.join("report.json"))
         };
-        // A run whose main thread had no core until its end has one sample, and no charts: then once more.
+        // A run whose main thread had no core until its end has one sample, and no charts: then the test tries again.
         let has_charts = |report: &Value| report["history"]["seconds"].as_array().is_some_and(|all| all.len() > 1);
         let json = std::iter::repeat_with(run).take(20).find(has_charts).expect("a run has two samples");
         let html = std::fs::read_to_string(report.join("report.html")).unwrap();
@@ -67,7 +67,7 @@ impl Stand {
     }
 }
 
-/// The report of one process, as that of a run of many: each reader with the stages that it would have.
+/// The report of one process as a report of many: each reader with the stages that it would have.
 fn of_many(mut report: Value) -> Value {
     let shard = report["services"][0].clone();
     let shards = (0..SHARDS).map(|number| {

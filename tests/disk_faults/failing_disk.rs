@@ -13,7 +13,8 @@ pub(crate) const ALL: &str = "orwsnt";
 /// Which calls of a run fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fails {
-    /// The letters of `eio.c`: those of [`ALL`], `x` for a disk that knows no renames with flags, `k` for a kill instead of a failure.
+    /// The letters of `eio.c`: the letters of [`ALL`], `x` for a disk that knows no renames with flags, `k` for a kill instead of a
+    /// failure.
     pub(crate) kinds: &'static str,
     /// The number of the first one, from 1. 0: none.
     pub(crate) first: u64,

@@ -64,7 +64,7 @@ pub(super) fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The bytes of all files below a folder but those of `manifest.json`, which has a time.
+/// The bytes of all files below a folder except `manifest.json`, which has a time.
 fn bytes(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -84,7 +84,7 @@ fn failed_by_disk(ended: &Ended, fails: Fails) {
     names_the_file(text, fails);
 }
 
-/// The names in `folder`. If no folder can be opened any more, what was staged stays hidden, until the next program removes it.
+/// The names in `folder`. If no folder can be opened, the staged folder stays hidden, until the next program removes it.
 fn left(folder: &Path, fails: Fails) -> Vec<String> {
     let cannot_remove = fails.kinds == "o" && fails.and_later;
     names(folder).into_iter().filter(|name| !(cannot_remove && name.starts_with('.'))).collect()

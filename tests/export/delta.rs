@@ -146,7 +146,7 @@ fn old_and_delta_make_new(settings: &[&str]) {
     fs::write(to.join("manifest.json"), manifest.replacen("\"rows\": ", "\"rows\": 1", 1)).unwrap();
     let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
     assert!(code == Some(2) && said.contains("manifest.json is damaged: its checksum is"), "{said}");
-    // A manifest that was changed on purpose has no checksum, like those of earlier programs.
+    // A manifest that was changed on purpose has no checksum, like manifests of earlier programs.
     let manifest = format!("{}\n}}", manifest.split_once(",\n  \"checksum\"").unwrap().0);
     let (from, to_version) = (before.version().unwrap().to_string(), after.version().unwrap().to_string());
     fs::write(to.join("manifest.json"), manifest.replace(&to_version, &from.replace(|c: char| c != '0', "1"))).unwrap();
@@ -297,10 +297,10 @@ fn a_folder_that_is_replaced_by_an_equal_one_leads_back_if_its_deltas_are_gone()
         current = look(&mut follower, &current).unwrap();
         assert_eq!(version_and_deltas(&current), (version(&days[left]), left as u32));
     }
-    // The current model is that of the folder.
+    // The current model is the model of the folder.
     replace(&folder, &days[0]);
     assert!(look(&mut follower, &current).is_none());
-    // The versions before no longer count as passed.
+    // The versions before do not count as passed.
     delta(&days[0], &days[2], &deltas.join("3"));
     assert_eq!(version_and_deltas(&look(&mut follower, &current).unwrap()), (version(&days[2]), 1));
 }

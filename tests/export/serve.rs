@@ -1,4 +1,4 @@
-//! `forebay serve`: the scores of `forebay predict`, from one version for each request, whatever comes in.
+//! `forebay serve`: the scores of `forebay predict`, from one version for each request, for all requests.
 
 use std::fs;
 use std::io::Write as _;

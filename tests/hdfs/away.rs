@@ -1,5 +1,5 @@
-//! The NameNode is away while a checkpoint or the finished model is written: the run says so, waits, goes on, and its model is that of a
-//! run whose store was always there.
+//! The NameNode is away while a checkpoint or the finished model is written: the run says so, waits, goes on, and its model equals the
+//! model of a run whose store was always there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -42,13 +42,13 @@ fn train(rows: &Path, model: &str, more: &[&str]) -> Command {
     command
 }
 
-/// All bits of a model but those of its manifest, which has times.
+/// All bits of a model except its manifest, which has times.
 fn contents(model: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = ["dense.safetensors", "tables/embedding/shard-0000.parquet"];
     files.iter().map(|file| (file.into(), std::fs::read(model.join(file)).unwrap())).collect()
 }
 
-/// Compares a model in HDFS with that of a run of so many epochs that nothing disturbs.
+/// Compares a model in HDFS with the model of an undisturbed run of this many epochs.
 fn compare(cluster: &Cluster, dir: &Path, model: &str, rows: &Path, epochs: u64) {
     let (copy, calm) = (dir.join("copy"), dir.join("calm"));
     cluster.fs(&["-get", model, copy.to_str().unwrap()]);

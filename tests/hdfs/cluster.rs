@@ -84,7 +84,7 @@ impl Cluster {
         SHARED.take()
     }
 
-    /// Starts a cluster of the test's own; `options` are those of `scripts/hdfs up`.
+    /// Starts a cluster of the test's own, with `options` of `scripts/hdfs up`.
     pub(crate) fn start(options: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         // One at a time: on two cores, two that start at once take longer than both in turn.

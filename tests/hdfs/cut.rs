@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::cluster::Cluster;
 use super::common;
 
-/// What becomes of a rename, each first time.
+/// The part of each rename's first try that is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lost {
     Nothing,

@@ -62,7 +62,7 @@ fn a_server_applies_deltas_of_hdfs_and_goes_on_while_the_namenode_is_away() {
     let said = server.process.output();
     assert_eq!(said.matches("cannot list ").count(), 1, "{said}");
     assert!(said.contains("/deltas/served` can be read now") && said.contains("the NameNode answers again"), "{said}");
-    // It was asked every five seconds at least, and may refuse connections once more while it starts.
+    // It was asked every five seconds at least, and may refuse connections again while it starts.
     assert!((1..=2).contains(&said.matches("the NameNode is away").count()), "{said}");
 
     let merged = dir.path().join("merged");

@@ -14,7 +14,7 @@ fn said(user: &str, args: &[&str]) -> (Option<i32>, String) {
 fn says(user: &str, args: &[&str], code: i32, parts: &[&str]) {
     let expected = |found: Option<i32>, text: &str| found == Some(code) && parts.iter().all(|part| text.contains(part));
     let (mut found, mut text) = said(user, args);
-    // A NameNode on a busy machine may be silent for longer than the timeout: then it is asked once more.
+    // A NameNode on a busy machine may be silent for longer than the timeout: then the test asks again.
     for _ in 0..20 {
         if expected(found, &text) || !text.contains("no answer within") {
             break;

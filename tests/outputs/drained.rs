@@ -1,4 +1,4 @@
-//! A run that is told to end while its last checkpoint cannot be written: its model is saved as that of a drained run without checkpoints.
+//! A run that is told to end while its last checkpoint cannot be written: its model is saved as in a drained run without checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -600,7 +600,7 @@ fn a_full_disk_is_named_and_the_report_is_not_lost() {
     assert!(text.contains("the disk is full") && text.contains("trained on 2,000 rows"), "{text}");
 }
 
-/// Whatever is written when the disk becomes full, the old output stays as it was and nothing is left behind.
+/// A disk that becomes full at any write leaves the old output unchanged and nothing behind.
 #[test]
 fn a_full_disk_leaves_every_old_output_as_it_was() {
     let dir = tempfile::tempdir().unwrap();

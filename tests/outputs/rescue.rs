@@ -1,5 +1,5 @@
-//! A model that is trained and cannot be saved, because the disk is full or was unmounted: it is saved when there is room again, elsewhere,
-//! or by the run that goes on from the checkpoint which the first one leaves. No run trains again for it.
+//! A trained model that cannot be saved, because the disk is full or was unmounted. It is saved when there is room again, or elsewhere, or
+//! by the run that goes on from the checkpoint of the first run. No run trains again for it.
 
 use std::fs;
 use std::net::TcpListener;

@@ -1,4 +1,4 @@
-//! Predictions whose rows other processes read: the same rows in the same order as in one process, whichever reader is lost.
+//! Predictions whose rows other processes read: the same rows in the same order as in one process, after the loss of any reader.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -327,7 +327,7 @@ fn a_closed_standard_output_ends_the_readers_without_an_error() {
     let arguments = [&arguments(&folder, &data, Path::new("-"))[..], &["--readers", "2"]].concat();
     let output = common::forebay(&arguments).stdout(closed).stderr(Stdio::piped()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    // Lines of readers begin with their name. A reader may warn that it no longer reaches the trainer.
+    // Lines of readers begin with their name. A reader may warn that it cannot reach the trainer.
     let is_error = |line: &str| line.contains(" ERROR ") || line.rsplit(" | ").any(|said| said.starts_with("error: "));
     assert!(output.status.success() && !said.contains("other readers") && !said.lines().any(is_error), "{said}");
 }

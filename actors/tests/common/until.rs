@@ -1,4 +1,4 @@
-//! Waits with a deadline: a test that waits in vain fails and says what it waited for.
+//! Waits with a deadline: a test that waits too long fails and says what it waited for.
 
 use std::time::{Duration, Instant};
 

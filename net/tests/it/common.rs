@@ -56,7 +56,7 @@ impl Toy {
                 }
                 Ok(())
             }
-            // Sends until nobody takes it.
+            // Sends until no receiver takes more.
             Some("flood") => loop {
                 outgoing.send(Message::columns(numbers(0, 1 << 15))).await?;
                 self.flooded.send_modify(|sent| *sent += 1);

@@ -89,7 +89,7 @@ async fn connections_beyond_the_limit_are_closed_and_a_free_slot_is_given_again(
             break;
         }
     }
-    // Its slot is free now, or soon.
+    // Its slot is free at once, or soon.
     accepted(&toys.peer()).await;
     first.raw_action("toy.who", "", LONG).await.unwrap();
     let fault = refused.expect("three connections at a limit of two");
@@ -121,7 +121,7 @@ async fn a_client_that_ends_its_handshake_and_asks_for_nothing_does_not_keep_its
             tls.complete_io(&mut socket).ok()?;
             Some(socket)
         };
-        // The server also closes a connection whose handshake takes too long, on a busy machine: then once more.
+        // On a busy machine the server also closes a connection whose handshake takes too long: then the test tries again.
         let mut socket = (0..20).find_map(|_| begin()).expect("no handshake ends in time");
         // Until the end of the connection.
         std::io::copy(&mut socket, &mut std::io::sink())

@@ -54,7 +54,7 @@ async fn a_server_that_stops_lets_calls_end_and_takes_no_more() {
     incoming.next().await.unwrap();
     let address = toys.address();
     let stopped = tokio::spawn(toys.server.stop(LONG));
-    // Connections are refused from now on; the stream goes on.
+    // The server refuses new connections; the stream goes on.
     let begun = Instant::now();
     while TcpStream::connect(&address).await.is_ok() {
         assert!(begun.elapsed() < LONG, "the server still takes connections, {LONG:?} after it was stopped");

@@ -243,7 +243,7 @@ async fn deadlines_end_what_does_not_answer() {
     let toys = Toys::plain().await;
     let fault = toys.peer().raw_action("toy.wait", "", Duration::from_millis(50)).await.unwrap_err();
     assert!(fault.retryable && fault.to_string().contains("no answer to `toy.wait` within 50ms"), "{fault}");
-    // A port at which nobody accepts what connects.
+    // A port whose listener accepts no connection.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let peer = dial(&deaf.local_addr().unwrap().to_string(), &Security::none(), &Limits::default());
     let fault = peer.exchange(&["toy"], Duration::from_millis(50)).await.map(|_| ()).unwrap_err();

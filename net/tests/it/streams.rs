@@ -1,4 +1,4 @@
-//! Exchanges: what is sent arrives, the ends are seen, and a stalled stream stalls nobody else.
+//! Exchanges: all messages arrive, both sides see the ends, and a stalled stream stalls no other.
 
 use std::time::Instant;
 
