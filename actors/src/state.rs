@@ -114,7 +114,6 @@ impl State {
         StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone()).leaving(&self.results)
     }
 
-    /// The meter of a replica of a stage.
     pub(crate) fn meter(&self, stage: &str, replica: usize) -> Arc<StageMeter> {
         let observer = self.settings.observer.clone();
         Arc::new(StageMeter::watched(

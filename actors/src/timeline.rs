@@ -37,7 +37,7 @@ pub enum Doing {
     Batch {
         /// Where the batch came from.
         lineage: Lineage,
-        /// Its rows.
+        /// Rows of the batch.
         rows: usize,
         /// Its name in its run, if it is a part of a window.
         name: Option<BatchName>,

@@ -22,7 +22,6 @@ pub(crate) struct DecodeGrowth {
 }
 
 impl DecodeGrowth {
-    /// From `threads` to `most` threads.
     pub(crate) fn new(threads: usize, most: usize) -> Self {
         Self { threads, most: most.max(threads), time: Duration::ZERO, waited: Duration::ZERO }
     }

@@ -81,7 +81,6 @@ impl Resources {
         }
     }
 
-    /// The timeline of this process.
     pub(crate) fn timeline(&self, tracks: Vec<Track>) -> ProcessTimeline {
         ProcessTimeline { process: self.process_name(), tracks }
     }

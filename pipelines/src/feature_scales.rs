@@ -144,7 +144,6 @@ fn is_0_or_1(found: &DenseStatistics) -> bool {
     min >= 0.0 && max <= 1.0 && (mean * (1.0 - mean) - std * std).abs() < 1e-9
 }
 
-/// Logs the scales of the features.
 pub(crate) fn log(scales: &FeatureScales) {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;

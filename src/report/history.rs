@@ -70,7 +70,6 @@ impl History {
         }
     }
 
-    /// A value of each sample.
     fn each<T>(&self, value: impl Fn(&Sample) -> T) -> Vec<T> {
         self.samples.iter().map(value).collect()
     }

@@ -108,7 +108,6 @@ impl OptionsParser {
         Ok(days.unary(|days| days * unit))
     }
 
-    /// The column as one of moments.
     fn moments<'a>(&self, name: &'a str, array: &'a ArrayRef) -> MomentColumn<'a> {
         let (unit, shift) = (self.column.unit, self.column.utc_offset_microseconds());
         MomentColumn { name, array, unit, field: "unit", takes_nan: self.column.takes_nan(), shift }

@@ -32,7 +32,6 @@ pub(super) fn in_batches(kind: &DataType, dictionaries: bool) -> DataType {
     }
 }
 
-/// A field that batches have.
 pub(super) fn field_in_batches(field: &FieldRef, dictionaries: bool) -> FieldRef {
     let kind = in_batches(field.data_type(), dictionaries);
     // A column of runs or of a dictionary has no nulls itself, but its values may be null.

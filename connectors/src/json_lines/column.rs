@@ -76,7 +76,6 @@ impl JsonColumn {
         Ok(())
     }
 
-    /// Rows so far.
     pub(super) fn rows(&self) -> usize {
         self.lists.as_ref().map_or_else(|| self.values.len(), |lists| lists.present.len())
     }

@@ -42,12 +42,10 @@ pub(crate) struct Footer {
 }
 
 impl Footer {
-    /// Rows of a row group.
     pub(crate) fn rows(&self, row_group: usize) -> u64 {
         self.metadata.metadata().row_group(row_group).num_rows().max(0) as u64
     }
 
-    /// Rows of each row group.
     pub(super) fn rows_of_groups(&self) -> Vec<u64> {
         (0..self.selected.ranges.len()).map(|row_group| self.rows(row_group)).collect()
     }

@@ -17,7 +17,6 @@ use crate::options::ReadOptions;
 use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
-/// One split to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitToRead {
     /// Number of the split in the order of the listing.

@@ -37,7 +37,6 @@ pub(super) struct MicroBatch {
     pub(super) part_bits: u32,
     /// `[chunk x width]`: pooled embeddings, then dense features.
     x: Vec<f32>,
-    /// The hidden layers of the tower.
     tower: HiddenLayers,
     /// The buffers of the labels, in a model with several.
     tasks: TaskBuffers,

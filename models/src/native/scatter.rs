@@ -38,7 +38,6 @@ impl ValueLists {
         }
     }
 
-    /// The values of a part.
     pub(super) fn of(&self, part: usize) -> &[Value] {
         &self.0[part]
     }

@@ -132,7 +132,6 @@ impl Params {
     }
 }
 
-/// A parameter as a view of a flat tensor.
 fn param_view(flat: &Tensor, param: &Param) -> Result<Tensor, TchError> {
     let shape: Vec<i64> = param.shape.iter().map(|&size| size as i64).collect();
     flat.f_narrow(0, param.range.start as i64, param.range.len() as i64)?.f_view(shape.as_slice())

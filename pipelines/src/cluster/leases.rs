@@ -266,7 +266,6 @@ impl LeaseBook {
         self.counts
     }
 
-    /// Windows that are done.
     pub(crate) fn windows_done(&self) -> u64 {
         self.windows_done
     }

@@ -176,7 +176,6 @@ impl Costs {
         if self.fits(machines) { rate().unwrap_or(0.0) } else { 0.0 }
     }
 
-    /// Shards of all machines.
     pub(super) fn shards(&self, machines: Machines) -> f64 {
         (self.shards_of_each(machines.ps) * machines.ps.max(1)) as f64
     }

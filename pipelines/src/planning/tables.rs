@@ -12,7 +12,6 @@ pub(super) struct TableSums {
     pub(super) keys: f64,
     /// Bytes of memory.
     pub(super) bytes: f64,
-    /// Weights.
     pub(super) weights: f64,
     /// Floats of optimizer state.
     pub(super) state: f64,

@@ -18,7 +18,6 @@ impl<'c> ColumnOrder<'c> {
         Self { columns, after: (1..=count).chain([0]).collect(), last: count }
     }
 
-    /// Begins a row.
     pub(super) fn begin_row(&mut self) {
         self.last = self.columns.columns.len();
     }
@@ -33,7 +32,6 @@ impl<'c> ColumnOrder<'c> {
         Ok(self.last)
     }
 
-    /// The name of a column.
     pub(super) fn name(&self, column: usize) -> &'c str {
         &self.columns.columns[column].name
     }

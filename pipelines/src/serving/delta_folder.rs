@@ -172,7 +172,6 @@ impl DeltaFolder {
         failed.map(|failed| failed.fault.clone()).filter(|fault| fault.kind != FaultKind::NotFound)
     }
 
-    /// The folder of a delta.
     pub(super) fn delta(&self, name: &str) -> Result<Folder, Fault> {
         self.open()?.folder(name)
     }

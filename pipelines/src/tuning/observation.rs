@@ -29,7 +29,6 @@ pub(super) struct Observation {
 /// The load of a stage in an interval.
 #[derive(Clone, Debug)]
 pub(super) struct StageLoad {
-    /// Its name.
     pub(super) name: String,
     /// Its replicas at the end of the interval.
     pub(super) replicas: usize,

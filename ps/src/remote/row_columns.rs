@@ -87,7 +87,6 @@ pub(crate) fn batch(fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<Record
     RecordBatch::try_new(schema, columns).map_err(|e| Fault::internal("columns do not make a batch").because(e))
 }
 
-/// The keys of a batch.
 pub(crate) fn keys(batch: &RecordBatch) -> Result<&[u64], Fault> {
     plain::<UInt64Type>(batch, KEY)
 }

@@ -162,7 +162,6 @@ pub(crate) fn read_push(message: Message, sender: Option<&Sender>) -> Result<(Re
     Ok((columns(message)?, header, exponents))
 }
 
-/// The columns of a message.
 pub(crate) fn columns(message: Message) -> Result<RecordBatch, Fault> {
     message.batch.ok_or_else(|| Fault::user("a message came without columns; expected the columns of its exchange"))
 }

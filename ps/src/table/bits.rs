@@ -9,12 +9,10 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    /// `len` zeros.
     pub(super) fn zeros(len: usize) -> Self {
         Self { words: vec![0; len.div_ceil(64)], len }
     }
 
-    /// `len` ones.
     pub(super) fn ones(len: usize) -> Self {
         let mut words = vec![u64::MAX; len.div_ceil(64)];
         if let Some(last) = words.last_mut()

@@ -184,7 +184,6 @@ impl Bloom {
     }
 }
 
-/// The counters of an entry.
 fn counters_of(entry: usize) -> std::ops::Range<u64> {
     (entry * ENTRY) as u64..(((entry + 1) * ENTRY) as u64).min(COUNTERS)
 }

@@ -33,7 +33,6 @@ pub(super) fn words(parts: &[Part]) -> usize {
     parts.len() + parts.iter().map(bytes_of).sum::<usize>().div_ceil(4)
 }
 
-/// Bytes of a part.
 fn bytes_of(part: &Part) -> usize {
     if part.dim > 1 { part.dim } else { 0 }
 }

@@ -37,7 +37,6 @@ impl RowKeys {
         Self { chunks, left: (rows > 0).then(|| Left { chunks: 0, scan: Scan::default() }) }
     }
 
-    /// Sets the key of a row.
     #[inline]
     pub(super) fn set(&mut self, row: u32, key: u64) {
         let (chunk, at) = (row as usize / CHUNK, row as usize % CHUNK);

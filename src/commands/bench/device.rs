@@ -67,7 +67,6 @@ enum MeasuredTransfers {
     Both,
 }
 
-/// One measurement.
 #[derive(Serialize)]
 struct Measurement {
     device: String,

@@ -53,7 +53,6 @@ struct Window {
     rows: u64,
 }
 
-/// The state of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum BatchState {
     #[default]
