@@ -51,8 +51,8 @@ pub(crate) fn names_of(schema: &Schema) -> Vec<&str> {
 }
 
 /// The columns that are read where none is named, and those among them that a file may lack. These are the columns of the first file, which
-/// all files must have; with `of_all`, the columns of all files, each of which must have one of the first file's. Warns of columns that
-/// only some files have.
+/// all files must have; with `of_all`, the columns of all files, unless a file has no column of the first one. Warns of columns that only
+/// some files have.
 pub(crate) fn unnamed_columns(files: &[NamesOfFile<'_>], of_all: bool) -> (Vec<String>, Vec<String>) {
     let (wanted, optional, warning) = match files.split_first() {
         Some(((_, first), others)) if of_all && others.iter().all(|(_, names)| share_a_name(first, names)) => {

@@ -2,7 +2,7 @@
 //!
 //! A mix of the key says in which of 4,096 cells it lies. The constants of this mix differ from those of the index, so that the keys of one
 //! shard spread over its whole index. Shards hold consecutive cells, as equal in number as can be. So the shard depends on the key and the
-//! number of shards alone, and what happens within a cell (`lifetime.rs`) on the key alone.
+//! numbers of processes and shards alone, and what happens within a cell (`lifetime.rs`) on the key alone.
 
 use std::ops::Range;
 
@@ -39,7 +39,7 @@ impl Route {
         Self { shards: processes.saturating_mul(count), first: rank.saturating_mul(count), count }
     }
 
-    /// The number of shards if every process had as many as this one.
+    /// The number of shards in all, if every process had as many as this process.
     pub fn shards(&self) -> usize {
         self.shards
     }
@@ -56,8 +56,8 @@ impl Route {
     }
 
     /// A name of a shard that is held here, among all shards of the table: its number if one process holds all shards; else the number of
-    /// the process, followed by that of the shard within the process if there are several.
-    /// The first number has at least so many digits.
+    /// the process, followed by the number of the shard within the process if there are several. The first number has at least `digits`
+    /// digits.
     pub fn name(&self, shard: usize, digits: usize) -> String {
         match (self.process(), self.count) {
             ((_, 1), _) => format!("{shard:0digits$}"),

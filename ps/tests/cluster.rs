@@ -99,7 +99,7 @@ impl Cluster {
         Self::serving(config, &vec![per_process; processes], |tables| tables).await
     }
 
-    /// Processes with so many shards each, and with what `setting` makes of each server's tables.
+    /// Processes with this many shards each; `setting` changes each server's tables.
     pub(crate) async fn serving(
         config: TableConfig,
         shards: &[usize],

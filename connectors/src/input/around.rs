@@ -8,7 +8,7 @@ use crate::staged::below;
 use crate::text::bad_row::{OnBadRow, REJECTED};
 
 impl Input {
-    /// The path of this input that would be read with the files of a folder at `place`, a path or URL: the next program that reads the
+    /// The path of this input by which the files of a folder at `place`, a path or URL, would be read: the next program that reads the
     /// input would take these files for rows. Follows the symbolic links of this machine.
     #[must_use]
     pub fn path_around(&self, place: &str) -> Option<&str> {

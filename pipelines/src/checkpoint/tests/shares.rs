@@ -11,7 +11,7 @@ use super::chain::{Chain, Contents, contents, fast_folder};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
 use crate::context::Context;
 
-/// What a process that holds some of the shards has loaded.
+/// The rows that a process with some of the shards has loaded.
 fn share(folder: &CheckpointFolder, manifest: &CheckpointManifest, route: Route) -> Result<Contents, Fault> {
     let host = Host::start("test").unwrap();
     let table = start_shards(&host, manifest.tables[0].config.clone(), route).unwrap();
