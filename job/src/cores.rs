@@ -1,7 +1,7 @@
-//! What the knobs of a job that say `"auto"` stand for, by the cores of the run.
+//! The numbers for the knobs that a job leaves at `"auto"`, by the cores of the run.
 //!
-//! Replicas of `parse` and `batch` begin with one, and the tuner adds more while the run goes on. The rest cannot
-//! change in a run that goes on, so it follows from the cores alone. What is trained depends on none of these numbers.
+//! Replicas of `parse` and `batch` begin with one, and the tuner adds more while the run goes on. The rest cannot change in a run that goes
+//! on, so it follows from the cores alone. The trained model depends on none of these numbers.
 
 use std::thread::available_parallelism;
 

@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::Job;
 
 impl Job {
-    /// The fields that differ from those of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here". `self` is
+    /// The fields that differ from the fields of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here". `self` is
     /// "there". Compares only fields that `asked` returns true for.
     pub fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
         let (there, here) = (fields(self), fields(other));

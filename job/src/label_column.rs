@@ -1,4 +1,4 @@
-//! The labels of a job: their columns, which of the values are positive, and what their losses weigh.
+//! The labels of a job: their columns, their positive values, and the weights of their losses.
 
 use std::fmt;
 use std::ops::Deref;

@@ -321,7 +321,7 @@ impl Job {
     }
 
     /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Files whose names tell no
-    /// format have that of the training rows.
+    /// format have the format of the training rows.
     pub fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;

@@ -1,4 +1,4 @@
-//! `train.look_ahead`: how many batches ahead rows are asked for, and which jobs can have it.
+//! `train.look_ahead`: how many batches ahead the trainer pulls rows, and which jobs can have look-ahead.
 
 use std::time::Duration;
 

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::ModelKind;
 
-    /// A bug: the values of the list became those of the fields, in their order; at first only sections were checked.
+    /// A bug: the values of the list became the fields' values, in their order; at first only sections were checked.
     #[test]
     fn a_list_in_the_place_of_a_table_is_refused_at_every_level() {
         let kind = "a table with a kind, such as { kind = ... }";

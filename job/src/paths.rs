@@ -1,4 +1,4 @@
-//! One path or several, as a job file says them.
+//! One path or several, as in a job file.
 
 use std::fmt;
 

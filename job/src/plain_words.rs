@@ -11,7 +11,7 @@ pub(crate) fn plain_words(message: &str) -> String {
     if let Some(name) = message.strip_prefix("unknown variant ") {
         return format!("unknown value {name}");
     }
-    // What the parser says of a name, such as that of a metric, if the value is no text.
+    // The parser's text about a name, such as the name of a metric, if the value is no text.
     match message {
         "wanted string or table" => return "found a value of another type, expected text".to_owned(),
         message if message.starts_with("wanted exactly 1 element") || message.starts_with("expected table, found ") => {

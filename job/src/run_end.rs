@@ -1,4 +1,4 @@
-//! How a run ended: it decides where its model goes.
+//! How a run ended, which decides where its model goes.
 
 use serde::{Deserialize, Serialize};
 

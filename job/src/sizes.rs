@@ -8,7 +8,7 @@ use forebay_ps::MAX_ROW_DIM;
 use super::{Job, ModelKind, ModelOptions};
 
 impl Job {
-    /// Checks the sizes that the model reads; `spec` is that of the job.
+    /// Checks the sizes that the model reads; `spec` is the job's.
     pub(super) fn check_sizes(&self, spec: &ModelSpec) -> Result<(), Fault> {
         let model = &self.model;
         if spec.uses_embeddings() && self.tables.is_empty() {

@@ -1,4 +1,4 @@
-//! What a step of training covers: it decides the default optimizers.
+//! The rows that a step of training covers, which decide the default optimizers.
 
 use forebay_models::DenseOptimizer;
 use forebay_ps::Optimizer;
@@ -85,8 +85,9 @@ impl Steps {
         Optimizer::Adam { lr: self.embedding_rate().into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 }
     }
 
-    /// With staleness, steps of embeddings that begin from the same weights overshoot together, as those of linear weights: the products of
-    /// `fm` and `deep_fm` then diverge with more than 0.001. In-batch softmax has one rate for all sizes of batches and all staleness.
+    /// With staleness, steps of embeddings that begin from the same weights overshoot together, as steps of linear weights do: then the
+    /// products of `fm` and `deep_fm` diverge with more than 0.001. In-batch softmax has one rate for all sizes of batches and all
+    /// staleness.
     fn embedding_rate(self) -> f64 {
         match self.staleness {
             _ if self.in_batch => IN_BATCH_RATE,

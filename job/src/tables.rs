@@ -45,7 +45,7 @@ pub struct SlotTable {
 }
 
 impl SlotTable {
-    /// All its options, with those of `[table]` where it has none.
+    /// All its options, with the options of `[table]` for missing ones.
     fn options(&self, table: &TableOptions) -> TableOptions {
         TableOptions {
             shards: table.shards,
@@ -62,7 +62,7 @@ impl SlotTable {
 impl Job {
     /// The configuration of the job's table, with these parts of the widest row.
     ///
-    /// With `[tables]` the first group of the table has the slots that name none.
+    /// With `[tables]` the first group of the table has the slots that name no table.
     pub fn table_config(&self, parts: &[RowPart]) -> TableConfig {
         let names = self.columns.named_tables();
         let config = |options: &TableOptions, dim: Option<usize>| {

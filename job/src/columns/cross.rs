@@ -26,8 +26,8 @@ pub struct SlotCross {
     pub table: Option<String>,
 }
 
-/// A list of crosses. A list in the place of a cross is refused with the table that it should be; the derived code would take its values
-/// for those of the fields, in their order.
+/// A list of crosses. Refuses a list in place of a cross, and shows the table that is expected; the derived code would take the values of
+/// the list for the fields, in their order.
 pub(super) fn cross_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<SlotCross>, D::Error> {
     struct Entry(SlotCross);
     struct Cross;

@@ -1,4 +1,4 @@
-//! A dense feature: a column, what stands for a missing value, and what becomes of the others.
+//! A dense feature: a column, the number for a missing value, and the transform of the others.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The transform and the scale of the dense features for which a job sets none. A sample of the rows decides them, or the model or the
+//! The transform and the scale of the dense features for which a job sets none. A sample of the rows decides, or the model or the
 //! checkpoint that the run goes on from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -1,5 +1,4 @@
-//! Refuses slots that share a key space but hash their values in different ways: they would share no row, or rows of values that have
-//! nothing to do with each other.
+//! Refuses slots that share a key space but hash their values in different ways: they would share no rows, or rows of unrelated values.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};

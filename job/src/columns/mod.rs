@@ -1,5 +1,4 @@
-//! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
-//! needed, because keys are hashes of (slot, value).
+//! The roles of columns: label, dense features, categorical slots. A job needs no vocabulary, because keys are hashes of (slot, value).
 
 mod column_uses;
 mod cross;

@@ -141,7 +141,7 @@ impl Slot {
         std::iter::once(&self.column).chain(&self.weights)
     }
 
-    /// `quantiles` has those of all slots, by column.
+    /// `quantiles`: of all slots, by column.
     pub(super) fn check(&self, columns: &Columns, quantiles: &HashMap<&str, Vec<usize>>) -> Result<(), Fault> {
         let of = || format!("columns.slots: `{}`", self.column);
         for (name, count) in [("first", self.first), ("last", self.last)] {

@@ -1,4 +1,4 @@
-//! Which table each slot has its rows in.
+//! The table of each slot's rows.
 
 use std::collections::{HashMap, HashSet};
 

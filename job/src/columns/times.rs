@@ -243,7 +243,7 @@ mod tests {
         let files = columns.in_files(Format::Csv).unwrap();
         let kind =
             |name: &str| files.iter().find(|file| file.name == name).map(|file| (file.kind, file.integers)).unwrap();
-        // `a` is a dense feature, too, and `b` a slot of integers: those of other formats are refused if they have fractions.
+        // `a` is a dense feature, too, and `b` a slot of integers: numbers of other formats are refused if they have fractions.
         for (name, integers) in [
             ("a", Integers::Signed),
             ("b", Integers::Signed),

@@ -1,4 +1,4 @@
-//! Refuses a dense feature or a slot that stands in the job twice: a slip, which would only double its weight.
+//! Refuses a dense feature or a slot that a job names twice: a slip, which would only double its weight.
 
 use std::collections::HashMap;
 
