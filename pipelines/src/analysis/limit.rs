@@ -246,7 +246,7 @@ fn of_evaluations(processes: &[&ProcessReport], loads: &[Load]) -> Option<Limit>
 /// With `train.sync`, what limits the trainer that the steps wait for, and the share of the run that the other trainers wait for it.
 fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Limit, f64)> {
     let waits = |load: &&Load| load.stage == "push" && load.main_part() == "shards" && load.items >= FEW_BATCHES;
-    all.first().filter(waits).filter(|_| job.train.sync)?;
+    all.iter().find(waits).filter(|_| job.train.sync)?;
     if all.iter().any(|load| load.stage == SHARDS && load.share >= IDLE) {
         return None;
     }
@@ -255,6 +255,9 @@ fn of_step(processes: &[&ProcessReport], all: &[Load], job: &Job) -> Option<(Lim
         return None;
     }
     let (trainer, skew, waited) = others::slow_trainer(processes).filter(|(.., waited)| *waited >= IDLE)?;
+    // Either the others wait for most of the time, or this trainer has more to do than they wait.
+    let first = all.first().filter(|first| waits(first) || first.at.as_ref() == Some(&trainer.process));
+    first?;
     let own = loads(&[trainer]);
     let top = own.iter().find(|load| load.stage != "push")?;
     let limit = of_load(top, &own, processes);

@@ -485,6 +485,16 @@ fn the_slow_trainer_that_all_steps_wait_for_is_named_and_not_the_ps() {
     let found = analysis_of(&run, &sync);
     let expected = "compute-bound 58%: train is 80% busy in 1 replica of trainer 1; trainer 1 does 1111 rows/s where the others do 16667";
     assert_eq!((found.to_string().as_str(), change(&found)), (expected, None));
+    // It has more to do than the others wait, and look-up, compute and push of a trainer always alternate.
+    let mut busier = run.clone();
+    for (rank, (train, waits, ticket)) in [(20, 78, 97), (81, 14, 94)].into_iter().enumerate() {
+        let stages = &mut busier[rank].report.stages;
+        stages[1] = stage("lookup", 1, &[("shards", WaitKind::Waiting, 1), ("ticket", WaitKind::Blocked, ticket)]);
+        stages[2] = stage("train", train, &[]);
+        stages[3] = stage("push", 1, &[("shards", WaitKind::Waiting, waits)]);
+    }
+    let found = analysis_of(&busier, &sync);
+    assert!(found.to_string().contains("train is 81% busy in 1 replica of trainer 1; trainer 1 does"), "{found}");
     // With ps so far away, pushes may wait for the distance.
     let mut far = run.clone();
     for trainer in &mut far[..2] {
