@@ -37,7 +37,7 @@ pub(crate) struct RunArgs {
     /// that are not there are made.
     #[arg(long, value_name = "PATH")]
     pub(crate) report: Option<PathBuf>,
-    /// Serve a live page of all processes of the run, and /metrics for Prometheus, at this address, for instance 127.0.0.1:9600. The first
+    /// Serve a dashboard of all processes of the run, and /metrics for Prometheus, at this address, for instance 127.0.0.1:9600. The first
     /// trainer serves them.
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) dashboard: Option<SocketAddr>,

@@ -259,7 +259,7 @@ fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
         change(&analysis_of(&[trainer.clone(), ps.clone()], "placement.ps = 1"))
             .map(|(field, value)| format!("{field}={value}"))
     };
-    (trainer.report.machine.cores, ps.report.machine.cores) = (1, 16);
+    (trainer.report.machine.cores, ps.report.machine.cores) = (2, 16);
     ps.report.services.extend((2..4).map(|i| shard(&format!("ps{i}-embedding"), 80)));
     assert_eq!(advice(&trainer, &ps).as_deref(), Some("table.shards=8"));
     ps.report.machine.cores = 4;

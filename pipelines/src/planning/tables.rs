@@ -32,7 +32,7 @@ pub(super) fn sums(
     let all: f64 = tables.iter().map(rows_of).sum();
     if tables.len() > 1 {
         let what = match all > 0.0 {
-            true => "each table has the part of all keys that it had in the measured run",
+            true => "each table has the share of all keys that it had in the measured run",
             false => "the tables have as many keys each: the report does not say how many each had",
         };
         assumptions.push(Assumption { what: what.into(), change: "--profile".into() });
