@@ -16,6 +16,7 @@ mod dedup;
 mod flow;
 mod key_sample;
 mod labels_seen;
+mod limit_warning;
 mod nullable;
 mod parse;
 mod scale_warning;
@@ -30,6 +31,7 @@ pub use flow::{
 };
 pub use key_sample::KeySample;
 pub use labels_seen::{LabelsSeen, warn_of_equal_labels};
+pub use limit_warning::LimitWarning;
 pub use parse::{Parse, check_columns, missing_keys};
 pub use scale_warning::ScaleWarning;
 pub use staleness::{InOrder, MOST_UNDER_WAY, Staleness, Ticket};

@@ -9,8 +9,10 @@ use forebay_job::{
     Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform, look_like_counts,
 };
 
+use crate::far_values::{self, FarValues};
 use crate::statistics::Moments;
 use crate::trained_types::TrainedTypes;
+use crate::value_sample::{ValueSample, typical};
 
 /// Numbers need a scale if their root mean square is at least this.
 const LARGE: f64 = 2.0;
@@ -31,20 +33,44 @@ const FAR_WITHOUT_LAYERS: f64 = 1.5;
 /// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
 const LIMIT: f64 = 10.0;
 
-/// The moments of the values of a feature, and of their logarithms.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct ValueMoments {
+/// Values that are far from all others decide a scale if they make the standard deviation this many times larger.
+const DECIDED_BY_FAR: f64 = 2.0;
+
+/// Values of a feature that tell whether some are far from all others.
+const SAMPLE: usize = 8192;
+
+/// The moments of the values of a feature and of their logarithms, and a sample of the values.
+#[derive(Clone)]
+pub(crate) struct FeatureValues {
     values: Moments,
     logs: Moments,
+    sample: ValueSample,
 }
 
-impl ValueMoments {
+impl Default for FeatureValues {
+    fn default() -> Self {
+        Self { values: Moments::default(), logs: Moments::default(), sample: ValueSample::new(SAMPLE) }
+    }
+}
+
+impl FeatureValues {
     /// Adds the values that are there in this many rows.
     pub(crate) fn add(&mut self, values: &[f64], rows: usize) {
         let missing = (rows - values.len()) as u64;
         self.values.add(values, missing);
         let logs: Vec<f64> = values.iter().map(|value| value.abs().ln_1p().copysign(*value)).collect();
         self.logs.add(&logs, missing);
+        self.sample.add(values);
+    }
+
+    /// The moments without the values that are far from all others, and the share of these values; `None` if they do not decide the scale.
+    fn without_far(&self) -> Option<(Self, f64)> {
+        let sample = self.sample.clone().sorted();
+        let (count, typical) = (sample.len(), typical(&sample));
+        let mut inner = Self::default();
+        inner.add(&typical, typical.len());
+        let (all, few) = (self.values.deviation(), inner.values.deviation());
+        (few > 0.0 && all > DECIDED_BY_FAR * few).then(|| (inner, 1.0 - typical.len() as f64 / count as f64))
     }
 }
 
@@ -73,30 +99,58 @@ fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics
 /// The scales of features with these values, in columns of these types.
 ///
 /// # Errors
-/// The fault of [`Moments::of`], which features with values do not have. A feature without values gets no scale.
-pub(crate) fn by_moments(
+/// The fault of [`Moments::of`], which features with values do not have.
+pub(crate) fn by_values(
     job: &Job,
     features: &[&DenseColumn],
-    moments: Vec<ValueMoments>,
+    values: Vec<FeatureValues>,
     types: &TrainedTypes,
 ) -> Result<FeatureScales, Fault> {
     let linear = job.model.kind.dense_is_linear();
-    let mut scales = FeatureScales::default();
-    for (feature, ValueMoments { values, logs }) in features.iter().zip(moments) {
-        if values.values == 0 {
+    let (mut scales, mut far) = (FeatureScales::default(), Vec::new());
+    for (feature, all) in features.iter().zip(values) {
+        let with = |transform| DenseColumn { transform, ..(*feature).clone() };
+        let transform = types.transform_of(feature);
+        if all.values.values == 0 {
+            scales.insert(feature.column.clone(), of_no_values(feature, transform));
             continue;
         }
-        let with = |transform| DenseColumn { transform, ..(*feature).clone() };
-        let (found, logs) = (values.of(&with(types.transform_of(feature)))?, logs.of(&with(Transform::Log1p))?);
-        if let Some(scale) = scale_for(feature, found, Some(logs), linear) {
+        let described = |values: &FeatureValues| {
+            Ok::<_, Fault>((values.values.of(&with(transform))?, values.logs.of(&with(Transform::Log1p))?))
+        };
+        let (found, logs) = described(&all)?;
+        // Logarithms suit counts, also if some are far from all others that were sampled.
+        let looks_like_counts = transform == Transform::None && look_like_counts(found.min, found.mean, found.std);
+        let inner = all.without_far().filter(|(_, share)| !looks_like_counts || *share > 0.0);
+        let scale = match inner {
+            None => scale_for(feature, found, Some(logs), linear),
+            Some((inner, share)) => {
+                let (typical, logs) = described(&inner)?;
+                let counted =
+                    |of: DenseStatistics| DenseStatistics { values: found.values, missing: found.missing, ..of };
+                let (typical, logs) = (counted(typical), counted(logs));
+                far.push(FarValues::new(feature, &typical, &found, share));
+                let scale = scale_for(feature, typical, Some(logs), linear);
+                Some(scale.unwrap_or_else(|| z_score(feature, typical)))
+            }
+        };
+        if let Some(scale) = scale {
             scales.insert(feature.column.clone(), scale);
         }
     }
+    far_values::warn(&far);
     Ok(scales)
 }
 
+/// The scale of a feature without values: later rows may have some, and the model knows nothing about them.
+fn of_no_values(feature: &DenseColumn, transform: Transform) -> FeatureScale {
+    let clip = feature.clip;
+    z_score(feature, DenseStatistics { transform, clip, ..DenseStatistics::default() })
+}
+
 /// The scale of a feature with these values; `None` if it needs none. `logs`: the statistics of the logarithms of numbers. A model whose
-/// dense parameters are `linear` learns one weight for each input, so it gets a scale for all numbers but 0 and 1.
+/// dense parameters are `linear` learns one weight for each input, so it gets a scale for all numbers but 0 and 1. Equal values get a scale
+/// for its limit: later rows may have others.
 fn scale_for(
     feature: &DenseColumn,
     found: DenseStatistics,
@@ -108,24 +162,24 @@ fn scale_for(
     let is_large = mean.hypot(std) >= LARGE || largest >= LARGEST;
     let is_small = std > 0.0 && (linear || std < SMALL) && !is_0_or_1(&found);
     let log1p = FeatureScale { transform: Transform::Log1p, ..FeatureScale::default() };
-    let z_score = |found| FeatureScale { transform: feature.transform, ..z_score(found) };
+    let z_score = |found| z_score(feature, found);
     match transform {
         Transform::None if is_large && look_like_counts(min, mean, std) => {
             let far = logs.filter(|logs| is_far(logs, linear));
             Some(far.map_or(log1p, |logs| FeatureScale { transform: Transform::Log1p, ..z_score(logs) }))
         }
-        Transform::Log1p if is_far(&found, linear) => Some(z_score(found)),
+        Transform::Log1p if is_far(&found, linear) || std == 0.0 => Some(z_score(found)),
         Transform::Log1p => None,
-        _ => (is_large || is_small).then(|| z_score(found)),
+        _ => (is_large || is_small || std == 0.0).then(|| z_score(found)),
     }
 }
 
 /// If all values of the sample are equal, later rows may still have others, which a deviation of 0 would ignore.
-fn z_score(found: DenseStatistics) -> FeatureScale {
+fn z_score(feature: &DenseColumn, found: DenseStatistics) -> FeatureScale {
     let std = if found.std > 0.0 { found.std } else { (found.mean.abs() / 10.0).max(1.0) };
     let found = DenseStatistics { std, ..found };
     let (scale, limit, statistics) = (Some(Scale::ZScore), Some(LIMIT), Some(found));
-    FeatureScale { transform: Transform::Auto, scale, limit, statistics }
+    FeatureScale { transform: feature.transform, scale, limit, statistics }
 }
 
 /// Whether logarithms are far from 0 for their spread. In a model without layers the logarithms of 0 and 1 are not.
@@ -198,7 +252,8 @@ mod tests {
         for (what, found, decided) in [
             ("a share", values(hundred().map(|i| i / 100.0)), None),
             ("click rates", values(hundred().map(|i| i / 1e4)), Some((Transform::Auto, true))),
-            ("always the same share", values(hundred().map(|_| 0.01)), None),
+            ("always the same share", values(hundred().map(|_| 0.01)), Some((Transform::Auto, true))),
+            ("always 0", values(hundred().map(|_| 0.0)), Some((Transform::Auto, true))),
             ("scaled before", values(hundred().map(|i| (i - 49.5) / 28.9)), None),
             ("0 and 1", values(hundred().map(|i| f64::from(u8::from(i < 99.0)))), None),
             ("ages", values(hundred()), Some((Transform::Auto, true))),

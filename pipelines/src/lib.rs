@@ -44,6 +44,7 @@ mod exact_order;
 mod expected_types;
 mod export;
 mod failed_training;
+mod far_values;
 mod fault;
 mod feature_scales;
 #[doc(hidden)]
@@ -93,6 +94,7 @@ mod trainer_count;
 mod training;
 mod training_summary;
 mod tuning;
+mod value_sample;
 mod versioned_json;
 mod wiring;
 

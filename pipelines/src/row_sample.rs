@@ -11,7 +11,7 @@ use forebay_connectors::OnBadRow;
 use forebay_job::{DenseColumn, FeatureScales, Job};
 
 use crate::context::Context;
-use crate::feature_scales::{self, ValueMoments};
+use crate::feature_scales::{self, FeatureValues};
 use crate::initial_bias::{self, LabelCounts};
 use crate::label_order;
 use crate::run_types::RowTypes;
@@ -64,7 +64,7 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fa
 fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(FeatureScales, Vec<LabelCounts>), Fault> {
     let reading = reading(job, features, &[]);
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
-    let mut moments = vec![ValueMoments::default(); features.len()];
+    let mut values = vec![FeatureValues::default(); features.len()];
     let (mut parts, mut types) = (Vec::new(), None);
     let rows = sources::sampled_rows(&reading, context, ROWS, |part, batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
@@ -72,8 +72,8 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
         if !bad.is_empty() {
             (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
         }
-        for (column, moments) in moments.iter_mut().enumerate() {
-            moments.add(&values_there(&examples, column), examples.rows);
+        for (column, values) in values.iter_mut().enumerate() {
+            values.add(&values_there(&examples, column), examples.rows);
         }
         if parts.len() <= part {
             parts.resize(part + 1, vec![LabelCounts::default(); job.columns.label.len()]);
@@ -85,7 +85,7 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
     })?;
     label_order::check(job, &parts, rows);
     let labels = (0..job.columns.label.len()).map(|label| parts.iter().map(|part| part[label]).sum()).collect();
-    Ok((feature_scales::by_moments(job, features, moments, &types.unwrap_or_default())?, labels))
+    Ok((feature_scales::by_values(job, features, values, &types.unwrap_or_default())?, labels))
 }
 
 /// The rows of the batch that are not bad.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
-use forebay_base::mix64;
 use forebay_batches::{ExampleBatch, Parse};
 use forebay_connectors::OnBadRow;
 use forebay_job::{
@@ -16,6 +15,7 @@ use crate::context::Context;
 use crate::expected_types::ExpectedTypes;
 use crate::run_types::RunTypes;
 use crate::sources;
+use crate::value_sample::ValueSample;
 
 /// The statistics of the columns of a job's training rows.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -77,7 +77,7 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
             .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(&resolved(feature))?)))
             .collect::<Result<_, Fault>>()?,
         quantiles: quantiles
-            .map(|(slot, sample)| Ok((slot.column.clone(), sample.boundaries(slot)?)))
+            .map(|(slot, sample)| Ok((slot.column.clone(), boundaries(sample, slot)?)))
             .collect::<Result<_, Fault>>()?,
         rows,
     })
@@ -211,6 +211,11 @@ impl Moments {
         (self.min, self.max) = values.iter().fold((self.min, self.max), |(min, max), &v| (min.min(v), max.max(v)));
     }
 
+    /// The standard deviation; 0 without values.
+    pub(crate) fn deviation(&self) -> f64 {
+        (self.squares / self.values.max(1) as f64).sqrt()
+    }
+
     /// # Errors
     /// A user fault if there is no value.
     pub(crate) fn of(self, feature: &DenseColumn) -> Result<DenseStatistics, Fault> {
@@ -222,7 +227,7 @@ impl Moments {
         }
         Ok(DenseStatistics {
             mean: self.first + self.mean,
-            std: (self.squares / self.values as f64).sqrt(),
+            std: self.deviation(),
             min: self.min,
             max: self.max,
             transform: feature.transform,
@@ -236,53 +241,27 @@ impl Moments {
 /// Values of a sample. The share of values below a quantile of so many is right to .2% or so.
 const SAMPLE: usize = 65_536;
 
-/// A uniform sample of the values of a column (Vitter 1985, algorithm R), the same in each run.
-#[derive(Default)]
-struct Sample {
-    seen: u64,
-    values: Vec<f64>,
-}
-
-impl Sample {
-    /// Adds the values of a batch.
-    fn add(&mut self, values: &[f64]) {
-        for &value in values {
-            self.seen += 1;
-            if self.values.len() < SAMPLE {
-                self.values.push(value);
-                continue;
-            }
-            let at = (u128::from(mix64(self.seen)) * u128::from(self.seen)) >> 64;
-            if let Some(place) = self.values.get_mut(at as usize) {
-                *place = value;
-            }
+/// Ascending values that cut the sample into parts of about as many values as the slot asks for; fewer if many values are equal.
+fn boundaries(sample: ValueSample, slot: &Slot) -> Result<Vec<f64>, Fault> {
+    let (values, parts) = (sample.sorted(), slot.quantiles.unwrap_or(1).max(1));
+    let mut boundaries: Vec<f64> =
+        (1..parts).filter_map(|part| values.get(part * values.len() / parts)).copied().collect();
+    boundaries.dedup();
+    let least = values.first().copied();
+    boundaries.retain(|&boundary| Some(boundary) != least);
+    match (least, boundaries.is_empty()) {
+        (None, _) => {
+            Err(Fault::user(format!("slot `{}` has no value in any row: leave it out of columns.slots", slot.column)))
         }
-    }
-
-    /// Ascending values that cut the sample into parts of about as many values as the slot asks for; fewer if many values are equal.
-    fn boundaries(mut self, slot: &Slot) -> Result<Vec<f64>, Fault> {
-        self.values.sort_by(f64::total_cmp);
-        let (count, parts) = (self.values.len(), slot.quantiles.unwrap_or(1).max(1));
-        let mut boundaries: Vec<f64> =
-            (1..parts).filter_map(|part| self.values.get(part * count / parts)).copied().collect();
-        boundaries.dedup();
-        let least = self.values.first().copied();
-        boundaries.retain(|&boundary| Some(boundary) != least);
-        match (least, boundaries.is_empty()) {
-            (None, _) => Err(Fault::user(format!(
-                "slot `{}` has no value in any row: leave it out of columns.slots",
+        // Most values equal the least one, and all others form the second part.
+        (Some(least), true) => match values.iter().find(|&&value| value > least) {
+            Some(&next) => Ok(vec![next]),
+            None => Err(Fault::user(format!(
+                "slot `{}` has the value {least} in all rows, so it has no quantiles: leave it out of columns.slots",
                 slot.column
             ))),
-            // Most values equal the least one, and all others form the second part.
-            (Some(least), true) => match self.values.iter().find(|&&value| value > least) {
-                Some(&next) => Ok(vec![next]),
-                None => Err(Fault::user(format!(
-                    "slot `{}` has the value {least} in all rows, so it has no quantiles: leave it out of columns.slots",
-                    slot.column
-                ))),
-            },
-            (Some(_), false) => Ok(boundaries),
-        }
+        },
+        (Some(_), false) => Ok(boundaries),
     }
 }
 
@@ -290,14 +269,14 @@ impl Sample {
 #[derive(Default)]
 pub(crate) struct Measure {
     moments: Vec<Moments>,
-    samples: Vec<Sample>,
+    samples: Vec<ValueSample>,
     rows: u64,
 }
 
 impl Measure {
     /// For batches with this many features, followed by this many sampled slots, each with its indicator and what it loses as `f32`.
     pub(crate) fn of(features: usize, slots: usize) -> Self {
-        let samples = (0..slots).map(|_| Sample::default()).collect();
+        let samples = vec![ValueSample::new(SAMPLE); slots];
         Self { moments: vec![Moments::default(); features], samples, rows: 0 }
     }
 }
@@ -345,10 +324,10 @@ mod tests {
     use super::*;
 
     fn quantiles(values: &[f64], parts: usize) -> Result<Vec<f64>, String> {
-        let mut sample = Sample::default();
+        let mut sample = ValueSample::new(SAMPLE);
         values.chunks(100).for_each(|values| sample.add(values));
         let slot = Slot { quantiles: Some(parts), ..Slot::from("x".to_owned()) };
-        sample.boundaries(&slot).map_err(|fault| fault.to_string())
+        boundaries(sample, &slot).map_err(|fault| fault.to_string())
     }
 
     #[test]

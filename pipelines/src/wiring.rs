@@ -9,8 +9,8 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_batches::wire::columns::Layout;
 use forebay_batches::{
-    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, MOST_UNDER_WAY, Parse, ReadyBatch, ScaleWarning, Staleness,
-    TrainBatch, missing_keys,
+    Assemble, BatchPlan, Batcher, GradBatch, LabelsSeen, LimitWarning, MOST_UNDER_WAY, Parse, ReadyBatch, ScaleWarning,
+    Staleness, TrainBatch, missing_keys,
 };
 use forebay_connectors::Rows;
 use forebay_job::{BatchStage, Job, LookupAt, ModelKind, TowerLoss, Transfers};
@@ -283,11 +283,12 @@ fn batches(
     let single = job.single_slots();
     // A stage behind `parse` may need the keys of all rows.
     let late = job.pipeline.after_parse.is_empty();
-    let scale_warning = ScaleWarning::default();
+    let (scale_warning, limit_warning) = (ScaleWarning::default(), LimitWarning::default());
     let parse = move |_replica| {
         let expected = expected.clone();
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
+        let parse = parse.warning_of_limits(limit_warning.clone());
         let parse = parse.checking_types(move |schema| expected.check(schema)).hashing_late(late);
         match &purpose {
             Purpose::Training(_, labels) => {

@@ -30,6 +30,7 @@ use forebay_ps::{SlotHasher, in_group};
 use crate::column_type::{ColumnType, feature_types};
 use crate::flow::{ExampleBatch, KeptRows};
 use crate::labels_seen::LabelsSeen;
+use crate::limit_warning::{self, LimitWarning};
 use crate::scale_warning::{ScaleWarning, unscaled};
 use bad_rows::{BadRows, Reject};
 use column::BatchColumns;
@@ -67,6 +68,7 @@ pub struct Parse {
     labels: LabelsSeen,
     /// `Some` in a training only.
     scale_warning: Option<ScaleWarning>,
+    limit_warning: LimitWarning,
 }
 
 impl Parse {
@@ -89,6 +91,7 @@ impl Parse {
             positives: vec![0; columns.label.len()],
             labels: LabelsSeen::default(),
             scale_warning: None,
+            limit_warning: LimitWarning::default(),
         }
     }
 
@@ -170,6 +173,12 @@ impl Parse {
         Self { scale_warning: Some(warning), ..self }
     }
 
+    /// Warns once about dense features most of whose values are beyond the limit of their scale. Without it, each `Parse` warns once.
+    #[must_use]
+    pub fn warning_of_limits(self, warning: LimitWarning) -> Self {
+        Self { limit_warning: warning, ..self }
+    }
+
     /// Refuses rows whose schema `check` refuses. It is called when the schema changes.
     #[must_use]
     pub fn checking_types(self, check: impl Fn(&Schema) -> Result<(), Fault> + Send + Sync + 'static) -> Self {
@@ -195,7 +204,8 @@ impl Parse {
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         let warning = self.scale_warning.as_ref().filter(|warning| warning.looks());
         let is_first = warning.is_some_and(|warning| warning.is_first(n));
-        let mut found = Vec::new();
+        let (mut found, mut beyond) = (Vec::new(), Vec::new());
+        let is_limit_checked = self.limit_warning.is_first(n);
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             let at = spec.at_column().map(|name| there.column(name)).transpose()?;
             let from = dense.len();
@@ -203,10 +213,14 @@ impl Parse {
             if warning.is_some() {
                 found.extend(unscaled(spec, &dense[from..], is_first));
             }
+            if is_limit_checked && limit_warning::is_beyond(spec, &dense[from..from + n]) {
+                beyond.push(spec);
+            }
         }
         if let Some(warning) = warning {
             warning.warn(&found, n);
         }
+        limit_warning::warn(&beyond, n);
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             let of_slot = |name: &String| slot_column(&there, name, &self.columns);
